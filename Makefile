@@ -1,0 +1,55 @@
+# Two commands do all the set-up: `make demo` and `make test`. Every target makes its own .venv when there is none.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: help demo test lint format bench bench-quality trace soak mutate lock clean
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+demo: $(STAMP) ## run the whole method on an example task, with no key and no internet
+	$(BIN)/mle-star demo
+
+test: $(STAMP) ## run every test
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+lint: $(STAMP) ## format, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## run the benchmarks; each prints ratios against its yardstick
+	@for b in agents harness pipeline display; do echo "== $$b"; $(BIN)/python benchmarks/$$b.py || exit 1; done
+
+bench-quality: $(STAMP) ## compare with FLAML and AutoGluon on real data (long)
+	$(BIN)/python benchmarks/quality.py
+
+trace: $(STAMP) ## every requirement with the tests that name it; writes docs/traceability.md
+	$(BIN)/python tools/trace.py --write
+
+soak: $(STAMP) ## the crash and fault tests, many times over (long)
+	MLE_STAR_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) tests/test_crash.py tests/test_faults.py
+
+mutate: $(STAMP) ## mutation testing of the method's modules (long)
+	$(BIN)/python tools/mutate.py
+
+lock: $(STAMP) ## raise the locked dependencies
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --all-extras --no-annotate --no-header pyproject.toml -o requirements.lock
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo runs dist mutants

@@ -1,0 +1,246 @@
+"""What a running phase can reach: agents, executor, budget, journal, its directory and its place in the run.
+
+The functions of the specification have no client parameter; they call `current_run()`. The orchestrator enters a
+context, each refinement path its own (`path_context`), and every loop narrows the scope that steps are named by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from mle_star.budget import Budget
+from mle_star.errors import AgentError, MleStarError
+from mle_star.events import AgentFailed, AgentFinished, AgentStarted, AnyEvent, BestImproved
+from mle_star.journal import Journal
+from mle_star.models import (
+    AgentConfig,
+    AgentType,
+    ExecutionRawResult,
+    Frozen,
+    PipelineConfig,
+    TaskDescription,
+    agent_config,
+    is_improvement,
+)
+
+
+class AgentReply(Frozen):
+    """What an agent answered, and what the answer cost."""
+
+    text: str
+    structured: Any = None
+    cost_usd: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    seconds: float = 0.0
+    session_id: str = ""
+
+    @property
+    def json_text(self) -> str:
+        """The structured value as JSON when there is one, else the text."""
+        return self.text if self.structured is None else json.dumps(self.structured)
+
+
+class Agents(Protocol):
+    """The one door to the model. Raises `AgentError` and nothing else of its own."""
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
+
+    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+        """Send `prompt`, verbatim, to the agent of `config` and wait for its answer."""
+
+
+class ScriptRequest(Frozen):
+    """One script to run. `env` is complete: nothing is inherited."""
+
+    script_path: str
+    working_dir: str
+    timeout_seconds: float
+    env: dict[str, str]
+    input_dir: str | None = None  # the real data, bound read-only as ./input
+    output_file: str | None = None  # where the whole output is streamed
+
+
+class Executor(Protocol):
+    """Runs scripts: here, or on another machine."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Run to the end, to the timeout or to the cancellation; leave no process behind."""
+
+
+@dataclass
+class RunShared:
+    """What all contexts of one run share and change."""
+
+    step_counts: Counter[str] = field(default_factory=Counter)
+    best_score: float | None = None
+    kept_submission: tuple[float | None, str] | None = None
+    script_slots: asyncio.Semaphore | None = None
+    evaluation_cache: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One place in a run. Narrow it with `scope`; never change it."""
+
+    task: TaskDescription
+    config: PipelineConfig
+    agents: Agents
+    executor: Executor
+    budget: Budget
+    journal: Journal
+    run_dir: Path
+    work_dir: Path
+    parts: tuple[str, ...] = ()
+    label: str = "main"
+    path: int | None = None
+    shared: RunShared = field(default_factory=RunShared)
+
+    @property
+    def phase(self) -> str:
+        """The first part of the step names here."""
+        return self.parts[0] if self.parts else "run"
+
+    def next_step(self, leaf: str) -> str:
+        """The name of the next step called `leaf` here; a repeated one is numbered from 2."""
+        name = "/".join((*self.parts, leaf))
+        self.shared.step_counts[name] += 1
+        count = self.shared.step_counts[name]
+        return name if count == 1 else f"{name}-{count}"
+
+    def record(self, event: AnyEvent) -> None:
+        """Write an event; one without a step gets this place's name."""
+        self.journal.record(event if event.step else event.model_copy(update={"step": "/".join(self.parts)}))
+
+    def note_score(self, score: float, script: str) -> None:
+        """Tell the run about a score; a new best becomes an event."""
+        best = self.shared.best_score
+        if best is None or is_improvement(score, best, self.task.metric_direction):
+            self.shared.best_score = score
+            self.record(BestImproved(score=score, digest=digest_of(script)))
+
+    def check(self) -> None:
+        """Raise `BudgetExceeded` when no new work may be opened."""
+        self.budget.check()
+
+    @property
+    def should_stop(self) -> bool:
+        """Should the loop end after this iteration?"""
+        return self.budget.finalize_now
+
+    async def ask(
+        self, agent: AgentType, prompt: str, *, variant: str | None = None, template_hash: str = ""
+    ) -> AgentReply:
+        """Call an agent as a step of the run: replayed when recorded, else paid for, charged and recorded."""
+        self.check()
+        config = agent_config(agent, variant, self.config.tool_profile)
+        step = self.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
+        digest = digest_of(self.agents.fingerprint(config), variant or "", prompt)
+        known = self.journal.find(AgentFinished, step, digest)
+        if known is not None:
+            self.journal.tell(known)
+            return AgentReply.model_validate(known.model_dump(include=set(AgentReply.model_fields)))
+        return await self._ask_and_record(config, prompt, step, digest, variant, template_hash)
+
+    async def _ask_and_record(
+        self,
+        config: AgentConfig,
+        prompt: str,
+        step: str,
+        digest: str,
+        variant: str | None,
+        template_hash: str,
+    ) -> AgentReply:
+        agent = config.agent_type
+        self.record(AgentStarted(step=step, agent=agent, variant=variant))
+        started = time.monotonic()
+        self.budget.active_calls += 1
+        try:
+            reply = await self.agents.ask(config, prompt, label=self.label, max_cost_usd=self.budget.call_cap())
+        except AgentError as error:
+            self.budget.charge(error.cost_usd, phase=self.phase, path=self.label)
+            self.record(
+                AgentFailed(
+                    step=step, digest=digest, agent=agent, variant=variant, prompt=prompt, reason=error.reason,
+                    message=str(error), cost_usd=error.cost_usd, seconds=time.monotonic() - started,
+                )
+            )  # fmt: skip
+            raise
+        finally:
+            self.budget.active_calls -= 1
+        self.budget.charge(reply.cost_usd, phase=self.phase, path=self.label)
+        self.record(
+            AgentFinished(
+                step=step, digest=digest, agent=agent, variant=variant, template_hash=template_hash,
+                model=self.config.model, prompt=prompt, **reply.model_dump(),
+            )
+        )  # fmt: skip
+        return reply
+
+
+_current: ContextVar[RunContext] = ContextVar("mle_star_run")
+
+
+def current_run() -> RunContext:
+    """The context of the run that this code is part of."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise MleStarError("no run is active here: call this inside `with enter_run(context):`") from None
+
+
+def active_run() -> RunContext | None:
+    """The context of the run, or None outside one."""
+    return _current.get(None)
+
+
+@contextmanager
+def enter_run(context: RunContext) -> Iterator[RunContext]:
+    """Make `context` the current one."""
+    token = _current.set(context)
+    try:
+        yield context
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def scope(*parts: str) -> Iterator[RunContext]:
+    """Narrow the current context: steps inside are named below `parts`."""
+    context = current_run()
+    with enter_run(replace(context, parts=(*context.parts, *parts))) as inner:
+        yield inner
+
+
+@contextmanager
+def path_context(index: int, work_dir: Path) -> Iterator[RunContext]:
+    """The context of refinement path `index`: own directory, own label, own steps."""
+    context = current_run()
+    label = f"path-{index}"
+    with enter_run(
+        replace(context, parts=(*context.parts, label), label=label, path=index, work_dir=work_dir)
+    ) as inner:
+        yield inner
+
+
+def digest_of(*parts: str) -> str:
+    """A digest of texts, each told apart from the next."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        hasher.update(f"{len(data)}:".encode() + data)
+    return hasher.hexdigest()

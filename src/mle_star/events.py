@@ -1,0 +1,344 @@
+"""Everything that can happen in a run, as typed events. The journal holds them; display and report read them.
+
+An event belongs to a step (`phase2/path-0/t-1/k-2/coder`). Replaying a run says the same things again: an event of
+the same kind and step replaces the earlier one, and the last one counts.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from mle_star.models import AgentType, FinalResult, Frozen, Isolation, PipelineConfig, TaskDescription
+
+SCHEMA_VERSION = 1
+
+PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]
+ScriptPurpose = Literal["solution", "ablation", "submission"]
+RunState = Literal["completed", "interrupted", "failed"]
+
+
+class Event(Frozen):
+    """Something that happened at a step."""
+
+    at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
+    step: str = ""
+
+
+class RunStarted(Event):
+    """The first line of every journal."""
+
+    kind: Literal["run_started"] = "run_started"
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    task: TaskDescription
+    config: PipelineConfig
+    model: str
+    versions: dict[str, str] = {}
+    isolation: Isolation = Isolation()
+    hardware: dict[str, Any] = {}
+    forked_from: str | None = None
+    inherited_cost_usd: float = 0.0
+    inherited_seconds: float = 0.0
+
+
+class RunResumed(Event):
+    """A later process took the run up again; what was spent before counts."""
+
+    kind: Literal["run_resumed"] = "run_resumed"
+    spent_cost_usd: float
+    spent_seconds: float
+
+
+class RunFinished(Event):
+    """The run has ended, with a result or without."""
+
+    kind: Literal["run_finished"] = "run_finished"
+    state: RunState
+    score: float | None = None
+    submission_path: str = ""
+    cost_usd: float = 0.0
+    seconds: float = 0.0
+    message: str = ""
+    result: FinalResult | None = None
+
+
+class PhaseStarted(Event):
+    """A phase, or with `path` one refinement path of Phase 2, begins."""
+
+    kind: Literal["phase_started"] = "phase_started"
+    phase: PhaseName
+    path: int | None = None
+
+
+class PhaseFinished(Event):
+    """A phase or a path has ended."""
+
+    kind: Literal["phase_finished"] = "phase_finished"
+    phase: PhaseName
+    path: int | None = None
+    outcome: Literal["completed", "failed", "skipped", "cancelled"]
+    score: float | None = None
+    seconds: float = 0.0
+    detail: str = ""
+
+
+class AgentStarted(Event):
+    """A request is on its way to the model."""
+
+    kind: Literal["agent_started"] = "agent_started"
+    agent: AgentType
+    variant: str | None = None
+
+
+class AgentFinished(Event):
+    """A reply, as it came, and what it cost. A step and digest that stand here are never paid for again."""
+
+    kind: Literal["agent_finished"] = "agent_finished"
+    digest: str
+    agent: AgentType
+    variant: str | None = None
+    template_hash: str = ""
+    model: str = ""
+    prompt: str
+    text: str
+    structured: Any = None
+    cost_usd: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    seconds: float = 0.0
+    session_id: str = ""
+
+
+class AgentFailed(Event):
+    """A call that gave nothing, also after its retries."""
+
+    kind: Literal["agent_failed"] = "agent_failed"
+    digest: str
+    agent: AgentType
+    variant: str | None = None
+    prompt: str = ""
+    reason: str
+    message: str
+    cost_usd: float = 0.0
+    seconds: float = 0.0
+
+
+class ScriptStarted(Event):
+    """A script begins to run in the harness."""
+
+    kind: Literal["script_started"] = "script_started"
+    purpose: ScriptPurpose = "solution"
+    timeout_seconds: float | None = None
+
+
+class ScriptFinished(Event):
+    """A script's run, judged. A step and digest that stand here are never run again."""
+
+    kind: Literal["script_finished"] = "script_finished"
+    digest: str
+    purpose: ScriptPurpose = "solution"
+    script: str
+    stdout: str  # trimmed: head and tail
+    stderr: str
+    exit_code: int
+    seconds: float
+    timed_out: bool = False
+    is_error: bool
+    score: float | None
+    traceback: str | None = None
+    isolation: Isolation  # what was really applied, not what was asked for
+    cached: bool = False
+    submission: str | None = None  # kept copy of final/submission.csv, relative to the run folder
+
+
+class ModelsRetrieved(Event):
+    """What the retriever found and Phase 1 will try."""
+
+    kind: Literal["models_retrieved"] = "models_retrieved"
+    names: list[str]
+
+
+class CandidateEvaluated(Event):
+    """One candidate of Phase 1, after its repairs."""
+
+    kind: Literal["candidate_evaluated"] = "candidate_evaluated"
+    index: int
+    model_name: str
+    score: float | None
+    error: str = ""
+
+
+class MergeTried(Event):
+    """One merge of Phase 1."""
+
+    kind: Literal["merge_tried"] = "merge_tried"
+    index: int
+    base_score: float
+    reference_model: str
+    score: float | None
+    accepted: bool
+    reason: str = ""
+
+
+class DataUsageChecked(Event):
+    """The data-use check of Phase 1."""
+
+    kind: Literal["data_usage_checked"] = "data_usage_checked"
+    changed: bool
+    score: float | None = None
+
+
+class LeakageChecked(Event):
+    """A leakage check that found something; clean ones are not events."""
+
+    kind: Literal["leakage_checked"] = "leakage_checked"
+    found: int
+    fixed: int
+    blocks: list[str] = []
+
+
+class DebugAttempted(Event):
+    """One repair by the debugger."""
+
+    kind: Literal["debug_attempted"] = "debug_attempted"
+    error: str
+    accepted: bool
+    reason: str = ""
+
+
+class AblationFinished(Event):
+    """An ablation study: scores by component (`baseline` among them) and its summary."""
+
+    kind: Literal["ablation_finished"] = "ablation_finished"
+    path: int
+    t: int
+    scores: dict[str, float] = {}
+    solution_score: float
+    comparable: bool = True
+    failed: bool = False
+    summary: str = ""
+
+
+class BlockChosen(Event):
+    """The block that an outer step will refine; empty when the step was skipped."""
+
+    kind: Literal["block_chosen"] = "block_chosen"
+    path: int
+    t: int
+    block: str
+    plan: str = ""
+
+
+class RefinementTried(Event):
+    """One attempt of an inner loop."""
+
+    kind: Literal["refinement_tried"] = "refinement_tried"
+    path: int
+    t: int
+    k: int
+    plan: str
+    before: str
+    after: str
+    score: float | None
+    best_score: float
+    accepted: bool
+
+
+class EnsembleTried(Event):
+    """One round of Phase 3."""
+
+    kind: Literal["ensemble_tried"] = "ensemble_tried"
+    r: int
+    plan: str
+    score: float | None
+    best: bool = False
+
+
+class BestImproved(Event):
+    """The run has a new best score."""
+
+    kind: Literal["best_improved"] = "best_improved"
+    score: float
+    digest: str = ""
+
+
+class SubmissionKept(Event):
+    """A submission that passes the schema check was put aside as the best so far."""
+
+    kind: Literal["submission_kept"] = "submission_kept"
+    path: str
+    rows: int
+    score: float | None
+
+
+class Forecast(Event):
+    """What the whole run is expected to take."""
+
+    kind: Literal["forecast"] = "forecast"
+    calls: int
+    scripts: int
+    cost_usd: float | None
+    seconds: float | None
+    basis: str = ""
+
+
+class BudgetWarning(Event):
+    """80 % of a limit is spent."""
+
+    kind: Literal["budget_warning"] = "budget_warning"
+    limit: Literal["time", "money"]
+    used: float
+    allowed: float
+
+
+class FinishRequested(Event):
+    """Somebody asked the run to finish with what it has."""
+
+    kind: Literal["finish_requested"] = "finish_requested"
+    source: str
+    now: bool = False
+
+
+class Notice(Event):
+    """Something the owner of the run should see: a wait, a fallback, a surprise."""
+
+    kind: Literal["notice"] = "notice"
+    level: Literal["info", "warning", "error"] = "info"
+    message: str
+
+
+AnyEvent = Annotated[
+    RunStarted
+    | RunResumed
+    | RunFinished
+    | PhaseStarted
+    | PhaseFinished
+    | AgentStarted
+    | AgentFinished
+    | AgentFailed
+    | ScriptStarted
+    | ScriptFinished
+    | ModelsRetrieved
+    | CandidateEvaluated
+    | MergeTried
+    | DataUsageChecked
+    | LeakageChecked
+    | DebugAttempted
+    | AblationFinished
+    | BlockChosen
+    | RefinementTried
+    | EnsembleTried
+    | BestImproved
+    | SubmissionKept
+    | Forecast
+    | BudgetWarning
+    | FinishRequested
+    | Notice,
+    Field(discriminator="kind"),
+]
+EVENT_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

@@ -1,0 +1,597 @@
+"""Every data model of the specification. Nothing here touches disk or network."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+SCORE_PATTERN = r"Final Validation Performance:\s*([\d.eE+-]+)"
+"""The score line that every solution prints; group 1 is the number."""
+
+
+# --- enums -----------------------------------------------------------------------------------------------
+
+
+class TaskType(str, Enum):
+    """What kind of prediction a task asks for."""
+
+    classification = "classification"
+    regression = "regression"
+    image_classification = "image_classification"
+    image_to_image = "image_to_image"
+    text_classification = "text_classification"
+    audio_classification = "audio_classification"
+    sequence_to_sequence = "sequence_to_sequence"
+    tabular = "tabular"
+
+
+class DataModality(str, Enum):
+    """What kind of data a task comes with."""
+
+    tabular = "tabular"
+    image = "image"
+    text = "text"
+    audio = "audio"
+    mixed = "mixed"
+
+
+class MetricDirection(str, Enum):
+    """Whether large or small values of the metric win."""
+
+    maximize = "maximize"
+    minimize = "minimize"
+
+
+class SolutionPhase(str, Enum):
+    """The stage that produced a script."""
+
+    init = "init"
+    merged = "merged"
+    refined = "refined"
+    ensemble = "ensemble"
+    final = "final"
+
+
+class CodeBlockCategory(str, Enum):
+    """What a block of a script is about."""
+
+    preprocessing = "preprocessing"
+    feature_engineering = "feature_engineering"
+    model_selection = "model_selection"
+    training = "training"
+    hyperparameter_tuning = "hyperparameter_tuning"
+    ensemble = "ensemble"
+    postprocessing = "postprocessing"
+    other = "other"
+
+
+class AgentType(str, Enum):
+    """The fourteen agents."""
+
+    retriever = "retriever"
+    init = "init"
+    merger = "merger"
+    ablation = "ablation"
+    summarize = "summarize"
+    extractor = "extractor"
+    coder = "coder"
+    planner = "planner"
+    ens_planner = "ens_planner"
+    ensembler = "ensembler"
+    debugger = "debugger"
+    leakage = "leakage"
+    data = "data"
+    test = "test"
+
+
+ToolProfile = Literal["minimal", "full"]
+
+
+class Frozen(BaseModel):
+    """Base of every model but `SolutionScript`: change a copy, `model_copy(update=...)`."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+
+# --- configuration and task ------------------------------------------------------------------------------
+
+
+class PhaseTimeBudget(Frozen):
+    """The share of the time limit that each phase may use."""
+
+    phase1: float = Field(default=0.10, gt=0)
+    phase2: float = Field(default=0.65, gt=0)
+    phase3: float = Field(default=0.15, gt=0)
+    finalization: float = Field(default=0.10, gt=0)
+
+    @model_validator(mode="after")
+    def _shares_add_up(self) -> PhaseTimeBudget:
+        total = self.phase1 + self.phase2 + self.phase3 + self.finalization
+        if not math.isclose(total, 1.0, abs_tol=1e-6):
+            raise ValueError(f"the four shares must add up to 1, not {total:g}")
+        return self
+
+
+class PipelineConfig(Frozen):
+    """All settings of a run. `PipelineConfig()` is complete and carries the paper's numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    num_retrieved_models: int = Field(default=4, description="M: models to look up in Phase 1")
+    outer_loop_steps: int = Field(default=4, description="T: rounds of ablation and block choice per path")
+    inner_loop_steps: int = Field(default=4, description="K: attempts on each block")
+    num_parallel_solutions: int = Field(default=2, description="L: refinement paths, side by side")
+    ensemble_rounds: int = Field(default=5, description="R: ensemble plans to try")
+    time_limit_seconds: int = Field(default=86400, description="wall-clock limit of the whole run")
+    subsample_limit: int = Field(default=30000, description="training rows used while refining")
+    max_debug_attempts: int = Field(default=3, description="repairs of a failing script before giving up")
+
+    model: str = Field(default="sonnet", description="model name or alias; `offline` is the embedded engineer")
+    permission_mode: Literal["bypassPermissions", "acceptEdits", "default", "dontAsk", "plan"] = Field(
+        default="bypassPermissions", description="the SDK's permission mode for agents with tools"
+    )
+    tool_profile: ToolProfile = Field(default="minimal", description="`full` gives agents a shell and file tools")
+    max_budget_usd: float | None = Field(default=None, gt=0, description="money limit of the whole run")
+    phase_time_budget: PhaseTimeBudget | None = Field(default=None, description="shares of the time limit")
+    agent_timeout_seconds: int = Field(default=900, description="limit of one agent call")
+    client_reuse: Literal["auto", "fresh", "clear"] = Field(
+        default="auto",
+        description="`fresh`: a client per call; `clear`: reused after /clear; `auto` by model",
+    )
+    max_warm_clients: int = Field(default=6, description="idle connected clients kept ready")
+    max_concurrent_paths: int | None = Field(default=None, description="paths at a time; none: all")
+
+    script_timeout_seconds: int | None = Field(default=None, description="limit of one script; none: time left")
+    max_concurrent_scripts: int | None = Field(default=None, description="scripts at a time; none: L")
+    script_memory_gb: float | None = Field(default=None, gt=0, description="memory of one script; none: by machine")
+    python: str | None = Field(default=None, description="interpreter for scripts; none: the one running mle-star")
+    seed: int = Field(default=42, description="handed to scripts as MLE_STAR_SEED")
+    allow_network: StrictBool = Field(default=False, description="let scripts reach the network")
+    require_sandbox: StrictBool = Field(default=False, description="refuse to run scripts without bubblewrap")
+    use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")
+    prefer_best_input: StrictBool = Field(
+        default=False, description="finalize a path's solution when it beats every ensemble"
+    )
+    blocked_commands: tuple[str, ...] = Field(default=(), description="more shell patterns that agents may not run")
+
+    work_dir: str = Field(default=".", description="where the run's working directories are made")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+    log_file: str | None = Field(default=None, description="append the log to this file, too")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bool_for_a_number(cls, value: Any, info: Any) -> Any:
+        annotation = str(cls.model_fields[info.field_name].annotation)
+        if isinstance(value, bool) and ("int" in annotation or "float" in annotation):
+            raise ValueError("a number is wanted, not true or false")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _integers_are_positive(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            raise ValueError(f"must be at least 1, not {value}")
+        return value
+
+
+class TaskDescription(Frozen):
+    """What is to be predicted, from which data, judged by which metric."""
+
+    competition_id: str
+    task_type: TaskType
+    data_modality: DataModality
+    evaluation_metric: str
+    metric_direction: MetricDirection
+    description: str
+    data_dir: str = "./input"
+    output_dir: str = "./final"
+
+
+# --- scripts and blocks ----------------------------------------------------------------------------------
+
+
+class SolutionScript(BaseModel):
+    """A program that trains, validates and prints its score. The only mutable model: callers write the score."""
+
+    model_config = ConfigDict(frozen=False, protected_namespaces=())
+
+    content: str
+    phase: SolutionPhase
+    score: float | None = None
+    is_executable: bool = True
+    source_model: str | None = None
+    created_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
+
+    def replace_block(self, old: str, new: str) -> SolutionScript:
+        """A copy in which the first `old` became `new`; everything else is carried over."""
+        if not old:
+            raise ValueError("cannot replace an empty block")
+        if old not in self.content:
+            raise ValueError(f"block not found in the script: {old[:80]!r}")
+        return self.model_copy(update={"content": self.content.replace(old, new, 1)})
+
+
+class CodeBlock(Frozen):
+    """A verbatim slice of a script."""
+
+    content: str
+    category: CodeBlockCategory | None = None
+    outer_step: int | None = None
+
+    @property
+    def is_placeholder(self) -> bool:
+        """Does this stand for a step that was skipped?"""
+        return not self.content
+
+
+# --- structured replies ----------------------------------------------------------------------------------
+
+
+class RetrievedModel(Frozen):
+    """A model worth trying, with code that shows how."""
+
+    model_name: str
+    example_code: str
+
+
+class RefinePlan(Frozen):
+    """A block and what to do with it."""
+
+    code_block: str
+    plan: str
+
+
+class LeakageAnswer(Frozen):
+    """One preprocessing block and whether it leaks."""
+
+    leakage_status: Literal["Yes Data Leakage", "No Data Leakage"]
+    code_block: str
+
+
+def _wrap_bare_list(value: Any, field: str) -> Any:
+    return {field: value} if isinstance(value, list) else value
+
+
+def _refuse_empty(value: list[Any]) -> list[Any]:
+    if not value:
+        raise ValueError("at least one entry is needed")
+    return value
+
+
+class RetrieverOutput(Frozen):
+    """The retriever's answer; a bare JSON list is accepted, too."""
+
+    models: list[RetrievedModel]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, value: Any) -> Any:
+        return _wrap_bare_list(value, "models")
+
+    @field_validator("models")
+    @classmethod
+    def _not_empty(cls, value: list[RetrievedModel]) -> list[RetrievedModel]:
+        return _refuse_empty(value)
+
+
+class ExtractorOutput(Frozen):
+    """The extractor's answer; a bare JSON list is accepted, too."""
+
+    plans: list[RefinePlan]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, value: Any) -> Any:
+        return _wrap_bare_list(value, "plans")
+
+    @field_validator("plans")
+    @classmethod
+    def _not_empty(cls, value: list[RefinePlan]) -> list[RefinePlan]:
+        return _refuse_empty(value)
+
+
+class LeakageDetectionOutput(Frozen):
+    """The leakage checker's answer; a bare JSON list is accepted, too."""
+
+    answers: list[LeakageAnswer]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrap(cls, value: Any) -> Any:
+        return _wrap_bare_list(value, "answers")
+
+    @field_validator("answers")
+    @classmethod
+    def _not_empty(cls, value: list[LeakageAnswer]) -> list[LeakageAnswer]:
+        return _refuse_empty(value)
+
+
+class DataContaminationResult(Frozen):
+    """Is the solution its own work, or a copy of a discussion?"""
+
+    verdict: Literal["Novel", "Same"]
+
+
+# --- results ---------------------------------------------------------------------------------------------
+
+
+class Isolation(Frozen):
+    """What really confined a script, not what was asked for."""
+
+    sandbox: Literal["bubblewrap", "none"] = "none"
+    network_blocked: bool = False
+    limits: tuple[str, ...] = ()
+
+
+class ExecutionRawResult(Frozen):
+    """What a script left behind, before anybody judged it. `timed_out` comes with `exit_code == -1`."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    duration_seconds: float
+    timed_out: bool
+    isolation: Isolation = Isolation()
+
+
+class EvaluationResult(Frozen):
+    """A judged run of a script. Look at `is_error` before `score`."""
+
+    score: float | None = None
+    stdout: str
+    stderr: str
+    exit_code: int
+    duration_seconds: float
+    is_error: bool
+    error_traceback: str | None = None
+    isolation: Isolation = Isolation()
+    cached: bool = False
+
+
+class RefinementAttempt(Frozen):
+    """One try at a block in the inner loop."""
+
+    plan: str
+    score: float | None
+    code_block: str
+    was_improvement: bool
+
+
+class InnerLoopResult(Frozen):
+    """What the inner loop hands back to the outer one."""
+
+    best_solution: SolutionScript
+    best_score: float
+    attempts: list[RefinementAttempt]
+    improved: bool
+
+
+class EnsembleAttempt(Frozen):
+    """One round of Phase 3."""
+
+    plan: str
+    score: float | None
+    solution: SolutionScript
+
+
+class Phase1Result(Frozen):
+    """The initial solution and where it came from."""
+
+    retrieved_models: list[RetrievedModel]
+    candidate_solutions: list[SolutionScript]
+    candidate_scores: list[float | None]
+    initial_solution: SolutionScript
+    initial_score: float
+    merge_attempts: list[dict[str, Any]] = []
+    data_usage_changed: bool = False
+
+
+class Phase2Result(Frozen):
+    """What one refinement path achieved. `partial`: it was stopped on the way."""
+
+    ablation_summaries: list[str]
+    refined_blocks: list[CodeBlock]
+    best_solution: SolutionScript
+    best_score: float
+    step_history: list[dict[str, Any]]
+    partial: bool = False
+
+
+class Phase3Result(Frozen):
+    """What the ensemble rounds achieved."""
+
+    input_solutions: list[SolutionScript]
+    ensemble_plans: list[str]
+    ensemble_scores: list[float | None]
+    best_ensemble: SolutionScript
+    best_ensemble_score: float
+    attempts: list[EnsembleAttempt] = []
+
+
+class FinalResult(Frozen):
+    """Everything a run hands over. `submission_path` is empty when there is no submission."""
+
+    task: TaskDescription
+    config: PipelineConfig
+    phase1: Phase1Result
+    phase2_results: list[Phase2Result]
+    phase3: Phase3Result | None
+    final_solution: SolutionScript
+    submission_path: str
+    total_duration_seconds: float
+    total_cost_usd: float | None
+    phases_completed: list[str] = []
+    phases_skipped: list[str] = []
+    cost_breakdown: dict[str, Any] = {}
+    duration_breakdown: dict[str, float] = {}
+    lineage: dict[str, Any] = {}
+    contamination: DataContaminationResult | None = None
+    warnings: list[str] = []
+
+
+# --- scoring ---------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class ScoreFunction(Protocol):
+    """Runs a script and judges it."""
+
+    def __call__(self, solution: SolutionScript, task: TaskDescription) -> EvaluationResult:
+        """The judged run of `solution`."""
+
+
+def is_improvement(new_score: float, old_score: float, direction: MetricDirection) -> bool:
+    """Is `new_score` strictly better? NaN is never better."""
+    if direction is MetricDirection.maximize:
+        return new_score > old_score
+    return new_score < old_score
+
+
+def is_improvement_or_equal(new_score: float, old_score: float, direction: MetricDirection) -> bool:
+    """Is `new_score` at least as good? A tie replaces the current best in Algorithms 1 and 2."""
+    if direction is MetricDirection.maximize:
+        return new_score >= old_score
+    return new_score <= old_score
+
+
+# --- prompts ---------------------------------------------------------------------------------------------
+
+
+class PromptTemplate(Frozen):
+    """A prompt with `{variable}` slots. Names may contain blanks; the underscore spelling is accepted, too."""
+
+    agent_type: AgentType
+    figure_ref: str
+    template: str
+    variables: list[str]
+
+    def render(self, **kwargs: Any) -> str:
+        """The template with every declared slot filled, in one pass: braces inside values survive."""
+        values: dict[str, str] = {}
+        for name in self.variables:
+            given = next((key for key in (name, name.replace(" ", "_")) if key in kwargs), None)
+            if given is None:
+                raise KeyError(f"the {self.agent_type.value} prompt needs {name!r}")
+            values[name] = str(kwargs[given])
+        if not values:
+            return self.template
+        slot = re.compile("{(" + "|".join(re.escape(name) for name in values) + ")}")
+        return slot.sub(lambda match: values[match.group(1)], self.template)
+
+
+# --- agents ----------------------------------------------------------------------------------------------
+
+_DUTIES: dict[AgentType, str] = {
+    AgentType.retriever: "Searches the web for strong models that fit the task.",
+    AgentType.init: "Writes a first solution script around one given model.",
+    AgentType.merger: "Works a second script into the base script and ensembles the two.",
+    AgentType.ablation: "Writes an ablation study of a solution script.",
+    AgentType.summarize: "Summarises the output of an ablation study.",
+    AgentType.extractor: "Picks the code block that matters most and plans its refinement.",
+    AgentType.coder: "Rewrites one code block according to a plan.",
+    AgentType.planner: "Proposes the next refinement plan from the history of plans and scores.",
+    AgentType.ens_planner: "Proposes how to combine several solutions.",
+    AgentType.ensembler: "Implements an ensemble plan as one script.",
+    AgentType.debugger: "Repairs scripts that crash.",
+    AgentType.leakage: "Looks for data leakage in preprocessing, and removes it.",
+    AgentType.data: "Makes sure that no supplied data source is ignored.",
+    AgentType.test: "Turns the validated script into one that writes a submission.",
+}
+
+
+class AgentConfig(Frozen):
+    """How one agent is set up. `tools=None` means no tools; `system_prompt=None` means its template."""
+
+    agent_type: AgentType
+    description: str = ""
+    system_prompt: str | None = None
+    tools: list[str] | None = None
+    model: Literal["sonnet", "opus", "haiku", "inherit"] | None = None
+    output_schema: type[BaseModel] | None = None
+    max_turns: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_description(cls, data: Any) -> Any:
+        if isinstance(data, dict) and not data.get("description") and "agent_type" in data:
+            try:
+                duty = _DUTIES[AgentType(data["agent_type"])]
+            except ValueError:
+                return data  # the field's own validation names the bad value
+            return {**data, "description": duty}
+        return data
+
+    @field_serializer("output_schema")
+    def _schema_by_name(self, schema: type[BaseModel] | None) -> str | None:
+        return None if schema is None else schema.__name__
+
+    def to_agent_definition(self) -> dict[str, Any]:
+        """A value for `ClaudeAgentOptions.agents`; the SDK adapter makes it the SDK's own dataclass."""
+        prompt = self.system_prompt
+        if prompt is None:
+            from mle_star.prompts import PromptRegistry
+
+            prompt = PromptRegistry().get(self.agent_type).template
+        return {"description": self.description, "prompt": prompt, "tools": self.tools, "model": self.model}
+
+    def to_output_format(self) -> dict[str, Any]:
+        """The SDK's envelope around the reply's JSON schema."""
+        if self.output_schema is None:
+            raise ValueError(f"the {self.agent_type.value} agent has no output schema")
+        return {"type": "json_schema", "schema": self.output_schema.model_json_schema()}
+
+
+_MINIMAL_TOOLS: dict[AgentType, list[str] | None] = {
+    AgentType.retriever: ["WebSearch", "WebFetch"],
+    AgentType.extractor: ["Read"],
+    AgentType.leakage: ["Read"],
+    AgentType.debugger: ["Read", "Bash"],
+    AgentType.init: ["Read"],
+    AgentType.merger: ["Read"],
+    AgentType.ablation: ["Read"],
+    AgentType.ensembler: ["Read"],
+    AgentType.data: ["Read"],
+    AgentType.test: ["Read"],
+}
+_WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test"}
+_FULL_TOOLS: dict[AgentType, list[str] | None] = {
+    agent: ["Bash", "Edit", "Write", "Read"] if agent.value in _WRITERS else ["Read"] for agent in AgentType
+}
+_FULL_TOOLS[AgentType.retriever] = ["WebSearch", "WebFetch"]
+_SCHEMAS: dict[AgentType, type[BaseModel]] = {
+    AgentType.retriever: RetrieverOutput,
+    AgentType.extractor: ExtractorOutput,
+    AgentType.leakage: LeakageDetectionOutput,
+}
+
+
+def build_default_agent_configs(tool_profile: ToolProfile = "minimal") -> dict[AgentType, AgentConfig]:
+    """The fourteen agents: leakage stands for detection, test for the submission script."""
+    tools = _FULL_TOOLS if tool_profile == "full" else _MINIMAL_TOOLS
+    return {
+        agent: AgentConfig(agent_type=agent, tools=tools.get(agent), output_schema=_SCHEMAS.get(agent))
+        for agent in AgentType
+    }
+
+
+def agent_config(agent: AgentType, variant: str | None = None, tool_profile: ToolProfile = "minimal") -> AgentConfig:
+    """The settings for one kind of call: a variant may drop the schema or the tools of its agent."""
+    config = build_default_agent_configs(tool_profile)[agent]
+    if (agent, variant) == (AgentType.leakage, "correction"):
+        return config.model_copy(update={"output_schema": None})
+    if (agent, variant) == (AgentType.test, "contamination"):
+        return config.model_copy(update={"output_schema": DataContaminationResult, "tools": None})
+    return config

@@ -1,0 +1,1 @@
+"""The prompts: one template file per agent and variant."""
