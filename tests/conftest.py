@@ -1,0 +1,122 @@
+"""What every test stands on: no credential, no road out of the machine, and a small task to work with."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
+
+SECRET_PREFIXES = (
+    "ANTHROPIC_",
+    "CLAUDE_",
+    "AWS_",
+    "AZURE_",
+    "GOOGLE_",
+    "OPENAI_",
+    "KAGGLE_",
+    "HF_",
+    "WANDB_",
+    "MLE_STAR_",
+)
+SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS", "_PROXY")
+OTHERS = ("IS_SANDBOX", "NO_COLOR", "FORCE_COLOR")  # not secret, but they change what the program does
+KEPT = ("MLE_STAR_SOAK",)  # asks for the long versions of some tests
+
+
+def _strip_environment() -> None:
+    """Take out whatever could let a test act as the person who runs it; children inherit what is left."""
+    for name in list(os.environ):
+        upper = name.upper()
+        if name not in KEPT and (
+            upper.startswith(SECRET_PREFIXES) or upper.endswith(SECRET_SUFFIXES) or upper in OTHERS
+        ):
+            del os.environ[name]
+
+
+def _is_loopback(host: object) -> bool:
+    if host is None or host in ("", "localhost", b"localhost"):
+        return True
+    text = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
+    try:
+        return ipaddress.ip_address(text.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _refuse_the_outside(event: str, args: tuple[Any, ...]) -> None:
+    """An audit hook, because it sees every connection of this process, whichever library makes it."""
+    if event in ("socket.connect", "socket.sendto"):
+        address = args[1]
+        refused = isinstance(address, tuple) and not _is_loopback(address[0])  # AF_UNIX addresses are no tuples
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
+        refused, address = not _is_loopback(args[0]), args[0]
+    else:
+        return
+    if refused:
+        raise PermissionError(f"tests may reach this machine only, not {address!r}")
+
+
+_strip_environment()
+sys.addaudithook(_refuse_the_outside)
+
+
+class ConfigFactory(Protocol):
+    """Small settings for tests; the paper's letters M, T, K, L, R are accepted, too."""
+
+    def __call__(self, **settings: Any) -> PipelineConfig: ...
+
+
+LETTERS = {
+    "M": "num_retrieved_models",
+    "T": "outer_loop_steps",
+    "K": "inner_loop_steps",
+    "L": "num_parallel_solutions",
+    "R": "ensemble_rounds",
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ConfigFactory:
+    """A factory of configurations that do everything once, in `tmp_path`."""
+
+    def make(**settings: Any) -> PipelineConfig:
+        small: dict[str, Any] = dict.fromkeys(LETTERS.values(), 1)
+        small.update(max_debug_attempts=1, time_limit_seconds=600, model="offline", work_dir=str(tmp_path))
+        small.update({LETTERS.get(name, name): value for name, value in settings.items()})
+        return PipelineConfig(**small)
+
+    return make
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A folder with a small binary classification task: train, test and sample submission."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [(i, (i * 7) % 50, "ab"[i % 2], int((i * 7) % 50 > 25)) for i in range(120)]
+    train = ["id,size,kind,label", *(f"{i},{size},{kind},{label}" for i, size, kind, label in rows[:100])]
+    test = ["id,size,kind", *(f"{i},{size},{kind}" for i, size, kind, _ in rows[100:])]
+    sample = ["id,label", *(f"{i},0" for i, *_ in rows[100:])]
+    for name, lines in (("train", train), ("test", test), ("sample_submission", sample)):
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def task(data_dir: Path) -> TaskDescription:
+    """The task that `data_dir` holds."""
+    return TaskDescription(
+        competition_id="sizes",
+        task_type=TaskType.classification,
+        data_modality=DataModality.tabular,
+        evaluation_metric="accuracy",
+        metric_direction=MetricDirection.maximize,
+        description="Predict `label` (0 or 1) of the rows of test.csv. Submit `id` and `label`.",
+        data_dir=str(data_dir),
+    )

@@ -1,0 +1,57 @@
+"""The tests' own fence: no credential in the environment, no connection that leaves the machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SECRET_PREFIXES
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "example.org"])
+def test_a_connection_that_is_not_loopback_is_refused(host: str) -> None:
+    with pytest.raises(PermissionError, match="this machine only"):
+        socket.create_connection((host, 80), timeout=1)
+
+
+def test_a_datagram_that_is_not_loopback_is_refused() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender, pytest.raises(PermissionError):
+        sender.sendto(b"x", ("192.0.2.1", 9))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_loopback_works(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection((host, server.getsockname()[1]), timeout=5).close()
+
+
+def test_unix_sockets_work(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        client.connect(str(tmp_path / "s"))
+
+
+def test_credentials_are_stripped_before_any_test_runs() -> None:
+    planted = {
+        "ANTHROPIC_API_KEY": "k",
+        "CLAUDE_CODE_OAUTH_TOKEN": "t",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "https_proxy": "p",
+    }
+    code = "import os, tests.conftest; print(sorted(os.environ))"
+    seen = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **planted},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert not [name for name in planted if name in seen]
+    assert not [name for name in os.environ if name.startswith(SECRET_PREFIXES) and name != "MLE_STAR_SOAK"]
