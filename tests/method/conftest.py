@@ -1,0 +1,376 @@
+"""What the tests of the method share: scripted agents, a run around them, tiny real scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pytest
+from pydantic import BaseModel
+
+from mle_star.budget import Budget
+from mle_star.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, current_run, enter_run
+from mle_star.errors import AgentError
+from mle_star.events import AgentStarted, Event
+from mle_star.execution import LocalExecutor, link_input_data, setup_working_directory
+from mle_star.journal import Journal
+from mle_star.models import (
+    AgentConfig,
+    AgentType,
+    DataModality,
+    ExecutionRawResult,
+    MetricDirection,
+    PipelineConfig,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+    TaskType,
+)
+
+E = TypeVar("E", bound=Event)
+Fault = Literal["empty", "garbage", "raises"]
+AGENT_FAULTS: tuple[Fault, ...] = ("empty", "garbage", "raises")
+GARBAGE = "I am not sure about this one: {oops, and no code either."
+
+Reply = Any
+"""Text, a structured value (dict, list, model), an `AgentReply`, an exception to raise, or a callable of the call
+(`ScriptedCall`) that gives one of these."""
+
+
+# --- scripts ---------------------------------------------------------------------------------------------
+
+
+def fenced(*codes: str) -> Any:
+    """Code as an agent sends it; several codes give a tuple of replies."""
+    replies = tuple(f"Here it is.\n\n```python\n{code}\n```\n" for code in codes)
+    return replies[0] if len(replies) == 1 else replies
+
+
+def script(score: float | str, *, note: str = "") -> str:
+    """A tiny real script that prints `score` and leaves a submission; `note` tells two of them apart."""
+    lines = [
+        "from pathlib import Path",
+        f"level = {score}",
+        "Path('final').mkdir(exist_ok=True)",
+        "Path('final/submission.csv').write_text('id,target\\n1,0\\n2,1\\n')",
+        "print(f'Final Validation Performance: {level}')",
+    ]
+    return "\n".join([f"# {note}", *lines] if note else lines)
+
+
+def broken_script(message: str = "broken", *, note: str = "") -> str:
+    """A real script that raises before it has a score."""
+    lines = ["level = 0.0", f"raise RuntimeError({message!r})", "print(f'Final Validation Performance: {level}')"]
+    return "\n".join([f"# {note}", *lines] if note else lines)
+
+
+def solution(content: str, *, score: float | None = None, phase: SolutionPhase = SolutionPhase.init) -> SolutionScript:
+    """A script as the phases hand it around."""
+    return SolutionScript(content=content, phase=phase, score=score)
+
+
+# --- agents ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScriptedCall:
+    """One call as the agents' protocol saw it."""
+
+    index: int
+    agent: AgentType
+    variant: str | None
+    step: str
+    config: AgentConfig
+    prompt: str
+    label: str
+    max_cost_usd: float | None
+
+    @property
+    def name(self) -> str:
+        """`leakage-correction`, as in step names."""
+        return self.agent.value if self.variant is None else f"{self.agent.value}-{self.variant}"
+
+
+NO_LEAKAGE = {"answers": [{"leakage_status": "No Data Leakage", "code_block": "x = 1"}]}
+
+
+def leaky(*blocks: str) -> dict[str, Any]:
+    """A detection reply that flags each of `blocks`."""
+    return {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": block} for block in blocks]}
+
+
+def models(*names: str) -> dict[str, Any]:
+    """A retriever's reply."""
+    return {"models": [{"model_name": name, "example_code": f"{name}()"} for name in names]}
+
+
+def _calm_replies() -> dict[str, Reply]:
+    """What every agent says unless told otherwise: nothing to repair, nothing to find, a script where one is due."""
+    return {
+        "retriever": models("alpha", "beta"),
+        "init": fenced(script(0.5)),
+        "merger": fenced(script(0.6)),
+        "debugger": fenced(script(0.4)),
+        "leakage-detection": NO_LEAKAGE,
+        "leakage-correction": fenced("level = 0.45"),
+        "data": "All the provided information is used.",
+        "ablation": fenced("print('Ablation baseline: 0.5')\nprint('Ablation no level: 0.1')"),
+        "summarize": "The level matters most.",
+        "extractor": {"plans": [{"code_block": "level = 0.5", "plan": "raise the level"}]},
+        "planner": "raise the level more",
+        "coder": fenced("level = 0.7"),
+        "ens_planner": "average the two",
+        "ensembler": fenced(script(0.8)),
+        "test": fenced(script(0.9)),
+        "test-subsampling_extract": "There is no subsampling in this script.",
+        "test-subsampling_remove": fenced("pass"),
+        "test-contamination": {"verdict": "Novel"},
+    }
+
+
+class ScriptedAgents:
+    """The `Agents` protocol by script: a queue of replies per agent, then its standing reply; every call is kept."""
+
+    def __init__(self) -> None:
+        self.log: list[ScriptedCall] = []
+        self.cost_usd = 0.0
+        self.faults: dict[int, Fault] = {}
+        self._queues: dict[str, list[Reply]] = defaultdict(list)
+        self._standing = _calm_replies()
+
+    def reply(self, agent: str, *replies: Reply) -> None:
+        """Queue replies for an agent (`coder`, `leakage-correction`)."""
+        self._queues[agent].extend(replies)
+
+    def always(self, agent: str, reply: Reply) -> None:
+        """What the agent says when its queue is empty."""
+        self._standing[agent] = reply
+
+    def calls(self, agent: str | None = None) -> list[ScriptedCall]:
+        """The calls so far, of one agent or of all."""
+        return [call for call in self.log if agent is None or call.name == agent]
+
+    @property
+    def names(self) -> list[str]:
+        """Who was called, in order."""
+        return [call.name for call in self.log]
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        """Enough to tell the agents apart."""
+        return f"{config.agent_type.value}:{config.tools}:{config.output_schema}"
+
+    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+        """Answer by the script."""
+        index, started = len(self.log), _announced()
+        call = ScriptedCall(
+            index, config.agent_type, started.variant, started.step, config, prompt, label, max_cost_usd
+        )
+        self.log.append(call)
+        await asyncio.sleep(0)  # as the real one, this lets others run
+        if (fault := self.faults.get(index)) is not None:
+            return self._faulty(fault, call)
+        queue = self._queues[call.name]
+        reply = queue.pop(0) if queue else self._standing[call.name]
+        while callable(reply):
+            reply = reply(call)
+            if inspect.isawaitable(reply):
+                reply = await reply
+        return self._as_reply(reply)
+
+    def _faulty(self, fault: Fault, call: ScriptedCall) -> AgentReply:
+        if fault == "raises":
+            raise AgentError("scripted failure", agent=call.agent.value, cost_usd=self.cost_usd)
+        return AgentReply(text="" if fault == "empty" else GARBAGE, cost_usd=self.cost_usd)
+
+    def _as_reply(self, reply: Reply) -> AgentReply:
+        if isinstance(reply, BaseException):
+            raise reply
+        if isinstance(reply, AgentReply):
+            return reply
+        if isinstance(reply, str):
+            return AgentReply(text=reply, cost_usd=self.cost_usd)
+        value = reply.model_dump(mode="json") if isinstance(reply, BaseModel) else reply
+        return AgentReply(text="", structured=value, cost_usd=self.cost_usd)
+
+
+def _announced() -> AgentStarted:
+    """The step that the run context has just announced: the protocol itself knows neither steps nor variants."""
+    event = current_run().journal.events[-1]
+    assert isinstance(event, AgentStarted), "agents are called through the run context"
+    return event
+
+
+# --- executors -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RecordingExecutor:
+    """Passes scripts on to `inner` and keeps them; the n-th run crashes when `faults` names it."""
+
+    inner: Executor
+    requests: list[ScriptRequest] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    faults: set[int] = field(default_factory=set)
+    running: int = 0
+    most_at_once: int = 0
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Run, or crash by order."""
+        index = len(self.requests)
+        self.requests.append(request)
+        self.scripts.append(Path(request.script_path).read_text(encoding="utf-8"))
+        if index in self.faults:
+            return crash("RuntimeError: scripted crash")
+        self.running += 1
+        self.most_at_once = max(self.most_at_once, self.running)
+        try:
+            return await self.inner.run(request)
+        finally:
+            self.running -= 1
+
+
+class ScriptedExecutor:
+    """Judges a script by its words instead of running it: `raise` crashes, `level = x` scores x. Quick."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """What the script would have done."""
+        await asyncio.sleep(0)
+        text = Path(request.script_path).read_text(encoding="utf-8")
+        if re.search(r"^raise ", text, re.MULTILINE):
+            return crash("RuntimeError: broken")
+        if "submission.csv" in text:
+            Path(request.working_dir, "final", "submission.csv").write_text("id,target\n1,0\n2,1\n", encoding="utf-8")
+        level = re.findall(r"^level = (\S+)", text, re.MULTILINE)
+        said = f"Final Validation Performance: {level[-1]}\n" if level and "Final Validation" in text else ""
+        return ExecutionRawResult(stdout=said, stderr="", exit_code=0, duration_seconds=0.0, timed_out=False)
+
+
+def crash(message: str) -> ExecutionRawResult:
+    """The raw result of a script that raised."""
+    stderr = f'Traceback (most recent call last):\n  File "solution.py", line 2, in <module>\n{message}\n'
+    return ExecutionRawResult(stdout="", stderr=stderr, exit_code=1, duration_seconds=0.0, timed_out=False)
+
+
+# --- runs ------------------------------------------------------------------------------------------------
+
+
+_LETTERS = {
+    "M": "num_retrieved_models", "T": "outer_loop_steps", "K": "inner_loop_steps", "L": "num_parallel_solutions",
+    "R": "ensemble_rounds",
+}  # fmt: skip
+
+
+def settings(**changes: Any) -> PipelineConfig:
+    """Small numbers, so that each loop shows what it does; fields by name or by the paper's letter (`K=3`)."""
+    values: dict[str, Any] = {
+        "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
+        "ensemble_rounds": 2, "time_limit_seconds": 3600, "max_debug_attempts": 2,
+    }  # fmt: skip
+    return PipelineConfig(**{**values, **{_LETTERS.get(name, name): value for name, value in changes.items()}})
+
+
+@dataclass
+class ScriptedRun:
+    """A run with scripted agents, entered for the whole test."""
+
+    context: RunContext
+    agents: ScriptedAgents
+    executor: RecordingExecutor
+
+    @property
+    def task(self) -> TaskDescription:
+        """The run's task."""
+        return self.context.task
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The run's configuration."""
+        return self.context.config
+
+    @property
+    def journal(self) -> Journal:
+        """The run's journal, a real one."""
+        return self.context.journal
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return self.context.run_dir
+
+    @property
+    def work_dir(self) -> Path:
+        """Where scripts run."""
+        return self.context.work_dir
+
+    def events(self, kind: type[E]) -> list[E]:
+        """What the journal holds of one kind."""
+        return [event for event in self.journal.events if isinstance(event, kind)]
+
+
+def make_task(data_dir: Path | str, **changes: Any) -> TaskDescription:
+    """A small task on two rows of test data."""
+    values: dict[str, Any] = {
+        "competition_id": "tiny-task", "task_type": TaskType.classification, "data_modality": DataModality.tabular,
+        "evaluation_metric": "accuracy", "metric_direction": MetricDirection.maximize,
+        "description": "Predict the target of each sample in test.csv.", "data_dir": str(data_dir),
+    }  # fmt: skip
+    return TaskDescription(**{**values, **changes})
+
+
+def write_data(folder: Path) -> Path:
+    """The data of `make_task`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.csv").write_text("id,a,target\n1,0.5,0\n2,0.7,1\n3,0.1,0\n", encoding="utf-8")
+    (folder / "test.csv").write_text("id,a\n1,0.4\n2,0.9\n", encoding="utf-8")
+    (folder / "sample_submission.csv").write_text("id,target\n1,0\n2,0\n", encoding="utf-8")
+    return folder
+
+
+@contextmanager
+def scripted_run(
+    root: Path,
+    *,
+    config: PipelineConfig | None = None,
+    executor: Executor | None = None,
+    agents: ScriptedAgents | None = None,
+    clock: Callable[[], float] | None = None,
+    parts: tuple[str, ...] = (),
+    **task: Any,
+) -> Iterator[ScriptedRun]:
+    """Enter a run below `root`; the same `root` again resumes from its journal."""
+    config = config or settings()
+    data, run_dir = write_data(root / "data"), root / "run"
+    work_dir = Path(setup_working_directory(str(run_dir / "work" / "main")))
+    link_input_data(str(data), str(work_dir))
+    recording = RecordingExecutor(executor or LocalExecutor())
+    agents = agents or ScriptedAgents()
+    budget = Budget(config) if clock is None else Budget(config, clock=clock)
+    slots = asyncio.Semaphore(config.max_concurrent_scripts or config.num_parallel_solutions)
+    with Journal(run_dir / "journal.jsonl") as journal:
+        context = RunContext(
+            task=make_task(data, **task), config=config, agents=agents, executor=recording, budget=budget,
+            journal=journal, run_dir=run_dir, work_dir=work_dir, parts=parts, shared=RunShared(script_slots=slots),
+        )  # fmt: skip
+        with enter_run(context):
+            yield ScriptedRun(context, agents, recording)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[ScriptedRun]:
+    """A run with scripted agents and the real local executor."""
+    with scripted_run(tmp_path) as entered:
+        yield entered
+
+
+@pytest.fixture
+def quick_run(tmp_path: Path) -> Iterator[ScriptedRun]:
+    """As `run`, with scripts judged by their words."""
+    with scripted_run(tmp_path, executor=ScriptedExecutor()) as entered:
+        yield entered
