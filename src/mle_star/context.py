@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -114,6 +115,12 @@ class RunContext:
     def phase(self) -> str:
         """The first part of the step names here."""
         return self.parts[0] if self.parts else "run"
+
+    @property
+    def place(self) -> str:
+        """This place as log lines name it: `path-0 t=1 k=2`."""
+        parts = [part for part in self.parts if not part.startswith("phase")]
+        return " ".join(re.sub(r"^([a-z])-(\d+)$", r"\1=\2", part) for part in parts) or self.label
 
     def next_step(self, leaf: str) -> str:
         """The name of the next step called `leaf` here; a repeated one is numbered from 2."""
