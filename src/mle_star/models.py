@@ -144,7 +144,9 @@ class PipelineConfig(Frozen):
         default="bypassPermissions", description="the SDK's permission mode for agents with tools"
     )
     tool_profile: ToolProfile = Field(default="minimal", description="`full` gives agents a shell and file tools")
-    max_budget_usd: float | None = Field(default=None, gt=0, description="money limit of the whole run")
+    max_budget_usd: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="money limit of the whole run"
+    )
     phase_time_budget: PhaseTimeBudget | None = Field(default=None, description="shares of the time limit")
     agent_timeout_seconds: int = Field(default=900, description="limit of one agent call")
     client_reuse: Literal["auto", "fresh", "clear"] = Field(
@@ -156,7 +158,9 @@ class PipelineConfig(Frozen):
 
     script_timeout_seconds: int | None = Field(default=None, description="limit of one script; none: time left")
     max_concurrent_scripts: int | None = Field(default=None, description="scripts at a time; none: L")
-    script_memory_gb: float | None = Field(default=None, gt=0, description="memory of one script; none: by machine")
+    script_memory_gb: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="memory of one script; none: by machine"
+    )
     python: str | None = Field(default=None, description="interpreter for scripts; none: the one running mle-star")
     seed: int = Field(default=42, description="handed to scripts as MLE_STAR_SEED")
     allow_network: StrictBool = Field(default=False, description="let scripts reach the network")

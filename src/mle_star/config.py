@@ -1,0 +1,216 @@
+"""Where settings come from: defaults < environment (`MLE_STAR_*`) < file < explicit arguments."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TextIO, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from mle_star.errors import ConfigError
+from mle_star.models import PipelineConfig
+
+PREFIX = "MLE_STAR_"
+SHORT_NAMES = {"MLE_STAR_MAX_BUDGET": "max_budget_usd", "MLE_STAR_TIME_LIMIT": "time_limit_seconds"}
+"""The variables of the specification that are not simply the field's name; they win over the long spelling."""
+RESERVED = {"MLE_STAR_SOAK"}
+"""Variables with our prefix that are no settings."""
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+_OWN_HANDLERS = ("mle_star-1", "mle_star-2")
+_YES_NO = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def load_config(
+    explicit: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> PipelineConfig:
+    """The settings of a run. `explicit` holds only what was really given: a None in it is a value, too."""
+    sources: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    for name, (variable, value) in _from_environment(os.environ if environ is None else environ).items():
+        values[name], sources[name] = value, variable
+    if file is not None:
+        for key, value in read_mapping(file).items():
+            name = _known(key, where=str(file))
+            values[name], sources[name] = value, f"{file}: {name}"
+    for key, value in (explicit or {}).items():
+        name = _known(key, where="settings")
+        values[name], sources[name] = value, name
+    return _validated(values, sources)
+
+
+def effective_config(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> PipelineConfig:
+    """A copy in which the environment has replaced defaults, and nothing that the caller chose."""
+    chosen = {name: getattr(config, name) for name in config.model_fields_set}
+    found = _from_environment(os.environ if environ is None else environ)
+    found = {name: entry for name, entry in found.items() if name not in chosen}
+    values = {name: value for name, (_, value) in found.items()}
+    return _validated({**values, **chosen}, {name: variable for name, (variable, _) in found.items()})
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["outer_loop_steps=6"]` as explicit settings; the last one of a name counts."""
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"{assignment!r} is not a setting: write NAME=VALUE, such as outer_loop_steps=6")
+        name = _known(key.strip(), where="--set")
+        settings[name] = _from_text(name, text.strip())
+    return settings
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The top level of a YAML file, or one line that says what is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        content = yaml.load(text, Loader=_StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}{line}: not valid YAML ({error.problem})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigError(f"{path}: `name: value` lines are wanted at the top level")
+    return content
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest known one, else all of them."""
+    names = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    return f"did you mean {names[near[0]]}?" if near else f"known are: {', '.join(names.values())}"
+
+
+def setup_logging(config: PipelineConfig, *, console: bool = True, stream: TextIO | None = None) -> None:
+    """Send the log of this run to the console and to `log_file`; handlers of an earlier run go first."""
+    close_logging()
+    logger = logging.getLogger("mle_star")
+    logger.setLevel(config.log_level)
+    handlers: list[logging.Handler] = []
+    if console:
+        handlers.append(logging.StreamHandler(stream or sys.stderr))
+    if config.log_file is not None:
+        path = Path(config.log_file)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"log_file={config.log_file!r}: cannot be written ({error.strerror})") from None
+    for handler, name in zip(handlers, _OWN_HANDLERS, strict=False):
+        handler.name = name
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        logger.addHandler(handler)
+
+
+def close_logging() -> None:
+    """Take away the handlers that `setup_logging` added, and no others."""
+    logger = logging.getLogger("mle_star")
+    for handler in list(logger.handlers):
+        if handler.name in _OWN_HANDLERS:
+            logger.removeHandler(handler)
+            handler.close()
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML in which a repeated key is an error, not a silent choice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value!r} is given twice", key.start_mark
+                    )  # fmt: skip
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _known(name: str, *, where: str) -> str:
+    if name not in PipelineConfig.model_fields:
+        raise ConfigError(f"{where}: unknown setting {name!r}; {did_you_mean(name, PipelineConfig.model_fields)}")
+    return name
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    """Field name to (variable, value); an empty variable counts as absent."""
+    variables = {**{PREFIX + name.upper(): name for name in PipelineConfig.model_fields}, **SHORT_NAMES}
+    found: dict[str, tuple[str, Any]] = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or variable in RESERVED or not text.strip():
+            continue
+        if variable not in variables:
+            raise ConfigError(f"environment: unknown variable {variable}={text!r}; {did_you_mean(variable, variables)}")
+        name = variables[variable]
+        if name not in found or variable in SHORT_NAMES:
+            found[name] = (variable, _from_text(name, text.strip()))
+    return found
+
+
+def _from_text(name: str, text: str) -> Any:
+    """A value as the field wants it; what cannot be read stays text, and validation refuses it by name."""
+    kinds = _kinds(name)
+    if type(None) in kinds and text.lower() in ("none", "null"):
+        return None
+    if bool in kinds:
+        return _YES_NO.get(text.lower(), text)
+    if any(kind is tuple or (isinstance(kind, type) and issubclass(kind, BaseModel)) for kind in kinds):
+        try:
+            return yaml.load(text, Loader=_StrictLoader)
+        except yaml.YAMLError:
+            return text
+    return text.upper() if name == "log_level" else text
+
+
+def _kinds(name: str) -> tuple[Any, ...]:
+    """The plain types that a field takes: `int | None` gives int and NoneType, a literal gives its values."""
+    annotation = PipelineConfig.model_fields[name].annotation
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return get_args(annotation)
+    return get_args(annotation) if origin is Literal else (origin or annotation,)
+
+
+def _wanted(name: str) -> str:
+    """What would be right for a field, in words."""
+    kinds = _kinds(name)
+    if all(isinstance(kind, str) for kind in kinds):
+        return "one of " + ", ".join(kinds)
+    words = {
+        bool: "true or false",
+        int: "a whole number of at least 1",
+        float: "a number above 0",
+        tuple: "a list of texts",
+    }
+    wanted = next((words[kind] for kind in kinds if kind in words), "text")
+    if name == "phase_time_budget":
+        wanted = "the shares phase1, phase2, phase3 and finalization, each above 0, together 1"
+    return wanted + (" or none" if type(None) in kinds else "")
+
+
+def _validated(values: Mapping[str, Any], sources: Mapping[str, str]) -> PipelineConfig:
+    """The configuration, or one line that names each bad setting, its value and what would be right."""
+    try:
+        return PipelineConfig(**values)
+    except ValidationError as error:
+        names = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
+    raise ConfigError("; ".join(f"{sources.get(n, n)}={values[n]!r}: {n} must be {_wanted(n)}" for n in names))

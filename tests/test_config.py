@@ -1,0 +1,264 @@
+"""Settings: where they come from, which one wins, and what is said when one is wrong."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mle_star.config import (
+    SHORT_NAMES,
+    close_logging,
+    effective_config,
+    load_config,
+    parse_assignments,
+    read_mapping,
+    setup_logging,
+)
+from mle_star.errors import ConfigError
+from mle_star.models import PhaseTimeBudget, PipelineConfig
+
+SAMPLES: dict[str, tuple[str, Any]] = {
+    "num_retrieved_models": ("7", 7),
+    "outer_loop_steps": ("7", 7),
+    "inner_loop_steps": ("7", 7),
+    "num_parallel_solutions": ("7", 7),
+    "ensemble_rounds": ("7", 7),
+    "time_limit_seconds": ("60", 60),
+    "subsample_limit": ("7", 7),
+    "max_debug_attempts": ("7", 7),
+    "model": ("opus", "opus"),
+    "permission_mode": ("plan", "plan"),
+    "tool_profile": ("full", "full"),
+    "max_budget_usd": ("2.5", 2.5),
+    "phase_time_budget": (
+        "{phase1: 0.2, phase2: 0.5, phase3: 0.2, finalization: 0.1}",
+        PhaseTimeBudget(phase1=0.2, phase2=0.5, phase3=0.2, finalization=0.1),
+    ),
+    "agent_timeout_seconds": ("7", 7),
+    "client_reuse": ("clear", "clear"),
+    "max_warm_clients": ("7", 7),
+    "max_concurrent_paths": ("7", 7),
+    "script_timeout_seconds": ("7", 7),
+    "max_concurrent_scripts": ("7", 7),
+    "script_memory_gb": ("1.5", 1.5),
+    "python": ("/usr/bin/python3", "/usr/bin/python3"),
+    "seed": ("7", 7),
+    "allow_network": ("yes", True),
+    "require_sandbox": ("on", True),
+    "use_cache": ("0", False),
+    "prefer_best_input": ("true", True),
+    "blocked_commands": ("[shutdown, reboot]", ("shutdown", "reboot")),
+    "work_dir": ("elsewhere", "elsewhere"),
+    "log_level": ("debug", "DEBUG"),
+    "log_file": ("run.log", "run.log"),
+}
+
+
+@pytest.mark.req("REQ-OR-045", "REQ-OR-046")
+@pytest.mark.parametrize("name", PipelineConfig.model_fields)
+def test_every_setting_can_be_given_on_its_own_by_variable_and_by_assignment(name: str) -> None:
+    text, value = SAMPLES[name]
+    from_variable = load_config(environ={f"MLE_STAR_{name.upper()}": text})
+    from_assignment = load_config(parse_assignments([f"{name}={text}"]), environ={})
+    assert from_variable == from_assignment == PipelineConfig(**{name: value})
+    assert getattr(from_variable, name) == value != getattr(PipelineConfig(), name)
+
+
+@pytest.mark.req("REQ-OR-044")
+def test_with_nothing_given_the_defaults_stand() -> None:
+    config = load_config(environ={})
+    assert config == PipelineConfig()
+    assert (config.max_budget_usd, config.permission_mode, config.model, config.log_level) == (
+        None, "bypassPermissions", "sonnet", "INFO",
+    )  # fmt: skip
+
+
+@pytest.mark.req("REQ-OR-046")
+def test_the_four_variables_of_the_specification_replace_defaults() -> None:
+    environ = {
+        "MLE_STAR_MODEL": "opus",
+        "MLE_STAR_LOG_LEVEL": "DEBUG",
+        "MLE_STAR_MAX_BUDGET": "12.5",
+        "MLE_STAR_TIME_LIMIT": "3600",
+    }
+    config = effective_config(PipelineConfig(), environ)
+    assert (config.model, config.log_level, config.max_budget_usd, config.time_limit_seconds) == (
+        "opus", "DEBUG", 12.5, 3600,
+    )  # fmt: skip
+
+
+@pytest.mark.req("REQ-OR-046")
+def test_an_explicit_argument_beats_the_environment_even_when_it_equals_the_default() -> None:
+    given = PipelineConfig(model="sonnet")
+    effective = effective_config(given, {"MLE_STAR_MODEL": "opus", "MLE_STAR_SEED": "7"})
+    assert (effective.model, effective.seed) == ("sonnet", 7)
+    assert effective is not given
+    assert given.seed == 42
+
+
+def test_environment_yields_to_file_and_file_to_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "seed: 2\nmodel: haiku\nphase_time_budget: {phase1: 0.4, phase2: 0.4, phase3: 0.1, finalization: 0.1}\n"
+    )
+    environ = {"MLE_STAR_SEED": "1", "MLE_STAR_MODEL": "opus", "MLE_STAR_TIME_LIMIT": "5"}
+    config = load_config({"seed": 3}, file, environ)
+    assert (config.seed, config.model, config.time_limit_seconds) == (3, "haiku", 5)
+    assert config.phase_time_budget is not None
+    assert config.phase_time_budget.phase1 == 0.4
+    assert config.model_fields_set == {"seed", "model", "time_limit_seconds", "phase_time_budget"}
+
+
+def test_an_argument_can_lift_a_limit_that_the_environment_sets() -> None:
+    config = load_config(parse_assignments(["max_budget_usd=none"]), environ={"MLE_STAR_MAX_BUDGET": "3"})
+    assert config.max_budget_usd is None
+
+
+def test_a_bad_value_that_nothing_uses_is_no_error() -> None:
+    assert load_config({"seed": 3}, environ={"MLE_STAR_SEED": "none of your business"}).seed == 3
+
+
+def test_the_short_name_wins_whatever_the_order() -> None:
+    short, long = ("MLE_STAR_MAX_BUDGET", "1"), ("MLE_STAR_MAX_BUDGET_USD", "2")
+    assert load_config(environ=dict([short, long])).max_budget_usd == 1
+    assert load_config(environ=dict([long, short])).max_budget_usd == 1
+    assert set(SHORT_NAMES.values()) <= set(PipelineConfig.model_fields)
+
+
+def test_empty_and_foreign_variables_are_left_alone() -> None:
+    assert load_config(environ={"MLE_STAR_SEED": " ", "MLE_STAR_SOAK": "1", "SEED": "9"}) == PipelineConfig()
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"MLE_STAR_TIME_LIMIT": "soon"}, ["MLE_STAR_TIME_LIMIT", "'soon'", "whole number of at least 1"]),
+        ({"MLE_STAR_MAX_BUDGET": "-3"}, ["MLE_STAR_MAX_BUDGET", "'-3'", "number above 0 or none"]),
+        ({"MLE_STAR_MAX_BUDGET": "nan"}, ["MLE_STAR_MAX_BUDGET", "number above 0"]),
+        ({"MLE_STAR_MAX_BUDGET": "inf"}, ["MLE_STAR_MAX_BUDGET", "number above 0"]),
+        ({"MLE_STAR_LOG_LEVEL": "loud"}, ["MLE_STAR_LOG_LEVEL", "DEBUG, INFO, WARNING, ERROR, CRITICAL"]),
+        ({"MLE_STAR_USE_CACHE": "maybe"}, ["MLE_STAR_USE_CACHE", "'maybe'", "true or false"]),
+        ({"MLE_STAR_PHASE_TIME_BUDGET": "{phase1: 0.9"}, ["MLE_STAR_PHASE_TIME_BUDGET", "together 1"]),
+        ({"MLE_STAR_MODLE": "opus"}, ["MLE_STAR_MODLE", "did you mean MLE_STAR_MODEL?"]),
+    ],
+)
+def test_a_bad_variable_is_refused_with_its_name_its_value_and_what_would_be_right(
+    environ: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        effective_config(PipelineConfig(), environ)
+    message = str(refusal.value)
+    assert [word for word in words if word not in message] == []
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("outer_lop_steps: 3", ["run.yaml", "'outer_lop_steps'", "did you mean outer_loop_steps?"]),
+        ("zzz: 3", ["'zzz'", "known are: num_retrieved_models, "]),
+        (
+            "seed: 0\nmodel: [a]",
+            ["seed=0: seed must be a whole number of at least 1", "model=['a']: model must be text"],
+        ),
+        ("seed: true", ["seed=True"]),
+        ("use_cache: 1", ["use_cache=1", "true or false"]),
+        ("seed: 1\nseed: 2", ["line 2", "'seed' is given twice"]),
+        ("seed: [1", ["not valid YAML", "line 1"]),
+        ("- seed", ["`name: value` lines are wanted"]),
+        ("3: 4", ["`name: value` lines are wanted"]),
+        ("when: 2011-99-99", ["not valid YAML"]),
+        ("[" * 5000, ["not valid YAML"]),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, words: list[str]) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refusal:
+        load_config(file=file, environ={})
+    message = str(refusal.value)
+    assert [word for word in [str(file), *words] if word not in message] == []
+    assert "\n" not in message
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"model: caf\xe9\n")
+    for name, words in (("absent.yaml", "no such file"), ("latin.yaml", "not UTF-8"), ("", "cannot be read")):
+        with pytest.raises(ConfigError, match=words):
+            read_mapping(tmp_path / name)
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert read_mapping(tmp_path / "empty.yaml") == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [("seed", "NAME=VALUE"), ("sed=4", "did you mean seed"), ("seed=x", "seed='x'")]
+)
+def test_a_bad_assignment_is_refused(given: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_config(parse_assignments([given]), environ={})
+
+
+def test_the_last_assignment_of_a_name_counts() -> None:
+    assert parse_assignments(["model=a=b", " seed = 4", "seed=5"]) == {"model": "a=b", "seed": "5"}
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_no_environment_gives_anything_but_settings_or_a_refusal(environ: dict[str, str]) -> None:
+    prefixed = {f"MLE_STAR_{name}": value for name, value in environ.items()}
+    try:
+        assert isinstance(load_config(environ={**environ, **prefixed}), PipelineConfig)
+    except ConfigError as error:
+        assert "MLE_STAR_" in str(error)
+
+
+@pytest.fixture
+def closed_logging() -> Iterator[None]:
+    yield
+    close_logging()
+    logging.getLogger("mle_star").setLevel(logging.NOTSET)
+
+
+@pytest.mark.req("REQ-OR-047")
+@pytest.mark.usefixtures("closed_logging")
+def test_the_log_goes_to_console_and_file_with_time_level_and_name(tmp_path: Path) -> None:
+    stream, file = io.StringIO(), tmp_path / "logs" / "run.log"
+    file.parent.mkdir()
+    file.write_text("earlier\n")
+    setup_logging(PipelineConfig(log_file=str(file)), stream=stream)
+    logging.getLogger("mle_star.phase1").info("=== Phase 1 ===")
+    logging.getLogger("mle_star").debug("hidden")
+    logging.getLogger("elsewhere").error("not ours")
+    assert file.read_text() == "earlier\n" + stream.getvalue()
+    assert len(stream.getvalue().splitlines()) == 1
+    time, level, rest = stream.getvalue().split(",", 1)[0], "INFO", stream.getvalue()
+    assert time.startswith("20")
+    assert f" {level} " in rest
+    assert "mle_star.phase1: === Phase 1 ===" in rest
+
+
+@pytest.mark.req("REQ-OR-047")
+@pytest.mark.usefixtures("closed_logging")
+def test_debug_level_shows_debug_lines_and_a_second_run_adds_no_second_handler() -> None:
+    stream, foreign = io.StringIO(), logging.NullHandler()
+    logger = logging.getLogger("mle_star")
+    logger.addHandler(foreign)
+    for _ in range(3):
+        setup_logging(PipelineConfig(log_level="DEBUG"), stream=stream)
+    logger.debug("a prompt")
+    assert stream.getvalue().count("a prompt") == 1
+    close_logging()
+    assert logger.handlers == [foreign]
+    logger.removeHandler(foreign)
+
+
+@pytest.mark.usefixtures("closed_logging")
+def test_a_log_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="log_file="):
+        setup_logging(PipelineConfig(log_file=str(tmp_path)))
