@@ -1,0 +1,139 @@
+"""The frame of the `mle-star` command: which commands there are, and how errors read."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+
+from mle_star.errors import AgentError, BudgetExceeded, ExecutionError, MleStarError, Phase1Error, PipelineError
+
+EXIT_WRONG_INPUT, EXIT_FAILED, EXIT_INTERRUPTED = 1, 3, 130
+
+
+class Command(NamedTuple):
+    """A command and where it lives; `summary` is the first line of its docstring, kept here for a quick `--help`."""
+
+    name: str
+    target: str
+    summary: str
+
+
+# One line per command. A module is imported only when its command is called. To add one: write a typer function
+# (`typer.Argument` and `typer.Option` in its signature, docstring = help, first line = summary, an "Examples:"
+# paragraph behind `\b`), raise `MleStarError` for anything the user can mend, `typer.Exit(code)` for the exit
+# codes, and add its line here.
+COMMANDS: tuple[Command, ...] = (
+    Command("init", "mle_star.cli.init:init", "Look at a data folder and write its task.yaml, every guess explained."),
+)
+
+HELP = """Hand over a task and a folder of data; get back a validated submission, a readable script and a report.
+
+\b
+Examples:
+  mle-star init data/                 guess the task, write data/task.yaml
+  mle-star run data/ --model offline  the whole method, without a key
+  mle-star run data/ --max-budget 5   with Claude, for five dollars at most
+
+\b
+Exit codes:
+  0 a result with a submission        1 wrong input
+  2 a solution, but no submission     3 the pipeline failed
+  130 interrupted
+"""
+
+# The base of typer's usage errors has no public name of its own in all versions.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+def build_app(loaded: Sequence[str] | None = None) -> typer.Typer:
+    """The application; of the commands outside `loaded` only name and summary. None loads every one."""
+    app = typer.Typer(
+        name="mle-star", help=HELP, add_completion=False, pretty_exceptions_enable=False,
+        rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    app.callback()(_options)
+    for command in COMMANDS:
+        if loaded is None or command.name in loaded:
+            app.command(command.name)(_load(command.target))
+        else:
+            app.command(command.name, help=command.summary)(lambda: None)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; an error is one line unless `--debug` is given."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"] or ["--help"]
+    called = next((word for word in words if not word.startswith("-")), "")
+    try:
+        code = build_app([called])(words, prog_name="mle-star", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", EXIT_INTERRUPTED, prefix="mle-star")
+    except BrokenPipeError:
+        # The reader has gone (`mle-star runs | head`): say nothing, and keep Python from trying again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_WRONG_INPUT
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return _explain(error)
+    return code if isinstance(code, int) else 0
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that an error ends the command with."""
+    failed = isinstance(error, PipelineError | Phase1Error | ExecutionError | AgentError | BudgetExceeded)
+    return EXIT_FAILED if failed else EXIT_WRONG_INPUT
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, _UsageError):
+        formatted: Any = error  # typer's own errors know how to phrase themselves
+        context = getattr(error, "ctx", None)
+        hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+        return _fail(formatted.format_message() + hint, EXIT_WRONG_INPUT)
+    if isinstance(error, MleStarError):
+        return _fail(str(error), exit_code(error))
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror}", EXIT_WRONG_INPUT)
+    return _fail(f"unexpected {type(error).__name__}: {error} (`--debug` shows where)", EXIT_FAILED)
+
+
+def _fail(message: str, code: int, prefix: str = "mle-star: error") -> int:
+    """One line, whatever the message holds: names of files and columns come from outside."""
+    line = "".join(char if char.isprintable() else " " for char in message)
+    sys.stderr.write(f"{prefix}: {' '.join(line.split())}\n")
+    return code
+
+
+def _load(target: str) -> Any:
+    module, _, function = target.partition(":")
+    return getattr(import_module(module), function)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"mle-star {version('mle-star')}")
+        raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(False, "--version", is_eager=True, callback=_show_version, help="Show the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error; works after a command, too."),
+) -> None:
+    """`main` has already taken `--debug` out; both are declared for the help."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
