@@ -129,6 +129,12 @@ class RunContext:
         count = self.shared.step_counts[name]
         return name if count == 1 else f"{name}-{count}"
 
+    def latest_step(self, leaf: str) -> str:
+        """The name that `next_step` gave last to `leaf` here: the step that an event is about."""
+        name = "/".join((*self.parts, leaf))
+        count = self.shared.step_counts[name]
+        return name if count <= 1 else f"{name}-{count}"
+
     def record(self, event: AnyEvent) -> None:
         """Write an event; one without a step gets this place's name."""
         self.journal.record(event if event.step else event.model_copy(update={"step": "/".join(self.parts)}))
