@@ -54,6 +54,11 @@ class MetricDirection(str, Enum):
     maximize = "maximize"
     minimize = "minimize"
 
+    @property
+    def better_word(self) -> str:
+        """What a better score is, for texts: `higher` or `lower`."""
+        return "higher" if self is MetricDirection.maximize else "lower"
+
 
 class SolutionPhase(str, Enum):
     """The stage that produced a script."""

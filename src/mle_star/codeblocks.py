@@ -1,0 +1,261 @@
+"""Code in replies and blocks in scripts: taking it out, finding it, putting it back. Pure functions of text."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+_FENCE_LINE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*?)[ \t]*$")
+_INDENTED_FENCE = re.compile(r"^([ \t]+)(?:`{3,}[^`]*|~{3,}.*)$")
+_PYTHON_TAGS = {"", "python", "python3", "py", "py3", "ipython", "pycon"}
+_STATEMENTS = (
+    ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Call, ast.FunctionDef,
+    ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try,
+    ast.Match, ast.Return, ast.Raise, ast.Assert, ast.Delete,
+)  # fmt: skip
+_BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # all that the parser throws at text
+
+
+@dataclass(frozen=True)
+class _Block:
+    text: str
+    tag: str
+
+    @property
+    def is_python(self) -> bool:
+        words = self.tag.strip("{}. ").lower().split()
+        return (words[0] if words else "") in _PYTHON_TAGS
+
+
+# Prose needs no parsing; only what can hold or hide a fence does.
+_PARSER = MarkdownIt("zero").enable(["code", "fence", "list", "blockquote"])
+
+
+def extract_code_block(response: str) -> str:
+    """The code of a reply: its longest fenced block, Python or untagged before others, else the whole reply, stripped.
+
+    Only blank lines at the borders of a fenced block are cut, so that the indentation of its first line survives.
+    """
+    blocks = _fenced_blocks(response)
+    if not blocks:
+        return response.strip()
+    return max(blocks, key=lambda block: (bool(block.text) and block.is_python, len(block.text))).text
+
+
+def has_code_fence(response: str) -> bool:
+    """Is there a fenced block, be it an empty one?"""
+    return bool(_fenced_blocks(response))
+
+
+def has_extractable_code(response: str) -> bool:
+    """Does the reply hold code: a fenced block that is not blank, or plain text that is a real Python program?"""
+    if has_code_fence(response):
+        return bool(extract_code_block(response).strip())
+    tree = _parse(response.strip())
+    return tree is not None and any(isinstance(node, _STATEMENTS) for node in ast.walk(tree))
+
+
+def compiles(code: str) -> bool:
+    """Would Python accept this as a program?"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # odd escapes in generated code are not our reader's business
+        try:
+            compile(code, "<script>", "exec", dont_inherit=True)
+        except _BROKEN:
+            return False
+    return True
+
+
+def locate_block(block: str, script: str) -> str | None:
+    """The slice of `script` that `block` means, or None: exact first, else with trailing blanks of lines ignored.
+
+    The slice is the script's own text, so that it can be replaced. Fences around `block` and blank lines at its borders
+    do not count; the first match wins.
+    """
+    if block not in script and has_code_fence(block):
+        block = extract_code_block(block)
+    wanted = _cut_blank_borders(block.replace("\r\n", "\n"))
+    if not wanted.strip():
+        return None
+    if wanted in script:
+        return wanted
+    wanted = "\n".join(line.rstrip() for line in wanted.split("\n"))
+    return _locate_ignoring_trailing_blanks(wanted, script)
+
+
+def replace_block_reindented(script: str, old: str, new: str) -> str:
+    """`script` with its first `old` replaced by `new`, indented like `old` when `new` lost its indentation on the way.
+
+    The first variant that compiles is kept; when none does, it is the plain replacement.
+    """
+    if not old or old not in script:
+        raise ValueError(f"block not found in the script: {old[:80]!r}")
+    plain = script.replace(old, new, 1)
+    indent, is_before = _indentation(script, script.index(old))
+    shifted = _shift(new, indent, is_before)
+    # Text that lost its indentation may compile and yet leave the branch it belongs to: the shifted one goes first.
+    variants = [shifted, new] if len(_leading_blanks(new)) < len(indent) else [new, shifted]
+    if old.endswith("\n") and not new.endswith("\n"):
+        variants += [f"{variant}\n" for variant in variants]  # the line end belonged to the block
+    for variant in variants:
+        candidate = script.replace(old, variant, 1)
+        if compiles(candidate):
+            return candidate
+    return plain
+
+
+# --- fences ----------------------------------------------------------------------------------------------
+
+
+def _fenced_blocks(text: str) -> list[_Block]:
+    """All fenced blocks, outermost first; a tagged fence inside a block nests, a bare one closes."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    blocks = list(_scan(lines))
+    indented = None if blocks else next((m for m in map(_INDENTED_FENCE.match, lines) if m), None)
+    if indented is not None:  # so far in that Markdown calls it a paragraph or indented code
+        blocks = list(_scan([re.sub(f"^[ \\t]{{0,{len(indented[1])}}}", "", line) for line in lines]))
+    return blocks
+
+
+def _scan(lines: list[str]) -> Iterator[_Block]:
+    start = 0
+    while start < len(lines):
+        again = len(lines)
+        for token in _PARSER.parse("\n".join(lines[start:])):
+            if token.type != "fence" or token.map is None:
+                continue
+            if token.level or not _holds_tagged_fence(token):
+                yield _Block(_cut_blank_borders(token.content), token.info)
+                continue
+            # Markdown knows no nesting: it took the end of the inner fence for the end of the outer one.
+            first = start + token.map[0]
+            end = _outer_end(lines, first, token.markup)
+            if end is None:
+                yield _Block(_unbalanced(lines[first + 1 :], token), token.info)
+                return
+            yield _Block(_cut_blank_borders("\n".join(lines[first + 1 : end])), token.info)
+            again = end + 1
+            break
+        start = again
+
+
+def _same_fence(line: str, markup: str) -> re.Match[str] | None:
+    """Is this line a fence that can end or nest in one opened by `markup`?"""
+    match = _FENCE_LINE.match(line)
+    return match if match and match[1].startswith(markup) else None
+
+
+def _holds_tagged_fence(token: Token) -> bool:
+    return any(
+        (match := _same_fence(line, token.markup)) is not None and match[2] for line in token.content.split("\n")
+    )
+
+
+def _outer_end(lines: list[str], first: int, markup: str) -> int | None:
+    """The line that closes the fence opened at line `first`, counting the fences inside."""
+    depth = 1
+    for number in range(first + 1, len(lines)):
+        match = _same_fence(lines[number], markup)
+        if match is not None:
+            depth += 1 if match[2] else -1
+            if depth == 0:
+                return number
+    return None
+
+
+def _unbalanced(rest: list[str], token: Token) -> str:
+    """The likeliest block when fences do not pair up: a reading that is Python, else all that follows."""
+    everything = _cut_blank_borders("\n".join(rest))
+    pieces: list[list[str]] = [[]]
+    for line in rest:
+        if _same_fence(line, token.markup) is None:
+            pieces[-1].append(line)
+        else:
+            pieces.append([])
+    readings = [everything, _cut_blank_borders(token.content)]
+    readings += sorted((_cut_blank_borders("\n".join(piece)) for piece in pieces), key=len, reverse=True)
+    return next((reading for reading in readings if compiles(reading)), everything)
+
+
+def _cut_blank_borders(text: str) -> str:
+    lines = text.split("\n")
+    while lines and not lines[0].strip():
+        del lines[0]
+    while lines and not lines[-1].strip():
+        del lines[-1]
+    return "\n".join(lines)
+
+
+# --- places in scripts -----------------------------------------------------------------------------------
+
+
+def _locate_ignoring_trailing_blanks(wanted: str, script: str) -> str | None:
+    stripped: list[str] = []
+    plain_starts: list[int] = []  # where each line starts in the stripped text, ...
+    script_starts: list[int] = []  # ... and where in the script
+    plain = original = 0
+    for line in script.split("\n"):
+        stripped.append(line.rstrip())
+        plain_starts.append(plain)
+        script_starts.append(original)
+        plain += len(stripped[-1]) + 1
+        original += len(line) + 1
+    found = "\n".join(stripped).find(wanted)
+    if found < 0:
+        return None
+
+    def in_script(position: int) -> int:
+        line = bisect_right(plain_starts, position) - 1
+        return script_starts[line] + position - plain_starts[line]
+
+    return script[in_script(found) : in_script(found + len(wanted))]
+
+
+def _indentation(script: str, start: int) -> tuple[str, bool]:
+    """The indentation of the line that `start` lies in, and whether it stands before `start` already."""
+    line_start = script.rfind("\n", 0, start) + 1
+    indent = _leading_blanks(script[line_start:])
+    return indent, bool(indent) and start >= line_start + len(indent)
+
+
+def _leading_blanks(text: str) -> str:
+    """The indentation of the first line that is not blank."""
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    return first[: len(first) - len(first.lstrip())]
+
+
+def _shift(new: str, indent: str, is_before: bool) -> str:
+    """`new` moved to `indent`, as it is when it cannot be read as Python; the insides of strings stay."""
+    code = textwrap.dedent(new) if _leading_blanks(new) else new
+    tree = _parse(code)
+    if tree is None:
+        return new
+    inside_strings = {
+        number
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno is not None
+        for number in range(node.lineno + 1, node.end_lineno + 1)
+    }
+    lines = [
+        indent + line if line.strip() and number not in inside_strings else line
+        for number, line in enumerate(code.split("\n"), start=1)
+    ]
+    shifted = "\n".join(lines)
+    return shifted.removeprefix(indent) if is_before else shifted
+
+
+def _parse(code: str) -> ast.Module | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(code)
+        except _BROKEN:
+            return None

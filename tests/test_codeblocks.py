@@ -1,0 +1,285 @@
+"""Taking code out of replies, finding blocks in scripts and putting them back."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from mle_star.codeblocks import (
+    compiles,
+    extract_code_block,
+    has_code_fence,
+    has_extractable_code,
+    locate_block,
+    replace_block_reindented,
+)
+from mle_star.models import SolutionPhase, SolutionScript
+
+
+def fence(code: str, tag: str = "python") -> str:
+    """`code` in a fence that is longer than any run of backticks in it."""
+    ticks = "```"
+    while ticks in code:
+        ticks += "`"
+    return f"{ticks}{tag}\n{code}\n{ticks}"
+
+
+def cut(text: str) -> str:
+    lines = text.split("\n")
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return "\n".join(lines)
+
+
+CODE = st.text(
+    st.sampled_from(list("abcxyz =()[]{}#'\"\\`~\n\n  \t%:.-+*0123456789éß\u2028\x0c")), min_size=0, max_size=200
+).filter(lambda text: cut(text) != "")
+PROSE = st.text(st.sampled_from(list("abc xyz.,:!\n#-*1")), max_size=60)
+
+
+# --- extraction ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-SF-005")
+@given(code=CODE, before=PROSE, after=PROSE, tag=st.sampled_from(["python", "", "py", "Python"]))
+def test_what_is_extracted_from_a_rendered_fence_is_what_went_in(code: str, before: str, after: str, tag: str) -> None:
+    assert extract_code_block(f"{before}\n\n{fence(code, tag)}\n\n{after}") == cut(code)
+
+
+@pytest.mark.req("REQ-SF-005")
+@pytest.mark.parametrize(
+    ("response", "code"),
+    [
+        ("```python\nprint('hello')\n```", "print('hello')"),
+        ("```\nprint('hello')\n```", "print('hello')"),
+        ("~~~python\nx = 1\n~~~", "x = 1"),
+        ("Sure:\n```python\nx = 1\n```\nand then\n```python\nlonger = 2\n```\nbye", "longer = 2"),
+        ("  print(1)\n\n", "print(1)"),
+        ("```python\n    y = 2\n    z = 3\n```", "    y = 2\n    z = 3"),
+        ("```python\n\n\n  x = 1\n\n```", "  x = 1"),
+        ("```python\nx = 1\ny = 2", "x = 1\ny = 2"),
+        ("```python\nx = 1\r\ny = 2\r\n```", "x = 1\ny = 2"),
+        ("```python\n```", ""),
+        ("", ""),
+        ("Run ```x``` inline", "Run ```x``` inline"),
+        ("```python\na = '''\n```python\ninner\n```\n'''\n```\nafter", "a = '''\n```python\ninner\n```\n'''"),
+        ("````python\na = '''\n```\n'''\n````", "a = '''\n```\n'''"),
+        ("```python\na = '''\n~~~\n'''\n```", "a = '''\n~~~\n'''"),
+        ("1. do\n   ```python\n   x = 1\n   ```\n", "x = 1"),
+        ("> ```python\n> x = 1\n> ```\n", "x = 1"),
+        ("Look:\n    ```python\n    x = 1\n    ```\n", "x = 1"),
+        ("```bash\npip install everything at once\n```\n```python\nx = 1\n```", "x = 1"),
+        ("```json\n[1, 2]\n```", "[1, 2]"),
+        ("```python\nx = 1\n\nwell, again:\n\n```python\nx = 1\ny = 2\n```", "x = 1\ny = 2"),
+    ],
+)
+def test_fences_are_read_by_the_rules(response: str, code: str) -> None:
+    assert extract_code_block(response) == code
+
+
+@pytest.mark.req("REQ-SF-005")
+def test_a_docstring_with_an_indented_fence_does_not_end_the_block() -> None:
+    script = 'def f():\n    """Use:\n\n    ```\n    f()\n    ```\n    """\n    return 1'
+    assert extract_code_block(f"```python\n{script}\n```") == script
+
+
+@pytest.mark.req("REQ-SF-005")
+def test_after_a_nested_block_the_next_one_is_still_seen() -> None:
+    nested = "doc = '''\n```python\ninner\n```\n'''"
+    longer = "value = " + "1 + " * 40 + "1"
+    assert extract_code_block(f"```python\n{nested}\n```\ntext\n```python\n{longer}\n```") == longer
+
+
+@given(st.text(st.sampled_from(list("`~ \nab\tpython>-1.")), max_size=120))
+def test_extraction_never_fails_and_never_gives_none(response: str) -> None:
+    assert isinstance(extract_code_block(response), str)
+    has_extractable_code(response)
+
+
+@pytest.mark.req("REQ-SF-005")
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("```python\nx = 1\n```", True),
+        ("```\n\n```", False),
+        ("import pandas as pd\nprint(pd)", True),
+        ("x = 1", True),
+        ("print(1)", True),
+        ("for i in range(3):\n    pass", True),
+        ("def f(): pass", True),
+        ("Sorry", False),
+        ("I am not sure", False),
+        ("sorry, none", False),
+        ("'just a string'", False),
+        ("", False),
+        ("x = (", False),
+        ("a\0b = 1", False),
+        ("(" * 5000 + ")" * 5000, False),
+    ],
+)
+def test_unfenced_text_counts_only_as_real_python(response: str, expected: bool) -> None:
+    assert has_extractable_code(response) is expected
+
+
+def test_an_empty_fence_is_told_apart_from_no_fence() -> None:
+    assert has_code_fence("gone:\n```python\n```")
+    assert not has_code_fence("there is no subsampling")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [("x = 1", True), ("x = ", False), ("return 1", False), ("s = '\\d'", True), ("\0", False)]
+)
+def test_compiles_says_what_python_would(code: str, expected: bool) -> None:
+    assert compiles(code) is expected
+
+
+def test_compiles_does_not_inherit_this_modules_future_imports() -> None:
+    assert compiles("from __future__ import annotations\nx: int = 1")
+
+
+@pytest.mark.req("REQ-P2O-031")
+def test_a_reply_of_50_kb_is_read_quickly() -> None:
+    script = "\n".join(f"value_{i} = {i} * 2  # a line of the script" for i in range(1200))
+    started = time.perf_counter()
+    assert extract_code_block(f"Here it is.\n\n```python\n{script}\n```\n") == script
+    assert time.perf_counter() - started < 0.5
+
+
+# --- finding ---------------------------------------------------------------------------------------------
+
+SCRIPT = (
+    "import os\n\nscaler = StandardScaler()   \nX = scaler.fit_transform(X)\t\n\n"
+    "if X:\n    y = 1\n    z = 2\nprint(1)\n"
+)
+
+
+@pytest.mark.req("REQ-P2O-018")
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        ("import os", "import os"),
+        (
+            "scaler = StandardScaler()\nX = scaler.fit_transform(X)",
+            "scaler = StandardScaler()   \nX = scaler.fit_transform(X)",
+        ),
+        ("X = scaler.fit_transform(X)  \n\nif X:\n", "X = scaler.fit_transform(X)\t\n\nif X:"),
+        ("```python\n    y = 1\n    z = 2\n```", "    y = 1\n    z = 2"),
+        ("y = 1\n    z = 2", "y = 1\n    z = 2"),
+        ("y = 1\r\n    z = 2\r\n", "y = 1\n    z = 2"),
+        ("\n\nprint(1)\n\n", "print(1)"),
+        ("y = 1\nz = 2", None),
+        ("scaler  = StandardScaler()", None),
+        ("", None),
+        ("  \n ", None),
+        ("```python\n```", None),
+    ],
+)
+def test_a_block_is_found_in_spite_of_trailing_blanks(block: str, found: str | None) -> None:
+    assert locate_block(block, SCRIPT) == found
+
+
+@pytest.mark.req("REQ-P2O-018")
+@given(
+    lines=st.lists(st.tuples(st.sampled_from(["a", "  b = 1", "c()", ""]), st.sampled_from(["", " ", "\t ", "\r"]))),
+    window=st.tuples(st.integers(0, 8), st.integers(1, 6)),
+)
+def test_what_is_found_is_a_slice_of_the_script_that_reads_the_same(
+    lines: list[tuple[str, str]], window: tuple[int, int]
+) -> None:
+    script = "\n".join(text + blanks for text, blanks in lines)
+    block = "\n".join(text for text, _ in lines[window[0] : window[0] + window[1]])
+    assume(block.strip())
+    found = locate_block(block, script)
+    assert found is not None
+    assert found in script
+    assert cut("\n".join(line.rstrip() for line in found.split("\n"))) == cut(block)
+
+
+def test_the_first_match_wins() -> None:
+    script = "x = 1 \ny = 2 \nx = 1\t\ny = 2\n"
+    assert locate_block("x = 1\ny = 2", script) == "x = 1 \ny = 2"
+
+
+@pytest.mark.req("REQ-P2O-032")
+def test_a_block_is_found_quickly_in_a_script_of_50_kb() -> None:
+    script = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))
+    block = "\n".join(line.rstrip() for line in script.split("\n")[1100:1150])
+    started = time.perf_counter()
+    assert locate_block(block, script) is not None
+    assert time.perf_counter() - started < 0.05
+
+
+# --- replacing -------------------------------------------------------------------------------------------
+
+
+@given(
+    head=st.lists(st.sampled_from(["import os", "", "# note"]), max_size=3),
+    old=st.lists(st.sampled_from(["a = 1", "b = 2", "c = [3]"]), min_size=1, max_size=3),
+    new=st.lists(st.sampled_from(["d = 4", "e = 5", "", "f(6)"]), min_size=1, max_size=3),
+    tail=st.lists(st.sampled_from(["print(7)", ""]), max_size=2),
+    depth=st.integers(0, 2),
+)
+def test_replacing_and_replacing_back_restores_the_script(
+    head: list[str], old: list[str], new: list[str], tail: list[str], depth: int
+) -> None:
+    body = "\n".join(old)
+    changed = cut("\n".join(new))
+    assume(changed)
+    wrap = "".join("    " * level + f"if {level}:\n" for level in range(depth))
+    indent = "    " * depth
+    script = "\n".join([*head, wrap + textwrap.indent(body, indent), *tail])
+    inside, other = textwrap.indent(body, indent), textwrap.indent(changed, indent)
+    there = replace_block_reindented(script, inside, other)
+    assert there == script.replace(inside, other, 1)
+    assert replace_block_reindented(there, other, inside) == script
+    # A block that lost its indentation on the way lands in the same place.
+    assert replace_block_reindented(script, inside, changed) == there
+    assert replace_block_reindented(script, inside.lstrip(), changed) == there
+
+
+def test_the_first_occurrence_is_replaced_as_the_model_does_it() -> None:
+    script = SolutionScript(content="a = 1\nb = 2\na = 1\n", phase=SolutionPhase.init)
+    assert replace_block_reindented(script.content, "a = 1", "a = 9") == script.replace_block("a = 1", "a = 9").content
+
+
+def test_a_dedented_block_goes_back_into_its_function() -> None:
+    script = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
+    new = "y = x * 2\nif y > 3:\n    y = 3\nreturn y"
+    result = replace_block_reindented(script, "    y = x\n    return y", new)
+    assert compiles(result)
+    assert result == "def train(x):\n    y = x * 2\n    if y > 3:\n        y = 3\n    return y\n\nprint(train(1))\n"
+
+
+def test_a_dedented_line_stays_in_its_branch_even_if_it_would_compile_outside() -> None:
+    script = "if ready:\n    x = 1\n    y = 2\nprint(1)\n"
+    assert replace_block_reindented(script, "    y = 2", "y = 3") == "if ready:\n    x = 1\n    y = 3\nprint(1)\n"
+
+
+def test_an_overindented_block_is_moved_out() -> None:
+    assert replace_block_reindented("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4") == "x = 1\ny = 3\nz = 4\n"
+
+
+def test_re_indenting_leaves_the_insides_of_strings_alone() -> None:
+    script = "def f():\n    s = ''\n    return s\n"
+    new = "s = '''one\ntwo\n'''"
+    assert replace_block_reindented(script, "    s = ''", new) == "def f():\n    s = '''one\ntwo\n'''\n    return s\n"
+
+
+def test_the_line_end_of_the_old_block_is_kept_when_the_next_line_would_be_glued_on() -> None:
+    assert replace_block_reindented("x = 1\ny = 2\n", "x = 1\n", "x = 9") == "x = 9\ny = 2\n"
+
+
+def test_code_that_compiles_in_no_variant_is_replaced_plainly() -> None:
+    assert replace_block_reindented("if a:\n    x = 1\n", "    x = 1", "x = (") == "if a:\nx = (\n"
+
+
+@pytest.mark.parametrize("old", ["", "nowhere"])
+def test_replacing_a_missing_block_is_refused(old: str) -> None:
+    with pytest.raises(ValueError, match="block not found"):
+        replace_block_reindented("x = 1", old, "y")
