@@ -5,11 +5,27 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 from mle_star.errors import BudgetExceeded
-from mle_star.models import PipelineConfig
+from mle_star.models import PhaseTimeBudget, PipelineConfig
 
 WARN_AT = 0.8
+GRACE_SECONDS = 30.0
+"""What a run may take beyond its time limit to hand over what it has."""
+RESERVE_CALLS = 2
+"""The calls that finalization may still make when the money is gone ..."""
+RESERVE_SHARE = 0.05
+"""... and the share of the money limit that each of them may cost."""
+PHASES = ("phase1", "phase2", "phase3", "finalization")
+
+
+class Warn(NamedTuple):
+    """A limit of which 80 % is spent."""
+
+    limit: Literal["time", "money"]
+    used: float
+    allowed: float
 
 
 class Budget:
@@ -30,9 +46,16 @@ class Budget:
         self.cost_by_path: dict[str, float] = defaultdict(float)
         self.finish_requested = False
         self.active_calls = 0
+        self.degraded = False
+        self._shares = config.phase_time_budget or PhaseTimeBudget()
+        self._reserve_calls = 0
         self._clock = clock
         self._started = clock() - spent_seconds
         self._phase_deadline: float | None = None
+        self._wind_down: float | None = None
+        self._warned: set[str] = set()
+
+    # --- time ---
 
     def elapsed(self) -> float:
         """Seconds since the run began, earlier processes included."""
@@ -49,6 +72,24 @@ class Budget:
         """Give the phase that begins now its share of the time."""
         self._phase_deadline = None if seconds_from_now is None else self.elapsed() + seconds_from_now
 
+    def open_phase(self, phase: str) -> float:
+        """Begin `phase`: set its deadline from the shares of the phases still to come; the seconds it has.
+
+        Phase 1 has nothing to fall back on. When its share is used up its loops wind down, but it is cut off only
+        where finalization's share begins.
+        """
+        left = max(self.time_limit - self.elapsed(), 0.0)
+        shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) :]]
+        seconds = left * shares[0] / sum(shares)
+        self._wind_down = None
+        if phase == "phase1":
+            self._wind_down = self.elapsed() + seconds
+            seconds = left * (1 - shares[-1] / sum(shares))
+        self.set_phase_deadline(seconds)
+        return seconds
+
+    # --- money ---
+
     def charge(self, usd: float, *, phase: str, path: str = "") -> None:
         """Add the cost of one call."""
         self.spent_usd += usd
@@ -60,17 +101,63 @@ class Budget:
         """The most that one call may cost now: an even share of what is left."""
         if self.max_usd is None:
             return None
+        if self.degraded:
+            return RESERVE_SHARE * self.max_usd
         return max(self.max_usd - self.spent_usd, 0.0) / max(self.active_calls, 1)
+
+    @property
+    def money_is_gone(self) -> bool:
+        """Is the money limit reached?"""
+        return self.max_usd is not None and self.spent_usd >= self.max_usd
+
+    # --- limits ---
 
     @property
     def finalize_now(self) -> bool:
         """Should loops end after the iteration they are in?"""
+        if self.finish_requested or self.money_is_gone:
+            return True
+        if self._wind_down is not None and self.elapsed() >= self._wind_down:
+            return True
         threshold = min(max(0.1 * self.time_limit, 300.0), 0.5 * self.time_limit)
-        return self.finish_requested or self.time_limit - self.elapsed() < threshold
+        return self.time_limit - self.elapsed() < threshold
+
+    def open_finalization(self) -> float:
+        """Begin the last phase, on the reserve when the money is gone; the seconds it has."""
+        self.degraded = self.money_is_gone
+        self._reserve_calls = RESERVE_CALLS if self.degraded else 0
+        return self.open_phase("finalization")
+
+    def open_call(self) -> None:
+        """A call is about to be paid for: raise `BudgetExceeded`, or count it."""
+        self.check()
+        if self.degraded:
+            if self._reserve_calls <= 0:
+                raise self._no_money()
+            self._reserve_calls -= 1
+        self.active_calls += 1
+
+    def close_call(self) -> None:
+        """The call is over."""
+        self.active_calls -= 1
 
     def check(self) -> None:
-        """Raise `BudgetExceeded` when no new work may be opened."""
-        if self.max_usd is not None and self.spent_usd >= self.max_usd:
-            raise BudgetExceeded(limit="money", used=self.spent_usd, allowed=self.max_usd)
+        """Raise `BudgetExceeded` when no new work may be opened. On the reserve, work that costs nothing goes on."""
+        if self.money_is_gone and not self.degraded:
+            raise self._no_money()
         if self.remaining_seconds() <= 0:
             raise BudgetExceeded(limit="time", used=self.elapsed(), allowed=self.time_limit)
+
+    def _no_money(self) -> BudgetExceeded:
+        return BudgetExceeded(limit="money", used=self.spent_usd, allowed=self.max_usd or 0.0)
+
+    def new_warnings(self) -> list[Warn]:
+        """The limits of which 80 % is spent since the last time this was asked."""
+        due = []
+        if self.max_usd is not None and self.spent_usd >= WARN_AT * self.max_usd:
+            due.append(Warn("money", self.spent_usd, self.max_usd))
+        if self.elapsed() >= WARN_AT * self.time_limit:
+            due.append(Warn("time", self.elapsed(), self.time_limit))
+        new = [warning for warning in due if warning.limit not in self._warned]
+        self._warned.update(warning.limit for warning in new)
+        return new

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import re
 import time
 from collections import Counter
@@ -17,10 +18,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from mle_star.budget import Budget
-from mle_star.errors import AgentError, MleStarError
+from mle_star.errors import AgentError, AgentFailure, MleStarError
 from mle_star.events import AgentFailed, AgentFinished, AgentStarted, AnyEvent, BestImproved
 from mle_star.journal import Journal
 from mle_star.models import (
@@ -33,6 +34,8 @@ from mle_star.models import (
     agent_config,
     is_improvement,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class AgentReply(Frozen):
@@ -146,20 +149,25 @@ class RunContext:
             self.shared.best_score = score
             self.record(BestImproved(score=score, digest=digest_of(script)))
 
+    @property
+    def replaying(self) -> bool:
+        """Does the journal hold results of an earlier process for this place? They cost nothing: take them first."""
+        return self.journal.pending(self.parts)
+
     def check(self) -> None:
         """Raise `BudgetExceeded` when no new work may be opened."""
-        self.budget.check()
+        if not self.replaying:
+            self.budget.check()
 
     @property
     def should_stop(self) -> bool:
         """Should the loop end after this iteration?"""
-        return self.budget.finalize_now
+        return self.budget.finalize_now and not self.replaying
 
     async def ask(
         self, agent: AgentType, prompt: str, *, variant: str | None = None, template_hash: str = ""
     ) -> AgentReply:
         """Call an agent as a step of the run: replayed when recorded, else paid for, charged and recorded."""
-        self.check()
         config = agent_config(agent, variant, self.config.tool_profile)
         step = self.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
         digest = digest_of(self.agents.fingerprint(config), variant or "", prompt)
@@ -167,6 +175,11 @@ class RunContext:
         if known is not None:
             self.journal.tell(known)
             return AgentReply.model_validate(known.model_dump(include=set(AgentReply.model_fields)))
+        failed = self.journal.find_failure(step, digest)
+        if failed is not None:
+            self.journal.tell(failed)
+            message = failed.message.removeprefix(f"{agent.value}: ")
+            raise AgentError(message, agent=agent.value, reason=cast(AgentFailure, failed.reason))
         return await self._ask_and_record(config, prompt, step, digest, variant, template_hash)
 
     async def _ask_and_record(
@@ -179,9 +192,10 @@ class RunContext:
         template_hash: str,
     ) -> AgentReply:
         agent = config.agent_type
+        self.budget.open_call()
         self.record(AgentStarted(step=step, agent=agent, variant=variant))
+        logger.debug("%s asks:\n%s", step, prompt)
         started = time.monotonic()
-        self.budget.active_calls += 1
         try:
             reply = await self.agents.ask(config, prompt, label=self.label, max_cost_usd=self.budget.call_cap())
         except AgentError as error:
@@ -194,7 +208,8 @@ class RunContext:
             )  # fmt: skip
             raise
         finally:
-            self.budget.active_calls -= 1
+            self.budget.close_call()
+        logger.debug("%s is told:\n%s", step, reply.json_text)
         self.budget.charge(reply.cost_usd, phase=self.phase, path=self.label)
         self.record(
             AgentFinished(

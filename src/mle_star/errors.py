@@ -64,6 +64,10 @@ class PipelineTimeoutError(PipelineError):
     """A limit was reached before Phase 1 had a solution; `diagnostics["reason"]` says which limit."""
 
 
+class RunInterrupted(PipelineError):
+    """Somebody stopped the run at once. Its journal is whole: `mle-star resume` takes it up again."""
+
+
 class Phase1Error(MleStarError, RuntimeError):
     """Phase 1 has no solution to hand on; `errors` holds one line per candidate."""
 

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from mle_star.errors import JournalError
-from mle_star.events import EVENT_ADAPTER, AgentFinished, AnyEvent, RunStarted, ScriptFinished
+from mle_star.events import (
+    EVENT_ADAPTER,
+    SCHEMA_VERSION,
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    RunStarted,
+    ScriptFinished,
+)
+
+logger = logging.getLogger(__name__)
 
 E = TypeVar("E", AgentFinished, ScriptFinished)
+Key = tuple[str, str, str]
+
+REDACTED = "[redacted]"
+ASK_AGAIN = {"auth", "budget"}
+"""Failures that a later process should not repeat: whoever resumes has mended the cause."""
 
 # Said every time they happen, also when an earlier process said the same before.
 _ALWAYS = {
@@ -29,14 +47,39 @@ _ALWAYS = {
 
 def read_journal(path: Path) -> Iterator[AnyEvent]:
     """The events of a journal; a torn last line is passed over, earlier damage is an error with its line number."""
+    for _, _, event in _placed_events(path):
+        yield event
+
+
+def _placed_events(path: Path) -> Iterator[tuple[int, int, AnyEvent]]:
+    """Each event with the places in the file where its line begins and ends."""
+    offset = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
-                return  # the process died while writing
+                return  # the process died while writing, or is writing now
+            if number == 1:
+                _check_version(path, line)
             try:
-                yield EVENT_ADAPTER.validate_json(line)
+                event = EVENT_ADAPTER.validate_json(line)
             except ValidationError as error:
-                raise JournalError(f"{path}, line {number}: {error.errors()[0]['msg']}") from error
+                raise JournalError(f"{path}, line {number}: damaged ({error.errors()[0]['msg']})") from error
+            yield offset, offset + len(line), event
+            offset += len(line)
+
+
+def _check_version(path: Path, line: bytes) -> None:
+    """Refuse a journal of a later version before any of its lines is misread."""
+    try:
+        first = json.loads(line)
+    except ValueError:
+        return  # damage: the event's own validation says so, with the line number
+    version = first.get("schema_version", SCHEMA_VERSION) if isinstance(first, dict) else SCHEMA_VERSION
+    if version != SCHEMA_VERSION:
+        raise JournalError(
+            f"{path}, line 1: journal version {version}, but this program reads version {SCHEMA_VERSION}; "
+            "use the version of mle-star that wrote it"
+        )
 
 
 def _words(event: AnyEvent) -> tuple[str, str, int]:
@@ -44,25 +87,77 @@ def _words(event: AnyEvent) -> tuple[str, str, int]:
     return event.kind, event.step, hash(event.model_dump_json(exclude={"at", "seconds"}))
 
 
-class Journal:
-    """Appends events, knows the recorded steps, tells its listeners. One writer per file."""
+class EventLog(Sequence[AnyEvent]):
+    """The events of an open journal. They stay on disk: a long run's prompts and scripts would fill the memory."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: list[int] = []
+        self._last: AnyEvent | None = None
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> AnyEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AnyEvent]: ...
+    def __getitem__(self, index: int | slice) -> AnyEvent | list[AnyEvent]:
+        if isinstance(index, slice):
+            return [self.read(offset) for offset in self._offsets[index]]
+        offset = self._offsets[index]
+        if self._last is not None and offset == self._offsets[-1]:
+            return self._last
+        return self.read(offset)
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        if not self._offsets:
+            return
+        for (_, _, event), _ in zip(_placed_events(self._path), range(len(self)), strict=False):
+            yield event
+
+    def append(self, event: AnyEvent, offset: int) -> None:
+        """Take note of a line that was written at `offset`."""
+        self._offsets.append(offset)
+        self._last = event
+
+    def read(self, offset: int) -> AnyEvent:
+        """The event whose line begins at `offset`."""
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            return EVENT_ADAPTER.validate_json(file.readline())
+
+
+class Journal:
+    """Appends events, knows the recorded steps, tells its listeners. One writer per file.
+
+    `secrets` are texts that must never reach the disk, such as the values of credentials; they are blotted out.
+    """
+
+    def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
         self.path = path
-        self.events: list[AnyEvent] = []
-        self._results: dict[tuple[str, str, str], AnyEvent] = {}
+        self.events = EventLog(path)
+        self._results: dict[Key, int] = {}
+        self._failures: dict[Key, int] = {}
+        self._followed = 0  # failures before this place were followed by results
+        self._pending: set[Key] = set()
         self._said: set[tuple[str, str, int]] = set()
+        self._started: RunStarted | None = None
         self._listeners: list[Callable[[AnyEvent], None]] = []
+        self._secrets = [json.dumps(secret)[1:-1].encode() for secret in secrets if secret]
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(str(path) + ".lock", timeout=0)
         try:
             self._lock.acquire()
         except Timeout:
             raise JournalError(f"{path} is being written by another process") from None
-        if path.exists():
-            for event in read_journal(path):
-                self._remember(event)
-            self._drop_torn_line()
-        self._file = path.open("ab")
+        try:
+            self._load()
+            self._file = path.open("ab", buffering=0)
+        except BaseException:
+            self._lock.release()
+            raise
+        _sync_folder(path.parent)
 
     def __enter__(self) -> Journal:
         return self
@@ -73,7 +168,7 @@ class Journal:
     @property
     def started(self) -> RunStarted | None:
         """The first line, once it is written."""
-        return next((event for event in self.events if isinstance(event, RunStarted)), None)
+        return self._started
 
     def subscribe(self, listener: Callable[[AnyEvent], None]) -> None:
         """Call `listener` with every event from now on, replayed results included."""
@@ -82,21 +177,48 @@ class Journal:
     def record(self, event: AnyEvent) -> None:
         """Write an event once: what an earlier process said in the same words is told to the listeners only."""
         if event.kind in _ALWAYS or _words(event) not in self._said:
-            self._file.write(event.model_dump_json().encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._remember(event)
+            line = event.model_dump_json().encode()
+            for secret in self._secrets:
+                line = line.replace(secret, REDACTED.encode())
+            self._remember(event, self._append(line + b"\n"))
         self.tell(event)
 
     def tell(self, event: AnyEvent) -> None:
-        """Show an event to the listeners without writing it."""
-        for listener in self._listeners:
-            listener(event)
+        """Show an event to the listeners without writing it. One that fails is dropped: a view must not end a run."""
+        for listener in list(self._listeners):
+            try:
+                listener(event)
+            except Exception:
+                logger.exception("a listener failed on %s and will hear no more", event.kind)
+                self._listeners.remove(listener)
 
     def find(self, kind: type[E], step: str, digest: str) -> E | None:
         """The recorded result of a step with exactly these inputs."""
-        event = self._results.get((kind.model_fields["kind"].default, step, digest))
+        key = (str(kind.model_fields["kind"].default), step, digest)
+        offset = self._results.get(key)
+        if offset is None:
+            if self.find_failure(step, digest) is None:
+                self._forget_pending(step)
+            return None
+        self._pending.discard(key)
+        event = self.events.read(offset)
         return event if isinstance(event, kind) else None
+
+    def find_failure(self, step: str, digest: str) -> AgentFailed | None:
+        """The recorded failure of a call that an earlier process went on from: all it did next rests on it.
+
+        A failure that nothing followed is not given back, so that a resumed run asks again.
+        """
+        offset = self._failures.get(("agent_failed", step, digest), self._followed)
+        if offset >= self._followed:
+            return None
+        event = self.events.read(offset)
+        return event if isinstance(event, AgentFailed) and event.reason not in ASK_AGAIN else None
+
+    def pending(self, parts: tuple[str, ...]) -> bool:
+        """Does an earlier process's record hold results below `parts` that were not asked for yet?"""
+        prefix = "/".join(parts) + "/" if parts else ""
+        return any(step.startswith(prefix) for _, step, _ in self._pending)
 
     def close(self) -> None:
         """Let go of the file and its lock."""
@@ -104,14 +226,55 @@ class Journal:
             self._file.close()
         self._lock.release()
 
-    def _remember(self, event: AnyEvent) -> None:
-        self.events.append(event)
-        self._said.add(_words(event))
-        if isinstance(event, (AgentFinished, ScriptFinished)):
-            self._results[event.kind, event.step, event.digest] = event
+    def _append(self, line: bytes) -> int:
+        """Write a whole line or nothing; where it begins."""
+        offset = self._file.seek(0, os.SEEK_END)
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(offset)
+            raise JournalError(f"{self.path} cannot be written: {error.strerror}") from error
+        return offset
 
-    def _drop_torn_line(self) -> None:
-        with self.path.open("rb+") as file:
-            text = file.read()
-            if text and not text.endswith(b"\n"):
-                file.truncate(text.rfind(b"\n") + 1)
+    def _load(self) -> None:
+        if not self.path.exists():
+            return
+        whole = 0
+        for start, end, event in _placed_events(self.path):
+            self._remember(event, start)
+            whole = end
+        self._pending = set(self._results)
+        self._followed = max(self._results.values(), default=0)
+        if self.path.stat().st_size > whole:
+            os.truncate(self.path, whole)  # the line that the last process died on
+
+    def _remember(self, event: AnyEvent, offset: int) -> None:
+        self.events.append(event, offset)
+        self._said.add(_words(event))
+        if self._started is None and isinstance(event, RunStarted):
+            self._started = event
+        if isinstance(event, (AgentFinished, ScriptFinished)):
+            self._results[event.kind, event.step, event.digest] = offset
+        elif isinstance(event, AgentFailed):
+            self._failures[event.kind, event.step, event.digest] = offset
+
+    def _forget_pending(self, step: str) -> None:
+        """A step that must be done anew: what was recorded after it in the same place may never be asked for."""
+        parts = step.split("/")
+        prefix = "/".join(parts[:2] if len(parts) > 2 else parts[:1]) + "/"
+        self._pending = {key for key in self._pending if not key[1].startswith(prefix)}
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's name as durable as its content, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
