@@ -146,7 +146,7 @@ class ScriptedAgents:
         self._standing = _calm_replies()
 
     def reply(self, agent: str, *replies: Reply) -> None:
-        """Queue replies for an agent (`coder`, `leakage-correction`)."""
+        """Queue replies for an agent (`coder`, `leakage-correction`); an unknown variant answers as its agent does."""
         self._queues[agent].extend(replies)
 
     def always(self, agent: str, reply: Reply) -> None:
@@ -176,8 +176,9 @@ class ScriptedAgents:
         await asyncio.sleep(0)  # as the real one, this lets others run
         if (fault := self.faults.get(index)) is not None:
             return self._faulty(fault, call)
-        queue = self._queues[call.name]
-        reply = queue.pop(0) if queue else self._standing[call.name]
+        name = call.name if call.name in self._queues or call.name in self._standing else call.agent.value
+        queue = self._queues[name]
+        reply = queue.pop(0) if queue else self._standing[name]
         while callable(reply):
             reply = reply(call)
             if inspect.isawaitable(reply):

@@ -1,0 +1,378 @@
+"""Finalization: from the best solution to a submission that lies on disk, whatever is left of time and money."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mle_star.codeblocks import (
+    compiles,
+    extract_code_block,
+    has_code_fence,
+    has_extractable_code,
+    replace_block_reindented,
+)
+from mle_star.context import current_run, scope
+from mle_star.errors import BudgetExceeded
+from mle_star.execution import (
+    check_submission_format,
+    evaluate_with_retry,
+    get_submission_info,
+    verify_submission,
+)
+from mle_star.models import (
+    AgentType,
+    DataContaminationResult,
+    EvaluationResult,
+    FinalResult,
+    Phase1Result,
+    Phase2Result,
+    Phase3Result,
+    PipelineConfig,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+)
+from mle_star.safety import (
+    DebugCallback,
+    check_and_fix_leakage,
+    exception_line,
+    make_debug_callback,
+    synthetic_traceback,
+    try_agent,
+    warn_unusable,
+)
+
+logger = logging.getLogger(__name__)
+
+NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
+SUBMISSION = Path("final") / "submission.csv"
+_SAYS_NONE = re.compile(r"^\W*$|^\W*none\W*$|\b(?:no|not|never|without)\b[^.]*\bsubsampl", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What finalization hands over: a script, the absolute path of its file or an empty text, and remarks."""
+
+    script: SolutionScript
+    path: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
+# --- the whole of it -------------------------------------------------------------------------------------
+
+
+async def run_finalization(
+    solution: SolutionScript,
+    task: TaskDescription,
+    config: PipelineConfig,
+    phase1_result: Phase1Result,
+    phase2_results: list[Phase2Result],
+    phase3_result: Phase3Result | None,
+    reference_discussions: list[str] | None = None,
+    *,
+    started_at: float | None = None,
+    total_cost_usd: float | None = None,
+) -> FinalResult:
+    """Turn the best solution into a submission and put the result together; it always returns one.
+
+    This is where a run goes when a limit is reached, so a limit that is reached in here ends in the best submission
+    that was kept on the way.
+    """
+    started = time.monotonic() if started_at is None else started_at
+    with scope("finalization"):
+        logger.info(
+            "finalization start: phase %s, %d characters, %s",
+            solution.phase.value, len(solution.content), task.competition_id,
+        )  # fmt: skip
+        submission = await _best_submission(solution, task, config)
+        contamination = await _contamination_if_affordable(submission.script, reference_discussions)
+    seconds = time.monotonic() - started
+    logger.info(
+        "result built: phase %s, path %r, %.1f s in total", submission.script.phase.value, submission.path, seconds
+    )
+    return FinalResult(
+        task=task,
+        config=config,
+        phase1=phase1_result,
+        phase2_results=phase2_results,
+        phase3=phase3_result,
+        final_solution=submission.script,
+        submission_path=submission.path,
+        total_duration_seconds=seconds,
+        total_cost_usd=total_cost_usd,
+        contamination=contamination,
+        warnings=submission.warnings,
+    )
+
+
+async def _best_submission(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
+    """All steps; with the money gone only the cheapest ones; with the time gone only what was kept."""
+    budget = current_run().budget
+    if budget.money_is_gone and not budget.degraded:
+        budget.open_finalization()
+    try:
+        if not budget.degraded:
+            return await _submit(solution, task, config)
+    except BudgetExceeded as stop:
+        logger.warning("finalization was cut short: %s", stop)
+        if not budget.money_is_gone:
+            return use_kept_submission(solution, reason=str(stop))
+        budget.open_finalization()
+    try:
+        return await _submit_on_the_reserve(solution, task, config)
+    except BudgetExceeded as stop:
+        return use_kept_submission(solution, reason=str(stop))
+
+
+async def _submit(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
+    """Steps 1 to 6 in full."""
+    logger.info("step 1: remove subsampling")
+    full = await remove_subsampling(solution)
+    logger.info("step 2: write the test script")
+    test_script = await generate_test_submission(task, full)
+    logger.info("step 3: check the test script for leakage")
+    test_script = await check_and_fix_leakage(test_script)
+    repair = _Repairs(make_debug_callback(task, config, purpose="submission"), config.max_debug_attempts)
+    return await _run_and_verify(test_script, full, solution, repair, task, config)
+
+
+async def _submit_on_the_reserve(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
+    """The money is gone: one call for the test script, one for a repair, nothing else (the budget counts them)."""
+    logger.warning("the money is gone: finalization makes two calls at most")
+    test_script = await generate_test_submission(task, solution)
+    callback = make_debug_callback(task, config, purpose="submission", leakage_check=False)
+    return await _run_and_verify(test_script, solution, solution, _Repairs(callback, 1), task, config)
+
+
+# --- steps 4 to 6: run, verify, repair, fall back --------------------------------------------------------
+
+
+class _Repairs:
+    """A debug callback that counts: crashes and missing files share one limit."""
+
+    def __init__(self, callback: DebugCallback, limit: int) -> None:
+        self.callback, self.limit, self.used = callback, limit, 0
+
+    @property
+    def left(self) -> int:
+        return self.limit - self.used
+
+    async def __call__(self, script: SolutionScript, traceback: str) -> SolutionScript:
+        self.used += 1
+        logger.warning("repair: attempt %d of %d, %s", self.used, self.limit, exception_line(traceback))
+        return await self.callback(script, traceback)
+
+
+async def _run_and_verify(
+    test_script: SolutionScript,
+    full: SolutionScript,
+    validated: SolutionScript,
+    repair: _Repairs,
+    task: TaskDescription,
+    config: PipelineConfig,
+) -> Submission:
+    """Steps 4 to 6: run the test script, repaired as often as allowed, until its file is there; else fall back."""
+    logger.info("step 4: run the test script")
+    script = test_script
+    if not script.content:  # the debugger gets the script that was to be turned into one
+        script = await repair(full.model_copy(update={"phase": SolutionPhase.final, "score": None}), NO_SUBMISSION)
+    script, result = await _run(script, repair, task, config)
+    while not _is_submitted(result) and repair.left > 0:
+        script, result = await _run(await repair(script, NO_SUBMISSION), repair, task, config)
+    if not _is_submitted(result):
+        reason = exception_line(result.error_traceback or "") if result.is_error else "no submission was written"
+        return use_kept_submission(validated, reason=reason or f"exit code {result.exit_code}")
+    return _hand_over(script, validated)
+
+
+async def _run(
+    script: SolutionScript, repair: _Repairs, task: TaskDescription, config: PipelineConfig
+) -> tuple[SolutionScript, EvaluationResult]:
+    """One run with repairs of crashes, at full length."""
+    run = current_run()
+    logger.info("run start: %d characters, timeout %d s", len(script.content), config.time_limit_seconds)
+    script, result = await evaluate_with_retry(script, task, config, repair, max_retries=repair.left)
+    written = verify_submission(str(run.work_dir))
+    logger.info(
+        "run result: exit code %d, %.1f s, file written: %s",
+        result.exit_code, result.duration_seconds, "yes" if written else "no",
+    )  # fmt: skip
+    return script, result
+
+
+def _is_submitted(result: EvaluationResult) -> bool:
+    return not result.is_error and verify_submission(str(current_run().work_dir))
+
+
+def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submission:
+    """Step 5: look at the file, warn of what looks odd, and put it where the owner of the run looks for it.
+
+    The score stays the validated one: a test script trains on all labelled rows and can no longer be judged by them.
+    """
+    run = current_run()
+    logger.info("step 5: verify the submission")
+    info = get_submission_info(str(run.work_dir))
+    logger.info(
+        "verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"]
+    )  # fmt: skip
+    warnings = check_submission_format(str(run.work_dir))
+    if not info["row_count"]:
+        warnings.append("the submission has no rows")
+    for warning in warnings:
+        logger.warning("submission: %s", warning)
+    path = _publish(run.work_dir / SUBMISSION)
+    return Submission(script.model_copy(update={"score": validated.score, "is_executable": True}), path, warnings)
+
+
+def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
+    """Step 6: the validated script, with the best submission that was kept on the way if there is one."""
+    run = current_run()
+    logger.warning("fallback: %s; phase %s, score %s", reason, solution.phase.value, solution.score)
+    warnings = [f"no submission by a script of its own: {reason}"]
+    kept = run.shared.kept_submission
+    if kept is None or not Path(kept[1]).is_file():
+        return Submission(solution, "", warnings)
+    score, source = kept
+    warnings.append(f"the submission is the best one kept on the way, by a script with score {score}")
+    logger.warning("fallback: %s", warnings[-1])
+    return Submission(solution, _publish(Path(source)), warnings)
+
+
+def _publish(source: Path) -> str:
+    """Copy a submission to the run's folder, all of it or nothing; its absolute path there."""
+    target = (current_run().run_dir / SUBMISSION).absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    shutil.copyfile(source, part)
+    part.replace(target)
+    return str(target)
+
+
+# --- step 1: subsampling ---------------------------------------------------------------------------------
+
+
+async def remove_subsampling(solution: SolutionScript) -> SolutionScript:
+    """The script trained on all rows: the block that cuts them is found, rewritten and put back."""
+    if not solution.content.strip():
+        return solution
+    block = await _find_subsampling(solution)
+    if not block:
+        logger.info("extraction result: found: no; the script stays as it is")
+        return solution
+    logger.info("extraction result: found: yes, block of %d characters", len(block))
+    new = await _without_subsampling(block)
+    if new is None:
+        return solution
+    logger.info("removal result: %d characters became %d", len(block), len(new))
+    return _replace_subsampling(solution, block, new)
+
+
+async def _find_subsampling(solution: SolutionScript) -> str:
+    """The block that subsamples, word for word; empty when there is none."""
+    logger.info("extraction start: %d characters", len(solution.content))
+    reply = await try_agent(AgentType.test, "subsampling_extract", final_solution=solution.content)
+    if reply is None:
+        return ""
+    block = extract_code_block(reply.text) if has_extractable_code(reply.text) else ""
+    if block and block in solution.content:
+        return block
+    said_none = not block and (has_code_fence(reply.text) or _SAYS_NONE.search(reply.text))
+    if not said_none:
+        warn_unusable(AgentType.test, reply.text)
+    return ""
+
+
+async def _without_subsampling(block: str) -> str | None:
+    """The block on all rows; None when the reply holds no code, empty when nothing of the block is needed."""
+    reply = await try_agent(AgentType.test, "subsampling_remove", code_block_with_subsampling=block)
+    if reply is None:
+        return None
+    if not has_code_fence(reply.text) and not has_extractable_code(reply.text):
+        warn_unusable(AgentType.test, reply.text)
+        return None
+    return extract_code_block(reply.text)
+
+
+def _replace_subsampling(solution: SolutionScript, block: str, new: str) -> SolutionScript:
+    content = replace_block_reindented(solution.content, block, new)
+    if compiles(solution.content) and not compiles(content):
+        logger.warning("replacement result: done: no, the script would no longer compile")
+        return solution
+    logger.info("replacement result: done: yes, %+d characters", len(content) - len(solution.content))
+    return solution.model_copy(update={"content": content})
+
+
+# --- step 2: the test script -----------------------------------------------------------------------------
+
+
+async def generate_test_submission(task: TaskDescription, solution: SolutionScript) -> SolutionScript:
+    """A_test: the script that predicts the test samples; empty when no code came back."""
+    logger.info("A_test start: %s, %d characters", task.competition_id, len(solution.content))
+    reply = await try_agent(AgentType.test, task_description=task.description, final_solution=solution.content)
+    content = ""
+    if reply is not None and has_extractable_code(reply.text):
+        content = extract_code_block(reply.text)
+    elif reply is not None:
+        warn_unusable(AgentType.test, reply.text)
+    logger.info("A_test result: %d characters", len(content))
+    return SolutionScript(content=content, phase=SolutionPhase.final, source_model=solution.source_model)
+
+
+# --- step 7: contamination -------------------------------------------------------------------------------
+
+
+async def check_contamination(
+    solution: SolutionScript, reference_discussions: list[str]
+) -> DataContaminationResult | None:
+    """Is the solution a copy of one of the discussions? None when nothing was given or the answers do not say."""
+    references = [reference for reference in reference_discussions or [] if reference.strip()]
+    if len(references) < len(reference_discussions or []):
+        logger.warning("contamination: blank references are skipped")
+    if not references or not solution.content.strip():
+        logger.info("contamination skipped: no references")
+        return None
+    logger.info("contamination start: %d references", len(references))
+    verdicts = [await _verdict(solution, reference) for reference in references]
+    overall: DataContaminationResult | None = None
+    if "Same" in verdicts:
+        overall = DataContaminationResult(verdict="Same")
+    elif None not in verdicts:
+        overall = DataContaminationResult(verdict="Novel")
+    logger.info(
+        "contamination result: %d references, %s, overall %s",
+        len(references), ", ".join(str(verdict) for verdict in verdicts),
+        "inconclusive" if overall is None else overall.verdict,
+    )  # fmt: skip
+    return overall
+
+
+async def _verdict(solution: SolutionScript, reference: str) -> str | None:
+    reply = await try_agent(
+        AgentType.test, "contamination", reference_discussion=reference, final_solution=solution.content
+    )
+    if reply is None:
+        return None
+    try:
+        return DataContaminationResult.model_validate_json(reply.json_text).verdict
+    except ValueError:
+        warn_unusable(AgentType.test, reply.json_text)
+        return None
+
+
+async def _contamination_if_affordable(
+    solution: SolutionScript, reference_discussions: list[str] | None
+) -> DataContaminationResult | None:
+    """Step 7; on the reserve, or when a limit is reached on the way, there is no verdict."""
+    if current_run().budget.degraded:
+        logger.info("contamination skipped: the money is gone")
+        return None
+    try:
+        return await check_contamination(solution, reference_discussions or [])
+    except BudgetExceeded as stop:
+        logger.warning("contamination skipped: %s", stop)
+        return None
