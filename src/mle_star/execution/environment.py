@@ -1,0 +1,76 @@
+"""What a script's environment holds: an allow-list, fixed seeds, its share of cores and GPUs, and no credential."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from mle_star.models import PipelineConfig
+
+_CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|^(ANTHROPIC|CLAUDE|AWS)_", re.IGNORECASE)
+
+_ALLOWED = re.compile(
+    r"""PATH|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|USER|LOGNAME|SHELL
+      | LD_LIBRARY_PATH|DYLD_(FALLBACK_)?LIBRARY_PATH
+      | CUDA_[A-Z_]+|NVIDIA_[A-Z_]+|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|XLA_FLAGS
+      | CONDA_PREFIX|VIRTUAL_ENV
+      | PYTHONUNBUFFERED|PYTHONHASHSEED|PYTHONUTF8|PYTHONIOENCODING
+      | SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|NUMBER_OF_PROCESSORS|PROCESSOR_[A-Z]+|PROGRAMDATA|PROGRAMFILES
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+)
+
+
+def build_execution_env(gpu_indices: list[int] | None = None) -> dict[str, str]:
+    """A copy of the current environment, unbuffered and with a fixed hash seed; `[]` hides every GPU."""
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
+    if gpu_indices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_indices))
+    return env
+
+
+def scrub_credentials(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` without anything whose name smells of a credential."""
+    return {name: value for name, value in env.items() if not _CREDENTIAL.search(name)}
+
+
+def script_environment(config: PipelineConfig, gpu_indices: list[int] | None = None) -> dict[str, str]:
+    """All that a script gets to see: only names of the allow-list pass, then seeds and thread counts are set."""
+    env = scrub_credentials(build_execution_env(gpu_indices))
+    env = {name: value for name, value in env.items() if _ALLOWED.fullmatch(name)}
+    env["MLE_STAR_SEED"] = str(config.seed)
+    env["MPLBACKEND"] = "Agg"
+    env["PYTHONIOENCODING"] = "utf-8:backslashreplace"
+    threads = str(threads_per_script(config))
+    env.update(dict.fromkeys(_THREAD_VARIABLES, threads))
+    return env
+
+
+def concurrent_scripts(config: PipelineConfig) -> int:
+    """How many scripts may run side by side."""
+    return config.max_concurrent_scripts or config.max_concurrent_paths or config.num_parallel_solutions
+
+
+def threads_per_script(config: PipelineConfig) -> int:
+    """An even share of the cores, at least one."""
+    return max(1, usable_cores() // concurrent_scripts(config))
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,192 @@
+"""Evaluating scripts: one, with repairs, or several in turn; as part of a run or alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import threading
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Any
+
+from mle_star.context import ScriptRequest, active_run
+from mle_star.errors import AgentError
+from mle_star.events import ScriptPurpose
+from mle_star.execution.environment import script_environment, scrub_credentials
+from mle_star.execution.judge import HEADER, build_evaluation_result, debug_text
+from mle_star.execution.local import LocalExecutor
+from mle_star.execution.record import execute_in_run, log_outcome, rejected
+from mle_star.execution.workspace import clean_output_directory, setup_working_directory, write_script
+from mle_star.models import (
+    EvaluationResult,
+    ExecutionRawResult,
+    PipelineConfig,
+    ScoreFunction,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+)
+
+logger = logging.getLogger("mle_star.execution")
+
+SDK_BASH_MAX_MS = 600_000
+DebugCallback = Callable[[SolutionScript, str], Awaitable[SolutionScript | None]]
+BashTool = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Takes `{"command": str, "timeout": int}`, gives `{"output": str, "exitCode": int}`."""
+
+
+class ExecutorStrategy(str, Enum):
+    """Who starts the process."""
+
+    subprocess = "subprocess"
+    sdk_bash = "sdk_bash"
+
+
+async def execute_script(
+    script_path: str, working_dir: str, timeout_seconds: int, env: dict[str, str] | None = None
+) -> ExecutionRawResult:
+    """Run a script in a process of its own. A failing script is data, never an exception."""
+    request = ScriptRequest(
+        script_path=os.path.abspath(script_path),  # noqa: PTH100
+        working_dir=os.path.abspath(working_dir),  # noqa: PTH100
+        timeout_seconds=timeout_seconds,
+        env=dict(os.environ) if env is None else env,
+    )
+    return await LocalExecutor().run(request)
+
+
+async def execute_script_via_sdk(
+    script_path: str, working_dir: str, timeout_ms: int, *, bash_tool: BashTool | None = None
+) -> ExecutionRawResult:
+    """Run a script through the SDK's Bash tool, which host code must hand in; both streams come as one text."""
+    if bash_tool is None:
+        raise RuntimeError("the SDK offers no tool call to host code: pass `bash_tool`")
+    command = f"cd {shlex.quote(working_dir)} && python {shlex.quote(script_path)}"
+    started = asyncio.get_running_loop().time()
+    answer = await bash_tool({"command": command, "timeout": min(timeout_ms, SDK_BASH_MAX_MS)})
+    output = str(answer.get("output", ""))
+    start = output.find(HEADER)
+    return ExecutionRawResult(
+        stdout=output,
+        stderr=output[start:] if start >= 0 else "",
+        exit_code=int(answer.get("exitCode", 1)),
+        duration_seconds=asyncio.get_running_loop().time() - started,
+        timed_out=False,
+    )
+
+
+async def evaluate_solution(
+    solution: SolutionScript,
+    task: TaskDescription,
+    config: PipelineConfig,
+    timeout_override: int | None = None,
+    strategy: ExecutorStrategy = ExecutorStrategy.subprocess,
+    *,
+    working_dir: str | None = None,
+    gpu_indices: list[int] | None = None,
+    bash_tool: BashTool | None = None,
+) -> EvaluationResult:
+    """Run a script and judge it; inside a run as a recorded step, in that run's directory."""
+    limit = _time_limit(config, timeout_override)
+    run = active_run()
+    if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
+        purpose: ScriptPurpose = "submission" if solution.phase is SolutionPhase.final else "solution"
+        return await execute_in_run(solution, purpose=purpose, timeout_seconds=limit)
+    base = setup_working_directory(task.data_dir if working_dir is None else working_dir)
+    clean_output_directory(base)
+    try:
+        script_path = write_script(solution, base)
+    except ValueError as error:
+        return rejected(error)
+    if strategy is ExecutorStrategy.sdk_bash and limit * 1000 > SDK_BASH_MAX_MS:
+        logger.info("%g s are more than the Bash tool allows: using a subprocess", limit)
+        strategy = ExecutorStrategy.subprocess
+    logger.info("run starts: %s in %s, at most %g s", script_path, base, limit)
+    if strategy is ExecutorStrategy.sdk_bash:
+        raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
+    else:
+        env = scrub_credentials(script_environment(config, gpu_indices))
+        request = ScriptRequest(script_path=script_path, working_dir=base, timeout_seconds=limit, env=env)
+        raw = await LocalExecutor(config).run(request)
+    result = build_evaluation_result(raw)
+    log_outcome(script_path, limit, raw, result)
+    return result
+
+
+def _time_limit(config: PipelineConfig, override: int | None) -> float:
+    if override is not None:
+        return override
+    return min(config.time_limit_seconds, config.script_timeout_seconds or config.time_limit_seconds)
+
+
+async def evaluate_with_retry(
+    solution: SolutionScript,
+    task: TaskDescription,
+    config: PipelineConfig,
+    debug_callback: DebugCallback,
+    max_retries: int | None = None,
+    *,
+    timeout_override: int | None = None,
+    working_dir: str | None = None,
+    require_score: bool | None = None,
+) -> tuple[SolutionScript, EvaluationResult]:
+    """Evaluate, and let the debugger repair what fails; the last script comes back with its score.
+
+    `require_score` makes a clean run without a score line a case for the debugger; it is on inside a run, except for
+    final scripts.
+    """
+    limit = _time_limit(config, timeout_override)
+    retries = config.max_debug_attempts if max_retries is None else max_retries
+    if require_score is None:
+        require_score = active_run() is not None and solution.phase is not SolutionPhase.final
+    result = await evaluate_solution(solution, task, config, timeout_override, working_dir=working_dir)
+    for number in range(1, retries + 1):
+        if not (result.is_error or (require_score and result.score is None)):
+            break
+        logger.info("retry %d of %d", number, retries)
+        try:
+            repaired = await debug_callback(solution, debug_text(result, limit))
+        except AgentError as error:
+            logger.warning("the debugger failed: %s", error)
+            continue
+        if repaired is None:
+            continue
+        solution = repaired
+        result = await evaluate_solution(solution, task, config, timeout_override, working_dir=working_dir)
+    score = None if result.is_error else result.score
+    return solution.model_copy(update={"score": score, "is_executable": not result.is_error}), result
+
+
+async def evaluate_batch(
+    solutions: list[SolutionScript], task: TaskDescription, config: PipelineConfig
+) -> list[EvaluationResult]:
+    """Evaluate one after the other, never two at a time; a failure does not stop the rest."""
+    return [await evaluate_solution(solution, task, config) for solution in solutions]
+
+
+def make_score_function(config: PipelineConfig, **options: Any) -> ScoreFunction:
+    """`evaluate_solution` as a plain function; inside a running loop it works in a thread of its own."""
+
+    def score(solution: SolutionScript, task: TaskDescription) -> EvaluationResult:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(evaluate_solution(solution, task, config, **options))
+        outcome: list[EvaluationResult | BaseException] = []
+
+        def work() -> None:
+            try:
+                outcome.append(asyncio.run(evaluate_solution(solution, task, config, **options)))
+            except BaseException as error:  # handed to the caller's thread
+                outcome.append(error)
+
+        thread = threading.Thread(target=work, name="score-function")
+        thread.start()
+        thread.join()
+        if isinstance(outcome[0], BaseException):
+            raise outcome[0]
+        return outcome[0]
+
+    return score

@@ -1,0 +1,151 @@
+"""From what a script left behind to a judged result: score, error or not, and a traceback worth reading."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from mle_star.events import ScriptPurpose
+from mle_star.models import EvaluationResult, ExecutionRawResult
+from mle_star.scoring import parse_score
+
+HEADER = "Traceback (most recent call last):"
+SCRIPT_NAME = "solution.py"
+MAX_MESSAGE = 4000
+MAX_FRAMES = 12
+TIMED_OUT = -1
+
+_FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+
+
+def extract_traceback(stderr: str) -> str | None:
+    """The last traceback, from its header to its exception's message; log lines after it are cut."""
+    start = stderr.rfind(HEADER)
+    if start < 0:
+        return None
+    lines = stderr[start:].splitlines()
+    kept = [HEADER]
+    raised = False
+    for line in lines[1:]:
+        indented = line[:1] in (" ", "\t")
+        if raised and not indented:
+            break
+        if not indented and line.strip():
+            raised = True
+        kept.append(line)
+    while kept and not kept[-1].strip():
+        kept.pop()
+    return "\n".join(kept)
+
+
+def detect_error(raw: ExecutionRawResult) -> bool:
+    """Does anything look like an error: the exit code, a timeout, or a traceback anywhere on stderr?"""
+    return raw.exit_code != 0 or raw.timed_out or HEADER in raw.stderr
+
+
+def script_failed(raw: ExecutionRawResult, purpose: ScriptPurpose = "solution") -> bool:
+    """Did the script fail? A traceback that a library merely logged is no failure; an ablation must not end in one."""
+    if raw.exit_code != 0 or raw.timed_out:
+        return True
+    return purpose == "ablation" and _ends_with_traceback(raw.stderr)
+
+
+def _ends_with_traceback(stderr: str) -> bool:
+    found = extract_traceback(stderr)
+    return found is not None and stderr.rstrip().endswith(found.rstrip())
+
+
+def build_evaluation_result(raw: ExecutionRawResult, purpose: ScriptPurpose = "solution") -> EvaluationResult:
+    """Judge a run. A score that was printed before a crash stays visible beside `is_error`."""
+    failed = script_failed(raw, purpose)
+    traceback = extract_traceback(raw.stderr) if failed else None
+    return EvaluationResult(
+        score=parse_score(raw.stdout),
+        stdout=raw.stdout,
+        stderr=raw.stderr,
+        exit_code=raw.exit_code,
+        duration_seconds=raw.duration_seconds,
+        is_error=failed,
+        error_traceback=None if traceback is None else trim_traceback(traceback),
+        isolation=raw.isolation,
+    )
+
+
+def trim_traceback(traceback: str) -> str:
+    """Keep the script's own frames, the place where it was raised and the message; libraries become one line."""
+    lines = traceback.splitlines()
+    frames: list[list[str]] = []
+    rest = len(lines)
+    for index, line in enumerate(lines[1:], 1):
+        if _FRAME.match(line):
+            frames.append([line])
+        elif frames and line[:1] in (" ", "\t"):
+            frames[-1].append(line)
+        else:
+            rest = index
+            break
+    kept = [index for index, frame in enumerate(frames) if _is_own(frame[0])]
+    kept = [*kept[: MAX_FRAMES // 2], *kept[-MAX_FRAMES // 2 :]] if len(kept) > MAX_FRAMES else kept
+    if frames and len(frames) - 1 not in kept:
+        kept.append(len(frames) - 1)
+    text = [lines[0]]
+    last = -1
+    for index in kept:
+        if index - last > 1:
+            text.append(f"  ... {index - last - 1} more frames ...")
+        text += [_short_path(frames[index][0]), *(line[:400] for line in frames[index][1:])]
+        last = index
+    return "\n".join([*text, _shorten("\n".join(lines[rest:]))])
+
+
+def _is_own(frame: str) -> bool:
+    found = _FRAME.match(frame)
+    return found is not None and re.split(r"[\\/]", found["file"])[-1] == SCRIPT_NAME
+
+
+def _short_path(frame: str) -> str:
+    """The script by its bare name, a library from its package on: no path of this machine reaches a prompt."""
+    found = _FRAME.match(frame)
+    if found is None:
+        return frame
+    path = found["file"]
+    short = SCRIPT_NAME if _is_own(frame) else re.split(r"[\\/]((?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]", path)[-1]
+    return frame.replace(path, short, 1)
+
+
+def _shorten(message: str) -> str:
+    if len(message) <= MAX_MESSAGE:
+        return message
+    half = MAX_MESSAGE // 2
+    return f"{message[:half]}\n... {len(message) - MAX_MESSAGE} characters left out ...\n{message[-half:]}"
+
+
+def debug_text(result: EvaluationResult, timeout_seconds: float | None = None) -> str:
+    """What the debugger is told: the traceback, or one put together from what is known of the failure."""
+    if result.error_traceback:
+        return result.error_traceback
+    lines = [line[:500] for line in result.stderr.splitlines()[-50:]]
+    context = "".join(f"  {line}\n" for line in lines)
+    return f"{HEADER}\n{context}{_cause(result, timeout_seconds)}"
+
+
+def _cause(result: EvaluationResult, timeout_seconds: float | None) -> str:
+    if result.exit_code == TIMED_OUT:
+        limit = result.duration_seconds if timeout_seconds is None else timeout_seconds
+        return (
+            f"TimeoutError: the script was stopped at the time limit of {limit:.0f} seconds; "
+            "make it faster: fewer folds, fewer rounds, smaller models or a smaller sample"
+        )
+    if result.exit_code < 0:
+        try:
+            name = signal.Signals(-result.exit_code).name
+        except ValueError:
+            name = f"signal {-result.exit_code}"
+        advice = "; it probably used too much memory" if name == "SIGKILL" else ""
+        return f"RuntimeError: the script was killed by {name}{advice}"
+    if result.is_error:
+        last = next((line for line in reversed(result.stderr.splitlines()) if line.strip()), "")
+        return f"RuntimeError: the script ended with exit code {result.exit_code}" + (
+            f": {last.strip()}" if last else ""
+        )
+    return "RuntimeError: the script ended without printing its score line 'Final Validation Performance: <number>'"

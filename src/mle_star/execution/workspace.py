@@ -1,0 +1,133 @@
+"""Working directories: `./input` (the data), `./final` (what a script hands over) and the script itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from mle_star.errors import ExecutionError
+from mle_star.models import SolutionScript
+
+logger = logging.getLogger("mle_star.execution")
+
+MARKER = ".mle-star-work"
+"""Lies in directories that this package made for scripts; only those are ever emptied."""
+
+_FORBIDDEN = {
+    "exit()": re.compile(r"\bexit\s*\("),
+    "sys.exit()": re.compile(r"\bsys\.exit\s*\("),
+    "os._exit()": re.compile(r"\bos\._exit\s*\("),
+    "quit()": re.compile(r"\bquit\s*\("),
+}
+
+
+def setup_working_directory(base_path: str) -> str:
+    """Make sure that `input/` and `final/` exist below `base_path`, and return its absolute form."""
+    base = Path(os.path.abspath(base_path))  # noqa: PTH100 - resolve() would follow links
+    for name in ("input", "final"):
+        (base / name).mkdir(parents=True, exist_ok=True)
+    return str(base)
+
+
+def clean_output_directory(base_path: str) -> None:
+    """Empty `final/`, so that no old submission is taken for a new one."""
+    final = Path(base_path) / "final"
+    if final.is_symlink() or (final.exists() and not final.is_dir()):
+        final.unlink()  # a script put something else in its place
+    final.mkdir(parents=True, exist_ok=True)
+    for entry in os.scandir(final):
+        remove_entry(Path(entry.path))
+
+
+def prepare_path_directory(root: str | Path, label: str) -> str:
+    """A working directory of its own for `label` below `root`, marked as ours."""
+    if not label or Path(label).name != label or label in (".", ".."):
+        raise ValueError(f"a label is one plain name, not {label!r}")
+    working_dir = setup_working_directory(str(Path(root) / label))
+    (Path(working_dir) / MARKER).touch()
+    return working_dir
+
+
+def link_input_data(data_dir: str, working_dir: str) -> None:
+    """Show the data as `./input`: one link per top-level entry, a copy only where links are impossible."""
+    source, target = Path(data_dir).resolve(), Path(working_dir) / "input"
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        target.unlink()
+    target.mkdir(parents=True, exist_ok=True)
+    if not source.is_dir():
+        raise ExecutionError(f"{data_dir}: the data folder is gone")
+    if source == target.resolve():
+        return
+    for entry in source.iterdir():
+        link = target / entry.name
+        if link.is_symlink() and not link.exists():
+            link.unlink()  # the data have moved
+        if link.exists():
+            continue
+        try:
+            link.symlink_to(entry, target_is_directory=entry.is_dir())
+        except OSError:
+            logger.warning("cannot link %s into %s: copying it", entry, target)
+            shutil.copytree(entry, link) if entry.is_dir() else shutil.copy2(entry, link)
+
+
+def reset_working_directory(working_dir: str) -> None:
+    """Before each script: remove what the last one left, in directories of ours only, then empty `final/`."""
+    base = Path(working_dir)
+    if (base / MARKER).exists():
+        for entry in os.scandir(base):
+            if entry.name not in ("input", "final", MARKER):
+                remove_entry(Path(entry.path))
+    setup = setup_working_directory(working_dir)
+    clean_output_directory(setup)
+
+
+def remove_entry(path: Path) -> None:
+    """Remove a file or a tree; links are unlinked, never followed, and closed directories are opened first."""
+    mode = os.lstat(path).st_mode
+    if not stat.S_ISDIR(mode):
+        path.unlink()
+        return
+    for folder, _, _ in os.walk(path):
+        with contextlib.suppress(OSError):
+            os.chmod(folder, 0o700)  # noqa: PTH101 - Path.chmod says the same
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        logger.warning("%s could not be removed", path)
+
+
+def write_script(solution: SolutionScript, working_dir: str, filename: str = "solution.py") -> str:
+    """Store a script byte by byte; one that is empty or would end itself early is refused with `ValueError`."""
+    content = solution.content
+    if not content.strip():
+        raise ValueError("the script is empty")
+    for call, pattern in _FORBIDDEN.items():
+        found = pattern.search(content)
+        if found:
+            line = content.count("\n", 0, found.start()) + 1
+            raise ValueError(f"line {line} calls {call}, which would end the run before the score line; remove it")
+    path = Path(os.path.abspath(working_dir)) / filename  # noqa: PTH100
+    try:
+        data = content.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the script is not valid text: {error.reason} at position {error.start}") from None
+    if path.is_dir() and not path.is_symlink():
+        remove_entry(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".script-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)  # noqa: PTH101
+        os.replace(temporary, path)  # noqa: PTH105
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise
+    logger.debug("script written: %s, %d characters", path, len(content))
+    return str(path)
