@@ -525,6 +525,7 @@ class AgentConfig(Frozen):
     """How one agent is set up. `tools=None` means no tools; `system_prompt=None` means its template."""
 
     agent_type: AgentType
+    variant: str | None = None
     description: str = ""
     system_prompt: str | None = None
     tools: list[str] | None = None
@@ -598,7 +599,7 @@ def build_default_agent_configs(tool_profile: ToolProfile = "minimal") -> dict[A
 
 def agent_config(agent: AgentType, variant: str | None = None, tool_profile: ToolProfile = "minimal") -> AgentConfig:
     """The settings for one kind of call: a variant may drop the schema or the tools of its agent."""
-    config = build_default_agent_configs(tool_profile)[agent]
+    config = build_default_agent_configs(tool_profile)[agent].model_copy(update={"variant": variant})
     if (agent, variant) == (AgentType.leakage, "correction"):
         return config.model_copy(update={"output_schema": None})
     if (agent, variant) == (AgentType.test, "contamination"):
