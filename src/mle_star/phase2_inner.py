@@ -1,0 +1,254 @@
+"""Phase 2, the inner loop: K plans for one block, each tried on the same script (Algorithm 2, lines 9-25)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from mle_star.codeblocks import extract_code_block, has_extractable_code, replace_block_reindented
+from mle_star.context import current_run, scope
+from mle_star.events import LeakageChecked, RefinementTried
+from mle_star.execution import evaluate_with_retry
+from mle_star.models import (
+    AgentType,
+    CodeBlock,
+    EvaluationResult,
+    InnerLoopResult,
+    PipelineConfig,
+    RefinementAttempt,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+    is_improvement,
+    is_improvement_or_equal,
+)
+from mle_star.safety import check_and_fix_leakage, make_debug_callback, try_agent
+
+logger = logging.getLogger(__name__)
+
+PLANNER_FAILED = "[planner failed]"
+"""Stands in the history for a plan that never came."""
+
+
+@dataclass
+class BlockProgress:
+    """The state of one inner loop, published as it grows: a path that is cut off keeps what it had reached."""
+
+    block: CodeBlock
+    best_solution: SolutionScript
+    best_score: float
+    attempts: list[RefinementAttempt] = field(default_factory=list)
+
+    @property
+    def plans(self) -> list[str]:
+        """What was tried, failures included."""
+        return [attempt.plan for attempt in self.attempts]
+
+    @property
+    def scores(self) -> list[float | None]:
+        """What each plan reached; None where it failed."""
+        return [attempt.score for attempt in self.attempts]
+
+    @classmethod
+    def of(cls, label: str) -> BlockProgress | None:
+        """The inner loop that the path with this label is in, or was in last."""
+        found = current_run().shared.notes.get(f"inner loop of {label}")
+        return found if isinstance(found, cls) else None
+
+    def publish(self) -> None:
+        """Let `of` find this one for the path that runs here."""
+        run = current_run()
+        run.shared.notes[f"inner loop of {run.label}"] = self
+
+
+# --- Algorithm 2, lines 9-25 -----------------------------------------------------------------------------
+
+
+async def run_phase2_inner_loop(
+    solution: SolutionScript,
+    code_block: CodeBlock,
+    initial_plan: str,
+    best_score: float,
+    task: TaskDescription,
+    config: PipelineConfig,
+) -> InnerLoopResult:
+    """Try K plans on one block; the best script wins, a later one on ties.
+
+    There are exactly K attempts, failed ones included, unless the run is told to finish: then the attempts that were
+    begun, and no more.
+    """
+    run, state = current_run(), BlockProgress(code_block, solution, best_score)
+    state.publish()
+    logger.info(
+        "%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d",
+        run.place, len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps,
+    )  # fmt: skip
+    for k in range(config.inner_loop_steps):
+        if run.should_stop:
+            break
+        with scope(f"k-{k}"):
+            plan = initial_plan if k == 0 else await _next_plan(code_block, state)  # p_k
+            new_block = await _refine(code_block, plan)  # c_t^k
+            candidate = _replace(solution, code_block, new_block)  # s_t^k, always from s_t
+            evaluated = await _evaluate(candidate, task, config)  # h(s_t^k)
+            _finish_attempt(state, k, plan, new_block, evaluated, task)  # h_best, s_final, history
+    improved = is_improvement(state.best_score, best_score, task.metric_direction)
+    logger.info(
+        "%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s",
+        run.place, len(state.attempts), sum(s is not None for s in state.scores), state.best_score, _yes_no(improved),
+    )  # fmt: skip
+    return InnerLoopResult(
+        best_solution=state.best_solution, best_score=state.best_score, attempts=state.attempts, improved=improved
+    )
+
+
+def _finish_attempt(
+    state: BlockProgress,
+    k: int,
+    plan: str | None,
+    new_block: str | None,
+    evaluated: SolutionScript | None,
+    task: TaskDescription,
+) -> None:
+    """Record the attempt, however it ended, and keep its script when it is at least as good as the best."""
+    run = current_run()
+    score = None if evaluated is None else evaluated.score
+    accepted = False
+    if evaluated is not None and score is not None:
+        accepted = is_improvement_or_equal(score, state.best_score, task.metric_direction)
+        if accepted:
+            logger.info("%s: best score updated: %s, before %s", run.place, score, state.best_score)
+            state.best_solution, state.best_score = evaluated, score
+    attempt = RefinementAttempt(
+        plan=PLANNER_FAILED if plan is None else plan, score=score, code_block=new_block or "", was_improvement=accepted
+    )
+    state.attempts.append(attempt)
+    run.record(
+        RefinementTried(
+            path=run.path or 0, t=state.block.outer_step or 0, k=k, plan=attempt.plan, before=state.block.content,
+            after=attempt.code_block, score=score, best_score=state.best_score, accepted=accepted,
+        )
+    )  # fmt: skip
+
+
+# --- the four parts of an attempt; None means that the part before it failed -------------------------------
+
+
+async def _next_plan(code_block: CodeBlock, state: BlockProgress) -> str | None:
+    plan = await invoke_planner(code_block.content, state.plans, state.scores)
+    if plan is None:
+        logger.warning("%s: attempt skipped: planner failed", current_run().place)
+    return plan
+
+
+async def _refine(code_block: CodeBlock, plan: str | None) -> str | None:
+    if plan is None:
+        return None
+    try:
+        new_block = await invoke_coder(code_block.content, plan)
+    except ValueError as error:  # an extractor may hand over a block without a plan
+        logger.warning("%s: the coder cannot be asked: %s", current_run().place, error)
+        new_block = None
+    if new_block is None:
+        logger.warning("%s: attempt skipped: coder failed", current_run().place)
+    return new_block
+
+
+def _replace(solution: SolutionScript, code_block: CodeBlock, new_block: str | None) -> SolutionScript | None:
+    if new_block is None:
+        return None
+    place, old = current_run().place, code_block.content
+    try:
+        content = replace_block_reindented(solution.content, old, new_block)
+    except ValueError as error:
+        logger.warning("%s: code block replacement failed: %s", place, error)
+        logger.warning("%s: attempt skipped: replacement failed", place)
+        return None
+    logger.debug("%s: code block replaced: %d characters became %d", place, len(old), len(new_block))
+    return solution.model_copy(update={"content": content, "phase": SolutionPhase.refined, "score": None})
+
+
+async def _evaluate(
+    candidate: SolutionScript | None, task: TaskDescription, config: PipelineConfig
+) -> SolutionScript | None:
+    if candidate is None:
+        return None
+    evaluated, _ = await check_and_evaluate(candidate, task, config, logger)
+    return evaluated
+
+
+async def check_and_evaluate(
+    candidate: SolutionScript, task: TaskDescription, config: PipelineConfig, log: logging.Logger
+) -> tuple[SolutionScript, EvaluationResult]:
+    """Check for leakage, then run with repairs, here and in Phase 3; the script that really ran carries its score."""
+    place = current_run().place
+    log.info("%s: leakage check starts: %d characters", place, len(candidate.content))
+    checked = await check_and_fix_leakage(candidate)
+    log.info(
+        "%s: leakage check complete: leakage found: %s, content changed: %s",
+        place, _yes_no(_leakage_was_found()), _yes_no(checked.content != candidate.content),
+    )  # fmt: skip
+    log.info("%s: evaluation starts: %d characters", place, len(checked.content))
+    script, result = await evaluate_with_retry(checked, task, config, make_debug_callback(task, config))
+    score = None if result.is_error else result.score
+    log.info(
+        "%s: evaluation complete: score %s, is_error %s, %.1f s",
+        place, "failed" if score is None else score, result.is_error, result.duration_seconds,
+    )  # fmt: skip
+    return script.model_copy(update={"score": score, "is_executable": not result.is_error}), result
+
+
+def _leakage_was_found() -> bool:
+    """Did the last check here find something, fixed or not?"""
+    run = current_run()
+    step = run.latest_step(f"{AgentType.leakage.value}-detection")
+    return any(isinstance(event, LeakageChecked) and event.step == step for event in run.journal.events)
+
+
+# --- the two agents --------------------------------------------------------------------------------------
+
+
+async def invoke_coder(code_block: str, plan: str) -> str | None:
+    """A_coder: the block rewritten by the plan, or None when the reply holds no code."""
+    if not code_block.strip():
+        raise ValueError("A_coder requires a non-empty code block")
+    if not plan.strip():
+        raise ValueError("A_coder requires a non-empty plan")
+    run = current_run()
+    logger.info("%s: coder starts: plan %r", run.place, plan[:200])
+    reply = await try_agent(
+        AgentType.coder, code_block=code_block, plan=plan, subsample_limit=run.config.subsample_limit
+    )
+    text = reply.text if reply is not None else ""
+    if not has_extractable_code(text):
+        logger.info("%s: coder complete: failed to parse", run.place)
+        logger.warning("%s: unparseable reply of the coder: %r", run.place, text[:200])
+        return None
+    new_block = extract_code_block(text)
+    logger.info("%s: coder complete: block of %d characters", run.place, len(new_block))
+    return new_block
+
+
+async def invoke_planner(code_block: str, plans: list[str], scores: list[float | None]) -> str | None:
+    """A_planner: the next plan, in the light of all earlier ones and their scores; None when none came."""
+    if not code_block.strip():
+        raise ValueError("A_planner requires a non-empty code block")
+    if not plans:
+        raise ValueError("At least one previous plan is required for A_planner")
+    if len(plans) != len(scores):
+        raise ValueError(f"A_planner requires one score per plan, not {len(scores)} for {len(plans)}")
+    run = current_run()
+    logger.info("%s: planner starts: %d attempts in the history", run.place, len(plans))
+    reply = await try_agent(
+        AgentType.planner, code_block=code_block, plans=plans, scores=scores, direction=run.task.metric_direction
+    )
+    plan = reply.text.strip() if reply is not None else ""
+    if not plan:
+        logger.warning("%s: empty reply of the planner", run.place)
+        return None
+    logger.info("%s: planner complete: %r", run.place, plan[:200])
+    return plan
+
+
+def _yes_no(value: bool) -> str:
+    return "yes" if value else "no"

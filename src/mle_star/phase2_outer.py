@@ -1,0 +1,412 @@
+"""Phase 2, the outer loop: an ablation study finds the block that matters, the inner loop refines it (Algorithm 2)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mle_star.codeblocks import extract_code_block, has_extractable_code, locate_block
+from mle_star.context import current_run, scope
+from mle_star.events import AblationFinished, BlockChosen
+from mle_star.execution import debug_text, execute_in_run
+from mle_star.models import (
+    AgentType,
+    CodeBlock,
+    EvaluationResult,
+    ExtractorOutput,
+    Frozen,
+    Phase2Result,
+    PipelineConfig,
+    RefinementAttempt,
+    RefinePlan,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+    is_improvement_or_equal,
+)
+from mle_star.phase2_inner import BlockProgress, run_phase2_inner_loop
+from mle_star.prompts import BLOCK_NOT_FOUND
+from mle_star.safety import exception_line, make_debug_callback, try_agent, warn_unusable
+from mle_star.scoring import BASELINE, parse_ablation_lines
+
+logger = logging.getLogger(__name__)
+
+ABLATION_FAILED = "Ablation study failed for this step"
+AUTO_SUMMARY = "[Auto-summary from raw output] "
+AUTO_SUMMARY_CHARACTERS = 2000
+MAX_ABLATION_SECONDS = 600.0
+MAX_BLOCK_RETRIES = 2  # REQ-P2O-018
+MAX_PARSE_RETRIES = 1  # REQ-P2O-034
+COMPARABLE_WITHIN = 0.01
+
+
+# --- state -----------------------------------------------------------------------------------------------
+
+
+class OuterStepRecord(Frozen):
+    """What one outer step leaves in `Phase2Result.step_history`. `failed`: the path ended in it with nothing won."""
+
+    outer_step: int
+    ablation_summary: str = ""
+    code_block: str = ""
+    plan: str = ""
+    inner_loop_attempts: list[RefinementAttempt] = []
+    best_score_after_step: float
+    was_skipped: bool = False
+    failed: bool = False
+
+
+@dataclass
+class StepProgress:
+    """The outer step that is under way."""
+
+    t: int
+    summary: str = ""
+    block: CodeBlock | None = None
+    plan: str = ""
+    attempts: list[RefinementAttempt] = field(default_factory=list)
+
+
+@dataclass
+class PathProgress:
+    """s_final, h_best, T_abl, C and the history of a path, published as they grow.
+
+    Every step, skipped or not, appends one summary, one block and one record, so the three lists are always of one
+    length; empty summaries and placeholder blocks stay out of prompts.
+    """
+
+    best_solution: SolutionScript
+    best_score: float
+    task: TaskDescription
+    summaries: list[str] = field(default_factory=list)
+    blocks: list[CodeBlock] = field(default_factory=list)
+    history: list[OuterStepRecord] = field(default_factory=list)
+    replaced: bool = False
+    step: StepProgress | None = None
+
+    @property
+    def known_summaries(self) -> list[str]:
+        """T_abl as prompts show it."""
+        return [summary for summary in self.summaries if summary]
+
+    @property
+    def known_blocks(self) -> list[str]:
+        """C as prompts show it."""
+        return [block.content for block in self.blocks if not block.is_placeholder]
+
+    def accept(self, solution: SolutionScript, score: float) -> None:
+        """Take over what the inner loop found, if it is at least as good (lines 12-14)."""
+        if is_improvement_or_equal(score, self.best_score, self.task.metric_direction):
+            self.replaced = self.replaced or solution is not self.best_solution
+            self.best_solution, self.best_score = solution, score
+
+    def finish(self, step: StepProgress, *, failed: bool = False) -> None:
+        """Append what the step leaves behind (lines 26-27); a step without a block was skipped."""
+        skipped = step.block is None
+        self.summaries.append("" if skipped else step.summary)
+        self.blocks.append(step.block or CodeBlock(content="", outer_step=step.t))
+        self.history.append(
+            OuterStepRecord(
+                outer_step=step.t, ablation_summary=step.summary, code_block=self.blocks[-1].content, plan=step.plan,
+                inner_loop_attempts=step.attempts, best_score_after_step=self.best_score, was_skipped=skipped,
+                failed=failed,
+            )
+        )  # fmt: skip
+        self.step = None
+
+    def result(self, *, partial: bool = False) -> Phase2Result:
+        """The state as the phase's result."""
+        history: list[dict[str, Any]] = [dict(record) for record in self.history]
+        return Phase2Result(
+            ablation_summaries=self.summaries, refined_blocks=self.blocks, best_solution=self.best_solution,
+            best_score=self.best_score, step_history=history, partial=partial,
+        )  # fmt: skip
+
+
+def _note(label: str) -> str:
+    return f"outer loop of {label}"
+
+
+def partial_result(label: str) -> Phase2Result | None:
+    """What the path with this label had reached when it was stopped, or None when it had not begun.
+
+    The step it was in counts as one more step: its attempts so far are kept, and when no script had taken the place of
+    the initial one, its record says `failed`.
+    """
+    published = current_run().shared.notes.get(_note(label))
+    if not isinstance(published, PathProgress):
+        return None
+    path = replace(
+        published, summaries=[*published.summaries], blocks=[*published.blocks], history=[*published.history]
+    )
+    step, inner = path.step, BlockProgress.of(label)
+    if step is None:
+        return path.result()
+    if inner is not None and inner.block is step.block:
+        path.accept(inner.best_solution, inner.best_score)
+        step = replace(step, attempts=[*inner.attempts])
+    path.finish(step, failed=not path.replaced)
+    return path.result(partial=True)
+
+
+# --- Algorithm 2 -----------------------------------------------------------------------------------------
+
+
+async def run_phase2_outer_loop(
+    initial_solution: SolutionScript, initial_score: float, task: TaskDescription, config: PipelineConfig
+) -> Phase2Result:
+    """Refine a solution in T steps, each on the block that an ablation study points at.
+
+    There are exactly T steps, skipped ones included, unless the run is told to finish: then the steps that were begun,
+    and no more.
+    """
+    run, started = current_run(), time.monotonic()
+    path = PathProgress(initial_solution.model_copy(update={"score": initial_score}), initial_score, task)
+    run.shared.notes[_note(run.label)] = path
+    for t in range(config.outer_loop_steps):
+        if run.should_stop:
+            break
+        with scope(f"t-{t}"):
+            await _outer_step(t, path, task, config)
+    logger.info(
+        "%s: outer loop complete: %d steps, h_best %s, %.1f s",
+        run.place, len(path.history), path.best_score, time.monotonic() - started,
+    )  # fmt: skip
+    return path.result()
+
+
+async def _outer_step(t: int, path: PathProgress, task: TaskDescription, config: PipelineConfig) -> None:
+    run, started = current_run(), time.monotonic()
+    logger.info("%s: outer step %d starts: h_best %s, %d summaries", run.place, t, path.best_score, len(path.summaries))
+    path.step = step = StepProgress(t)
+    study = await study_components(path.best_solution, path.best_score, path.known_summaries, task, config)  # a_t, r_t
+    step.summary = await _summarize(study, t, path.best_score)  # T_abl^t
+    summary = step.summary or "\n\n".join([ABLATION_FAILED, *path.known_summaries])
+    chosen = await choose_block(summary, path.best_solution, path.known_blocks)  # c_t, p_0
+    if chosen is None:
+        logger.warning("%s: outer step %d skipped: no code block of the solution was extracted", run.place, t)
+    else:
+        step.block, step.plan = CodeBlock(content=chosen.code_block, outer_step=t), chosen.plan
+    run.record(BlockChosen(path=run.path or 0, t=t, block=step.block.content if step.block else "", plan=step.plan))
+    if step.block is not None:
+        await _refine_block(step.block, step, path, task, config)
+    path.finish(step)
+    seconds = time.monotonic() - started
+    logger.info("%s: outer step %d complete: h_best %s, %.1f s", run.place, t, path.best_score, seconds)
+
+
+async def _refine_block(
+    block: CodeBlock, step: StepProgress, path: PathProgress, task: TaskDescription, config: PipelineConfig
+) -> None:
+    """Hand the block over to the inner loop and take back what it found."""
+    place = current_run().place
+    logger.info("%s: inner loop handoff: block of %d characters, plan %r", place, len(block.content), step.plan[:200])
+    inner = await run_phase2_inner_loop(path.best_solution, block, step.plan, path.best_score, task, config)
+    logger.info("%s: inner loop returned: best score %s, improved: %s", place, inner.best_score, inner.improved)
+    path.accept(inner.best_solution, inner.best_score)
+    step.attempts = inner.attempts
+
+
+# --- the ablation study ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AblationStudy:
+    """a_t and r_t: the script as it ran and what it printed. `scores` are its numbers by component."""
+
+    code: str = ""
+    output: str = ""
+    failed: bool = True
+    scores: dict[str, float] = field(default_factory=dict)
+    comparable: bool = True
+
+
+async def study_components(
+    solution: SolutionScript,
+    score: float,
+    previous_summaries: list[str],
+    task: TaskDescription,
+    config: PipelineConfig,
+) -> AblationStudy:
+    """Have an ablation study of `solution` written, run and, when it crashes, repaired."""
+    script = await invoke_ablation(solution, previous_summaries)
+    if script is None:
+        return AblationStudy()
+    script, result = await execute_ablation(script, task, config)
+    if result.is_error:
+        return AblationStudy(code=script.content)
+    scores = parse_ablation_lines(result.stdout)
+    baseline = next((value for name, value in scores.items() if name.lower() == BASELINE), None)
+    comparable = baseline is None or abs(baseline - score) <= COMPARABLE_WITHIN * abs(score)
+    return AblationStudy(script.content, result.stdout, failed=False, scores=scores, comparable=comparable)
+
+
+async def execute_ablation(
+    script: SolutionScript, task: TaskDescription, config: PipelineConfig
+) -> tuple[SolutionScript, EvaluationResult]:
+    """Run an ablation script, repaired up to `max_debug_attempts` times; the last version and its result."""
+    repair = make_debug_callback(task, config, purpose="ablation")
+    result = await _execute_once(script, config)
+    for _ in range(config.max_debug_attempts):
+        if not result.is_error:
+            break
+        repaired = await repair(script, debug_text(result, ablation_timeout(config)))
+        if repaired is not script:  # without a usable fix, running it again would show nothing new
+            script, result = repaired, await _execute_once(repaired, config)
+    return script, result
+
+
+async def _execute_once(script: SolutionScript, config: PipelineConfig) -> EvaluationResult:
+    run = current_run()
+    timeout = min(ablation_timeout(config), run.budget.remaining_seconds())
+    logger.info("%s: ablation script starts in %s, timeout %.0f s", run.place, run.work_dir, timeout)
+    result = await execute_in_run(script, purpose="ablation", timeout_seconds=timeout)
+    logger.info(
+        "%s: ablation script complete: exit code %d, %d characters of output, %.1f s",
+        run.place, result.exit_code, len(result.stdout), result.duration_seconds,
+    )  # fmt: skip
+    if result.is_error:
+        error = exception_line(debug_text(result, timeout))
+        logger.warning("%s: ablation script failed: exit code %d, %s", run.place, result.exit_code, error)
+    return result
+
+
+def ablation_timeout(config: PipelineConfig) -> float:
+    """Seconds that one ablation script may take: half of an even share per step, ten minutes at most."""
+    return min(config.time_limit_seconds / (config.outer_loop_steps * 2), MAX_ABLATION_SECONDS)
+
+
+async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str:
+    """The summary of a study, empty for one that failed; the journal keeps its numbers."""
+    run, summary = current_run(), ""
+    if not study.failed:
+        note = "" if study.comparable else _not_comparable(solution_score)
+        summary = await invoke_summarize(study.code, study.output, note=note)
+    run.record(
+        AblationFinished(
+            path=run.path or 0, t=t, scores=study.scores, solution_score=solution_score, comparable=study.comparable,
+            failed=study.failed, summary=summary,
+        )
+    )  # fmt: skip
+    return summary
+
+
+def _not_comparable(solution_score: float) -> str:
+    return (
+        f"The baseline of this study differs by more than 1 % from the solution's own score, {solution_score:g}: "
+        "the numbers of the study are not comparable with that score. Compare them with each other only, and say so."
+    )
+
+
+# --- the block to refine ---------------------------------------------------------------------------------
+
+
+async def choose_block(summary: str, solution: SolutionScript, previous_blocks: list[str]) -> RefinePlan | None:
+    """c_t and p_0: a block that stands in the solution, and its plan; None when no answer named one.
+
+    Asks again once after an answer that cannot be read, and twice after a block that is not in the solution.
+    """
+    answers: list[ExtractorOutput] = []
+    unreadable = 0
+    while unreadable <= MAX_PARSE_RETRIES and len(answers) <= MAX_BLOCK_RETRIES:
+        answer = await invoke_extractor(summary, solution, previous_blocks, retry=bool(answers))
+        if answer is None:
+            unreadable += 1
+            continue
+        answers.append(answer)
+        found = _find_block(answer.plans[0], solution)
+        if found is not None:
+            return found
+        logger.warning(
+            "%s: code block not in the solution, attempt %d: %r",
+            current_run().place, len(answers), answer.plans[0].code_block[:100],
+        )  # fmt: skip
+    candidates = (plan for answer in reversed(answers) for plan in answer.plans)
+    return next((found for plan in candidates if (found := _find_block(plan, solution)) is not None), None)
+
+
+def _find_block(plan: RefinePlan, solution: SolutionScript) -> RefinePlan | None:
+    """The plan with its block as it stands in the solution: as given, else apart from whitespace at line ends."""
+    place = current_run().place
+    if plan.code_block and validate_code_block(plan.code_block, solution):
+        logger.info("%s: code block validation passed: exact", place)
+        return plan
+    located = locate_block(plan.code_block, solution.content)
+    if not located:
+        logger.info("%s: code block validation failed", place)
+        return None
+    logger.info("%s: code block validation passed: whitespace-normalized", place)
+    return plan.model_copy(update={"code_block": located})
+
+
+def validate_code_block(code_block: str, solution: SolutionScript) -> bool:
+    """Does the block stand in the solution, character by character?"""
+    return code_block in solution.content
+
+
+# --- the three agents ------------------------------------------------------------------------------------
+
+
+async def invoke_ablation(solution: SolutionScript, previous_summaries: list[str]) -> SolutionScript | None:
+    """A_abl: a script that studies parts of the solution not studied before, or None when the reply holds no code."""
+    if not solution.content.strip() or not solution.is_executable:
+        raise ValueError("A_abl requires a solution that is not empty and can be run")
+    place = current_run().place
+    logger.info(
+        "%s: ablation starts: %d characters, %d summaries", place, len(solution.content), len(previous_summaries)
+    )
+    reply = await try_agent(AgentType.ablation, solution_script=solution.content, previous_ablations=previous_summaries)
+    if reply is None:
+        return None
+    if not has_extractable_code(reply.text):
+        warn_unusable(AgentType.ablation, reply.text)
+        return None
+    script = SolutionScript(content=extract_code_block(reply.text), phase=SolutionPhase.refined)
+    logger.info("%s: ablation complete: script of %d characters", place, len(script.content))
+    return script
+
+
+async def invoke_summarize(ablation_code: str, raw_output: str, *, note: str = "") -> str:
+    """A_summarize: what the study showed, in words; without a reply, the end of the output itself."""
+    if not ablation_code.strip():
+        raise ValueError("A_summarize requires the code of the ablation study")
+    place = current_run().place
+    logger.info("%s: summarize starts: code of %d, output of %d characters", place, len(ablation_code), len(raw_output))
+    reply = await try_agent(
+        AgentType.summarize, remark=note and f"\n\n{note}", ablation_code=ablation_code, raw_result=raw_output
+    )
+    summary = reply.text if reply is not None else ""
+    if not summary.strip():
+        warn_unusable(AgentType.summarize, summary)
+        summary = AUTO_SUMMARY + raw_output[-AUTO_SUMMARY_CHARACTERS:]
+    logger.info("%s: summarize complete: %d characters", place, len(summary))
+    return summary
+
+
+async def invoke_extractor(
+    summary: str, solution: SolutionScript, previous_blocks: list[str], *, retry: bool = False
+) -> ExtractorOutput | None:
+    """A_extractor: blocks of the solution worth refining, with plans; None when the reply cannot be read."""
+    if not summary.strip() or not solution.content.strip():
+        raise ValueError("A_extractor requires a summary and a solution that are not empty")
+    place = current_run().place
+    logger.info(
+        "%s: extractor starts: summary of %d, solution of %d characters, %d previous blocks",
+        place, len(summary), len(solution.content), len(previous_blocks),
+    )  # fmt: skip
+    reply = await try_agent(
+        AgentType.extractor, note=BLOCK_NOT_FOUND if retry else None, solution_script=solution.content,
+        ablation_summary=summary, previous_code_blocks=previous_blocks,
+    )  # fmt: skip
+    if reply is None:
+        return None
+    try:
+        output = ExtractorOutput.model_validate_json(reply.json_text)
+    except ValueError:
+        warn_unusable(AgentType.extractor, reply.json_text)
+        return None
+    length = len(output.plans[0].code_block)
+    logger.info("%s: extractor complete: %d plans, block of %d characters", place, len(output.plans), length)
+    return output

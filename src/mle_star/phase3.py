@@ -1,0 +1,206 @@
+"""Phase 3: R plans to combine the solutions of the paths, each one implemented and scored (Algorithm 3)."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from mle_star.codeblocks import extract_code_block, has_extractable_code
+from mle_star.context import current_run, scope
+from mle_star.events import EnsembleTried
+from mle_star.execution import debug_text, verify_submission
+from mle_star.models import (
+    AgentType,
+    EnsembleAttempt,
+    MetricDirection,
+    Phase3Result,
+    PipelineConfig,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+    is_improvement,
+    is_improvement_or_equal,
+)
+from mle_star.phase2_inner import check_and_evaluate
+from mle_star.safety import exception_line, try_agent
+
+logger = logging.getLogger(__name__)
+
+ENS_PLANNER_FAILED = "[ens_planner failed]"
+"""Stands in the history for a plan that never came."""
+
+
+# --- Algorithm 3 -----------------------------------------------------------------------------------------
+
+
+async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, config: PipelineConfig) -> Phase3Result:
+    """Try R ensembles of the solutions; the best ensemble is the result, a later one on ties.
+
+    There are exactly R attempts, failed ones included, unless the run is told to finish: then the rounds that were
+    begun, and no more. Only when no ensemble has a score is the result one of the inputs.
+    """
+    if not solutions:
+        raise ValueError("Phase 3 requires at least one solution")
+    if len(solutions) == 1:
+        return _skipped(solutions[0], task)
+    run, started = current_run(), time.monotonic()
+    logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
+    attempts: list[EnsembleAttempt] = []
+    for r in range(config.ensemble_rounds):
+        if run.should_stop:
+            break
+        with scope(f"r-{r}"):
+            plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
+            logger.info("%s: round starts: %d plans in the history", current_run().place, len(plans))
+            plan = await invoke_ens_planner(solutions, plans, scores)  # e_r
+            ensemble = await _implement(plan, solutions)  # s_ens^r
+            evaluated = await _evaluate(ensemble, plan, task, config)  # h(s_ens^r)
+            _finish_attempt(attempts, r, plan, evaluated, task)
+    best = _best_round(attempts, task.metric_direction)  # r*
+    result = _result(solutions, attempts, best, task)
+    logger.info(
+        "Phase 3 complete: best score %s, best round %s, %.1f s, %d rounds",
+        result.best_ensemble_score, best, time.monotonic() - started, len(attempts),
+    )  # fmt: skip
+    return result
+
+
+def _finish_attempt(
+    attempts: list[EnsembleAttempt], r: int, plan: str | None, evaluated: SolutionScript | None, task: TaskDescription
+) -> None:
+    """Record the round, however it ended."""
+    solution = evaluated or SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
+    attempt = EnsembleAttempt(
+        plan=ENS_PLANNER_FAILED if plan is None else plan, score=solution.score, solution=solution
+    )
+    attempts.append(attempt)
+    best = _best_round(attempts, task.metric_direction) == r
+    current_run().record(EnsembleTried(r=r, plan=attempt.plan, score=attempt.score, best=best))
+
+
+def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:
+    """r*: the last of the rounds with the best score; None when no round has one."""
+    best: int | None = None
+    best_score: float | None = None
+    for r, attempt in enumerate(attempts):
+        if attempt.score is None:
+            continue
+        if best_score is None or is_improvement_or_equal(attempt.score, best_score, direction):
+            best, best_score = r, attempt.score
+    return best
+
+
+def _result(
+    solutions: list[SolutionScript], attempts: list[EnsembleAttempt], best: int | None, task: TaskDescription
+) -> Phase3Result:
+    if best is None:
+        chosen = _best_input(solutions, task.metric_direction)
+        logger.warning(
+            "Phase 3 ensemble: all %d attempts failed; falling back to best input solution (score %s)",
+            len(attempts), chosen.score,
+        )  # fmt: skip
+    else:
+        chosen = attempts[best].solution
+        successes = sum(attempt.score is not None for attempt in attempts)
+        logger.info("Phase 3: best round %d, score %s, %d successful rounds", best, chosen.score, successes)
+    return Phase3Result(
+        input_solutions=solutions,
+        ensemble_plans=[attempt.plan for attempt in attempts],
+        ensemble_scores=[attempt.score for attempt in attempts],
+        best_ensemble=chosen,
+        best_ensemble_score=_known_score(chosen),
+        attempts=attempts,
+    )
+
+
+def _skipped(solution: SolutionScript, task: TaskDescription) -> Phase3Result:
+    logger.info("Phase 3 skipped: a single solution, score %s, %s", solution.score, task.competition_id)
+    return Phase3Result(
+        input_solutions=[solution], ensemble_plans=[], ensemble_scores=[], best_ensemble=solution,
+        best_ensemble_score=_known_score(solution),
+    )  # fmt: skip
+
+
+def _best_input(solutions: list[SolutionScript], direction: MetricDirection) -> SolutionScript:
+    """The input with the best score, the first one on ties; unscored ones only when there is nothing else."""
+    best: SolutionScript | None = None
+    for solution in solutions:
+        if solution.score is None:
+            continue
+        if best is None or best.score is None or is_improvement(solution.score, best.score, direction):
+            best = solution
+    return best or solutions[0]
+
+
+def _known_score(solution: SolutionScript) -> float:
+    if solution.score is None:
+        raise ValueError("Phase 3 has no ensemble and no input solution with a score")
+    return solution.score
+
+
+# --- the parts of a round; None means that the part before it failed --------------------------------------
+
+
+async def _implement(plan: str | None, solutions: list[SolutionScript]) -> SolutionScript | None:
+    return None if plan is None else await invoke_ensembler(plan, solutions)
+
+
+async def _evaluate(
+    ensemble: SolutionScript | None, plan: str | None, task: TaskDescription, config: PipelineConfig
+) -> SolutionScript | None:
+    """The script that was really run, with its score; a missing submission is worth a warning, not the round."""
+    if ensemble is None:
+        return None
+    run = current_run()
+    evaluated, result = await check_and_evaluate(ensemble, task, config, logger)
+    if result.is_error:
+        error = exception_line(debug_text(result))
+        logger.warning("%s: round failed: %s; plan %r", run.place, error, (plan or "")[:200])
+    elif not verify_submission(str(run.work_dir)):
+        logger.warning("%s: the ensemble left no final/submission.csv", run.place)
+    return evaluated
+
+
+# --- the two agents --------------------------------------------------------------------------------------
+
+
+async def invoke_ens_planner(
+    solutions: list[SolutionScript], plans: list[str], scores: list[float | None]
+) -> str | None:
+    """A_ens_planner: the next plan, in the light of all earlier ones and their scores; None when none came."""
+    if len(solutions) < 2:
+        raise ValueError("A_ens_planner requires at least 2 solutions for ensembling")
+    if len(plans) != len(scores):
+        raise ValueError(f"A_ens_planner requires one score per plan, not {len(scores)} for {len(plans)}")
+    run = current_run()
+    place = run.place
+    logger.info("%s: ens_planner starts: %d plans in the history", place, len(plans))
+    reply = await try_agent(
+        AgentType.ens_planner, L=len(solutions), solutions=[s.content for s in solutions], plans=plans, scores=scores,
+        direction=run.task.metric_direction,
+    )  # fmt: skip
+    plan = reply.text.strip() if reply is not None else ""
+    if not plan:
+        logger.warning("%s: empty reply of the ens_planner", place)
+        return None
+    logger.info("%s: ens_planner complete: %r", place, plan[:200])
+    return plan
+
+
+async def invoke_ensembler(plan: str, solutions: list[SolutionScript]) -> SolutionScript | None:
+    """A_ensembler: the plan as one script, or None when the reply holds no code."""
+    if not plan.strip():
+        raise ValueError("A_ensembler requires a non-empty ensemble plan")
+    if len(solutions) < 2:
+        raise ValueError("A_ensembler requires at least 2 solutions for ensembling")
+    place = current_run().place
+    logger.info("%s: ensembler starts: plan %r", place, plan[:200])
+    reply = await try_agent(AgentType.ensembler, L=len(solutions), solutions=[s.content for s in solutions], plan=plan)
+    text = reply.text if reply is not None else ""
+    if not has_extractable_code(text):
+        logger.info("%s: ensembler complete: failed to parse", place)
+        logger.warning("%s: unparseable reply of the ensembler: %r", place, text[:200])
+        return None
+    script = SolutionScript(content=extract_code_block(text), phase=SolutionPhase.ensemble)
+    logger.info("%s: ensembler complete: script of %d characters", place, len(script.content))
+    return script
