@@ -1,0 +1,277 @@
+"""The registry of prompts and how slots are filled."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mle_star.models import AgentType, MetricDirection, PromptTemplate
+from mle_star.prompts import (
+    AgentPrompt,
+    PromptRegistry,
+    fenced,
+    format_plan_history,
+    format_previous_blocks,
+    format_solutions,
+    format_summaries,
+    ordinal,
+    render,
+)
+from tests.prompt_samples import NAMES, SAMPLES, parts, sample
+
+SNAPSHOTS = Path(__file__).parent / "snapshots" / "prompts"
+REPO = Path(__file__).parent.parent
+REGISTRY = PromptRegistry()
+
+
+# --- wording ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_change_of_wording_is_a_visible_difference(name: str) -> None:
+    snapshot = SNAPSHOTS / f"{name}.md"
+    text = sample(name) + "\n"
+    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
+        snapshot.parent.mkdir(parents=True, exist_ok=True)
+        snapshot.write_text(text, encoding="utf-8")
+    assert text == snapshot.read_text(encoding="utf-8"), "see docs/prompts.md on changing a prompt"
+
+
+def test_every_snapshot_belongs_to_a_template() -> None:
+    assert sorted(path.stem for path in SNAPSHOTS.glob("*.md")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documented_headings_are_the_headings(name: str) -> None:
+    table = (REPO / "docs" / "prompts.md").read_text(encoding="utf-8")
+    row = re.search(rf"^\| `{name}` \| (\d+) \| (.*) \|$", table, re.MULTILINE)
+    assert row
+    prompt = next(prompt for prompt in REGISTRY if prompt.name == name)
+    assert prompt.figure_ref == f"Figure {row[1]}"
+    cells = row[2].split(" · ")
+    assert [cell.strip("()") for cell in cells] == [title for title in parts(sample(name)) if title]
+    empty: dict[str, list[str]] = {key: [] for key in ("previous_ablations", "previous_code_blocks")}
+    if name == "ens_planner":
+        empty |= {"plans": [], "scores": []}
+    always = [cell for cell in cells if not cell.startswith("(")]
+    assert always == [title for title in parts(sample(name, optional=False, **empty)) if title]
+
+
+def test_no_template_leaves_a_slot_open() -> None:
+    for name in NAMES:
+        left = set(re.findall(r"\{(\w[\w ]*)\}", sample(name)))
+        assert left <= {"final_validation_score"}, name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_the_optional_values_no_gap_and_no_empty_item_remains(name: str) -> None:
+    text = sample(name, optional=False, previous_ablations=[], previous_code_blocks=[], subsample_instruction="")
+    assert "\n\n\n" not in text
+    assert "\n- \n" not in text
+    assert "None" not in text
+
+
+# --- registry --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-030")
+def test_a_template_names_its_agent_its_figure_and_its_variables() -> None:
+    template = PromptTemplate(agent_type="coder", figure_ref="Figure 15", template="{plan}", variables=["plan"])
+    assert template.agent_type is AgentType.coder
+    with pytest.raises(ValidationError):
+        PromptTemplate(agent_type="poet", figure_ref="Figure 1", template="", variables=[])
+    for prompt in REGISTRY:
+        assert isinstance(prompt, PromptTemplate)
+        for variable in set(prompt.variables) - {"scores"}:
+            assert f"{{{variable}}}" in prompt.template
+
+
+@pytest.mark.req("REQ-DM-032")
+def test_the_registry_finds_templates_and_refuses_what_it_does_not_have() -> None:
+    for agent in AgentType:
+        assert REGISTRY.get(agent).agent_type is agent
+    with pytest.raises(KeyError, match="coder"):
+        PromptRegistry([]).get(AgentType.coder)
+    with pytest.raises(KeyError, match="poetry"):
+        REGISTRY.get(AgentType.coder, "poetry")
+    assert len(PromptRegistry([])) == 0
+
+
+@pytest.mark.req("REQ-DM-033")
+def test_a_fresh_registry_covers_all_agents_and_figures() -> None:
+    assert len(REGISTRY) == 14
+    figures = {int(prompt.figure_ref.removeprefix("Figure ")) for prompt in REGISTRY}
+    assert figures == {*range(9, 23), *range(25, 29)}
+    plain = {"retriever": 9, "init": 10, "merger": 11, "ablation": 12, "summarize": 13, "extractor": 14, "coder": 15,
+             "planner": 16, "ens_planner": 17, "ensembler": 18, "debugger": 19, "data": 22, "test": 25}  # fmt: skip
+    for agent, figure in plain.items():
+        assert REGISTRY.get(AgentType(agent)).figure_ref == f"Figure {figure}"
+
+
+@pytest.mark.req("REQ-DM-034", "REQ-SF-033")
+def test_leakage_has_two_templates_and_detection_is_the_default() -> None:
+    detection = REGISTRY.get(AgentType.leakage, "detection")
+    correction = REGISTRY.get(AgentType.leakage, variant="correction")
+    assert (detection.figure_ref, correction.figure_ref) == ("Figure 20", "Figure 21")
+    assert detection.template != correction.template
+    assert REGISTRY.get(AgentType.leakage) is detection
+    with pytest.raises(KeyError):
+        REGISTRY.get(AgentType.leakage, "prevention")
+
+
+@pytest.mark.req("REQ-SF-033")
+def test_debugger_and_data_templates_come_from_the_registry() -> None:
+    assert REGISTRY.get(AgentType.debugger).figure_ref == "Figure 19"
+    assert REGISTRY.get(AgentType.data).figure_ref == "Figure 22"
+
+
+@pytest.mark.req("REQ-DM-035")
+def test_the_test_agent_has_its_variants() -> None:
+    assert REGISTRY.get(AgentType.test).figure_ref == "Figure 25"
+    assert REGISTRY.get(AgentType.test, "subsampling_extract").figure_ref == "Figure 26"
+    assert REGISTRY.get(AgentType.test, "subsampling_remove").figure_ref == "Figure 27"
+    assert REGISTRY.get(AgentType.test, "contamination").figure_ref == "Figure 28"
+
+
+def test_a_hash_follows_the_wording_and_nothing_else() -> None:
+    hashes = {REGISTRY.hash(prompt.agent_type, prompt.variant) for prompt in REGISTRY}
+    assert len(hashes) == len(list(REGISTRY))
+    coder = REGISTRY.get(AgentType.coder)
+    assert REGISTRY.hash(AgentType.coder) == PromptRegistry().hash(AgentType.coder)
+    assert coder.model_copy(update={"template": coder.template + "!"}).hash != coder.hash
+
+
+# --- slots -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-031")
+def test_slots_are_filled_in_one_pass() -> None:
+    template = PromptTemplate(
+        agent_type=AgentType.retriever,
+        figure_ref="Figure 9",
+        template="List {M} models for {task_description}",
+        variables=["M", "task_description"],
+    )
+    assert template.render(M=4, task_description="classify images") == "List 4 models for classify images"
+    assert template.render(M=4, task_description="{M} {other}", surplus=1) == "List 4 models for {M} {other}"
+    with pytest.raises(KeyError, match="M"):
+        template.render(task_description="classify images")
+
+
+@pytest.mark.req("REQ-DM-031")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_missing_variable_is_a_key_error(name: str) -> None:
+    prompt = next(prompt for prompt in REGISTRY if prompt.name == name)
+    for missing in prompt.variables:
+        values = {variable: SAMPLES[variable] for variable in prompt.variables if variable != missing}
+        with pytest.raises(KeyError, match=missing):
+            prompt.render(**values)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_surplus_values_are_ignored(name: str) -> None:
+    assert sample(name, surplus="{code}") == sample(name)
+
+
+@pytest.mark.req("REQ-SF-025", "REQ-FN-011", "REQ-DM-031")
+@pytest.mark.parametrize("name", [name for name in NAMES if name == "data" or name.startswith("test")])
+def test_names_with_blanks_may_be_spelt_with_underscores(name: str) -> None:
+    prompt = next(prompt for prompt in REGISTRY if prompt.name == name)
+    values = {variable: SAMPLES[variable] for variable in prompt.variables}
+    assert prompt.render(**{key.replace(" ", "_"): value for key, value in values.items()}) == prompt.render(**values)
+
+
+TRICKY = st.lists(
+    st.sampled_from(
+        ["{code}", "{plan}", "{bug}", "{}", "{{ x }}", "{% raw %}", "{# c #}", "```", "````python", "~~~", "`",
+         "# Rules", "{final_validation_score}", "\\1", "\\g<0>", "\n", "\n\n", " ", "x = 1", "é", '"""',
+         "# 1st Python Solution"]
+    ),
+    min_size=1,
+).map("".join)  # fmt: skip
+
+
+@pytest.mark.req("REQ-DM-031")
+@given(code=TRICKY, bug=TRICKY)
+@example(code="{bug}", bug="{code}")
+@example(code="```\n# Error\n```", bug="$0 \\0")
+def test_braces_backticks_and_jinja_inside_values_come_through_untouched(code: str, bug: str) -> None:
+    found = parts(render(AgentType.debugger, code=code, bug=bug))
+    assert found["Script"] == code
+    assert found["Error"] == bug
+    assert list(found) == ["", "Script", "Error", "Your task", "Rules", "Answer"]
+
+
+@pytest.mark.req("REQ-P3-003", "REQ-P3-012")
+@given(first=TRICKY, second=TRICKY, plan=TRICKY)
+def test_solutions_and_plans_come_through_untouched(first: str, second: str, plan: str) -> None:
+    found = parts(render(AgentType.ensembler, L=2, solutions=[first, second], plan=plan))
+    assert found["1st Python Solution"] == first
+    assert found["2nd Python Solution"] == second
+    assert found["Ensemble plan"] == plan
+
+
+@given(TRICKY, TRICKY)
+def test_summaries_blocks_and_plans_in_lists_come_through_untouched(one: str, two: str) -> None:
+    shown = [text for text in (one, two) if text.strip()]
+    ablation = render(AgentType.ablation, solution_script="{previous_ablations}", previous_ablations=[one, two])
+    extractor = render(
+        AgentType.extractor, solution_script=one, ablation_summary=two, previous_code_blocks=["", one, two]
+    )
+    for number, text in enumerate(shown, 1):
+        assert f"## Study {number}\n\n{fenced(text, 'text')}" in ablation
+        assert f"## Block {number}\n\n{fenced(text)}" in extractor
+    history = render(AgentType.planner, code_block="{plans}", plans=[one, two], scores=[1.0, None])
+    assert f"## Plan: {one}\n## Score: 1.0\n\n## Plan: {two}\n## Score: N/A (evaluation failed)" in history
+
+
+def test_a_template_of_ones_own_can_be_registered() -> None:
+    own = AgentPrompt(
+        agent_type=AgentType.coder, name="coder", figure_ref="none", template="Do {plan}", variables=["plan"]
+    )
+    registry = PromptRegistry([own])
+    assert len(registry) == 1
+    assert registry.get(AgentType.coder).render(plan="it") == "Do it"
+
+
+# --- sections --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P2I-010")
+def test_the_history_lists_plans_with_scores_in_order() -> None:
+    history = format_plan_history(["plan A", "plan B"], [0.82, None])
+    assert history == (
+        "# Improvement plans you have tried\n\n"
+        "## Plan: plan A\n## Score: 0.82\n\n"
+        "## Plan: plan B\n## Score: N/A (evaluation failed)"
+    )
+    assert history in sample("planner")
+    with pytest.raises(ValueError, match="2 plans with 1 scores"):
+        format_plan_history(["a", "b"], [1.0])
+
+
+def test_sections_without_entries_are_empty() -> None:
+    assert format_plan_history([], []) == ""
+    assert format_solutions([]) == ""
+    assert format_summaries(["", " \n"]) == ""
+    assert format_previous_blocks([]) == ""
+
+
+@pytest.mark.req("REQ-P3-002", "REQ-P3-011")
+def test_solutions_carry_proper_ordinals() -> None:
+    numbers = [1, 2, 3, 4, 10, 11, 12, 13, 21, 22, 23, 101, 111]
+    expected = ["1st", "2nd", "3rd", "4th", "10th", "11th", "12th", "13th", "21st", "22nd", "23rd", "101st", "111th"]
+    assert [ordinal(number) for number in numbers] == expected
+    titles = re.findall(r"^# (\d+(?:st|nd|rd|th) Python Solution)$", format_solutions(["a", "b", "c"]), re.MULTILINE)
+    assert titles == ["1st Python Solution", "2nd Python Solution", "3rd Python Solution"]
+
+
+@pytest.mark.parametrize("direction", [MetricDirection.minimize, "minimize"])
+def test_the_direction_may_be_given_as_a_word(direction: MetricDirection | str) -> None:
+    assert "a lower score" in sample("planner", direction=direction)
