@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -25,7 +25,7 @@ class Command(NamedTuple):
 
 
 # One line per command. A module is imported only when its command is called. To add one: write a typer function
-# (`typer.Argument` and `typer.Option` in its signature, docstring = help, first line = summary, an "Examples:"
+# (`Annotated[..., typer.Option(...)]` in its signature, docstring = help, first line = summary, an "Examples:"
 # paragraph behind `\b`), raise `MleStarError` for anything the user can mend, `typer.Exit(code)` for the exit
 # codes, and add its line here.
 COMMANDS: tuple[Command, ...] = (
@@ -129,8 +129,12 @@ def _show_version(wanted: bool) -> None:
 
 
 def _options(
-    version: bool = typer.Option(False, "--version", is_eager=True, callback=_show_version, help="Show the version."),
-    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error; works after a command, too."),
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; works after a command, too.")
+    ] = False,
 ) -> None:
     """`main` has already taken `--debug` out; both are declared for the help."""
 

@@ -1,0 +1,179 @@
+"""Task folders: `task.yaml`, read into a `TaskDescription` and written from a guess."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mle_star.config import did_you_mean, read_mapping
+from mle_star.errors import ConfigError
+from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.tasks.guess import TaskGuess
+from mle_star.tasks.metrics import METRICS, find_metric
+
+TASK_FILE = "task.yaml"
+_ENUMS: dict[str, type[Enum]] = {
+    "task_type": TaskType,
+    "data_modality": DataModality,
+    "metric_direction": MetricDirection,
+}
+_REQUIRED = ("competition_id", "task_type", "data_modality", "evaluation_metric", "metric_direction")
+_KNOWN = (*TaskDescription.model_fields, "target")
+
+
+def load_task(folder: Path | str) -> TaskDescription:
+    """The task of a folder: `task.yaml`, with `description.md` beside it when there is one."""
+    place = Path(folder)
+    if not place.exists():
+        raise ConfigError(f"{place}: no such folder")
+    path = place / TASK_FILE if place.is_dir() else place
+    if not path.exists():
+        raise ConfigError(f"{path}: no such file; `mle-star init {place}` writes one")
+    content = read_mapping(path)
+    for key in content:
+        if key not in _KNOWN:
+            raise ConfigError(f"{path}: unknown field {key!r}; {did_you_mean(key, _KNOWN)}")
+    values = {name: _required(path, content, name) for name in _REQUIRED}
+    _check_direction(path, values)
+    values["description"] = _description(path, content)
+    values["data_dir"] = _data_dir(path, content)
+    if "output_dir" in content:
+        values["output_dir"] = str(_resolve(path, _text(path, "output_dir", content["output_dir"])))
+    return TaskDescription(**values)
+
+
+def write_task(guess: TaskGuess, path: Path, *, force: bool = False) -> None:
+    """Write a guess as a task file in which every line says why; an existing file stays unless `force`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(task_text(guess, path.parent))
+    except FileExistsError:
+        raise ConfigError(f"{path}: exists already; --force overwrites it") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); --output names another place") from None
+
+
+def task_text(guess: TaskGuess, folder: Path) -> str:
+    """The text of a task file that lies in `folder`."""
+    task, targets = guess.task, list(guess.targets)
+    values: dict[str, Any] = {
+        "competition_id": _printable(task.competition_id),
+        "target": targets[0] if len(targets) == 1 else targets,
+        "task_type": task.task_type.value,
+        "data_modality": task.data_modality.value,
+        "evaluation_metric": task.evaluation_metric,
+        "metric_direction": task.metric_direction.value,
+    }
+    lines = ["# Written by `mle-star init`: guesses, each with its reason. Correct what is wrong.", ""]
+    for note in guess.notes:
+        lines += _comment(f"Note: {note}")
+    for name, value in values.items():
+        if name == "target" and not targets:
+            lines += [*_comment(f"target: {guess.reasons[name]}"), ""]
+            continue
+        lines += _comment(guess.reasons[name])
+        if name in _ENUMS:
+            lines += _comment("One of: " + ", ".join(member.value for member in _ENUMS[name]))
+        lines += [yaml.safe_dump({name: value}, allow_unicode=True, width=10_000).rstrip("\n"), ""]
+    relative = os.path.relpath(task.data_dir, folder.resolve()).replace(os.sep, "/")
+    lines += _comment("Relative to this file. Scripts see it as ./input, read-only.")
+    lines += [yaml.safe_dump({"data_dir": relative}, allow_unicode=True, width=10_000).rstrip("\n"), ""]
+    lines += _comment("What the agents read. The more they know of the data and of what matters, the better.")
+    return "\n".join([*lines, "description: |", textwrap.indent(_printable(task.description), "  ").rstrip(), ""])
+
+
+def _comment(text: str) -> list[str]:
+    flat = " ".join(_printable(text).split())
+    return textwrap.wrap(flat, 110, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
+
+
+def _printable(text: str) -> str:
+    """Column names come from outside: a control character in one would break the YAML."""
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
+
+
+def _required(path: Path, content: dict[str, Any], name: str) -> Any:
+    allowed = _ENUMS.get(name)
+    wanted = "one of " + ", ".join(member.value for member in allowed) if allowed else "a text"
+    if content.get(name) in (None, ""):
+        raise ConfigError(f"{path}: {name} is missing; wanted is {wanted}{_hint(content, name)}")
+    value = content[name]
+    if allowed is None:
+        return _text(path, name, value)
+    try:
+        return allowed(value)
+    except ValueError:
+        choices = [member.value for member in allowed]
+        near = did_you_mean(str(value), choices)
+        more = f"; {near}" if near.startswith("did") else ""
+        raise ConfigError(f"{path}: {name} is {value!r}; wanted is {wanted}{more}") from None
+
+
+def _hint(content: dict[str, Any], name: str) -> str:
+    metric = find_metric(str(content.get("evaluation_metric", "")))
+    if name == "metric_direction" and metric is not None:
+        return f" ({metric.name} is to {metric.direction.value})"
+    if name == "evaluation_metric":
+        return ", such as " + ", ".join(metric.name for metric in METRICS[:3])
+    return ""
+
+
+def _check_direction(path: Path, values: dict[str, Any]) -> None:
+    """A known metric turned upside down would make the whole run search for the worst solution."""
+    metric = find_metric(values["evaluation_metric"])
+    if metric is not None and metric.direction is not values["metric_direction"]:
+        raise ConfigError(
+            f"{path}: metric_direction is {values['metric_direction'].value!r}, "
+            f"but {values['evaluation_metric']} is to {metric.direction.value}"
+        )
+
+
+def _text(path: Path, name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{path}: {name} is {value!r}; a text is wanted (put it in quotes)")
+    return value
+
+
+def _description(path: Path, content: dict[str, Any]) -> str:
+    parts: list[str] = []
+    if content.get("description") not in (None, ""):
+        parts.append(_text(path, "description", content["description"]).strip())
+    beside = path.parent / "description.md"
+    if beside.is_file():
+        try:
+            parts.append(beside.read_text(encoding="utf-8-sig").strip())
+        except UnicodeDecodeError:
+            raise ConfigError(f"{beside}: not UTF-8 text") from None
+        except OSError as error:
+            raise ConfigError(f"{beside}: cannot be read ({error.strerror})") from None
+    if not any(parts):
+        raise ConfigError(f"{path}: description is missing; say what is to be predicted, here or in {beside.name}")
+    given = content.get("target")
+    targets = [] if given is None else given if isinstance(given, list) else [given]
+    if not all(isinstance(name, str) and name for name in targets):
+        raise ConfigError(f"{path}: target is {given!r}; wanted is the name of a column, or a list of names")
+    unnamed = [name for name in targets if name not in "\n".join(parts)]
+    if unnamed:
+        parts.append(f"The target is {', '.join(f'`{name}`' for name in targets)}.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _data_dir(path: Path, content: dict[str, Any]) -> str:
+    if content.get("data_dir") is not None:
+        folder = _resolve(path, _text(path, "data_dir", content["data_dir"]))
+    else:
+        folder = _resolve(path, "input")
+        folder = folder if folder.is_dir() else path.parent.resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"{path}: data_dir is {content.get('data_dir')!r}; there is no folder {folder}")
+    return str(folder)
+
+
+def _resolve(path: Path, text: str) -> Path:
+    return (path.parent / Path(text).expanduser()).resolve()

@@ -1,0 +1,199 @@
+"""From a data folder to a task: target, kind, metric and direction, each with the reason for the guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mle_star.config import did_you_mean
+from mle_star.errors import ConfigError
+from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.tasks.columns import Profile, looks_like_classes, looks_like_id, looks_like_prose, profile
+from mle_star.tasks.metrics import METRICS, Metric, find_metric, metric_in_prose
+from mle_star.tasks.survey import Survey, find_data_folder, survey
+from mle_star.tasks.targets import Target, given_target, guess_target
+from mle_star.tasks.wording import describe, plural
+
+
+@dataclass(frozen=True)
+class TaskGuess:
+    """A guessed task. `reasons` has a sentence for every guessed field, `notes` what deserves a look."""
+
+    task: TaskDescription
+    targets: tuple[str, ...]
+    reasons: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def guess_task(
+    data_folder: Path,
+    *,
+    target: str | None = None,
+    metric: str | None = None,
+    direction: MetricDirection | None = None,
+    name: str | None = None,
+) -> TaskGuess:
+    """The most likely task of a folder; what is given is taken as it is, and refused when it cannot be."""
+    folder = find_data_folder(data_folder)
+    found = survey(folder)
+    goal = given_target(found, target) if target is not None else guess_target(found)
+    told = _told_metric(found, metric, direction)
+    modality, modality_reason = _modality(found, goal)
+    task_type, type_reason = _task_type(found, goal, modality, told[0] if told else None)
+    chosen, metric_reason = told or _guess_metric(found, goal, task_type, direction)
+    task_name, name_reason = (name, "Given.") if name else _name_of(data_folder.resolve())
+    reasons = {
+        "competition_id": name_reason,
+        "target": goal.reason,
+        "task_type": type_reason,
+        "data_modality": modality_reason,
+        "evaluation_metric": metric_reason,
+        "metric_direction": f"{'Larger' if chosen.direction == 'maximize' else 'Smaller'} values of {chosen.name} win.",
+    }
+    task = TaskDescription(
+        competition_id=task_name,
+        task_type=task_type,
+        data_modality=modality,
+        evaluation_metric=chosen.name,
+        metric_direction=chosen.direction,
+        description=describe(found, goal.names, goal.class_columns, chosen, wants_probabilities(found, goal)),
+        data_dir=str(folder.resolve()),
+    )
+    return TaskGuess(task, goal.names, reasons, tuple(dict.fromkeys(found.notes)))
+
+
+# --- kind of task ----------------------------------------------------------------------------------------
+
+
+def _features(found: Survey, goal: Target) -> dict[str, Profile]:
+    table = found.train
+    if table is None:
+        return {}
+    shared = set(found.test.columns) if found.test and found.test.has_header == table.has_header else set(table.columns)
+    profiles = {c: profile(table.values(c)) for c in table.columns if c in shared and c not in goal.names}
+    return {name: column for name, column in profiles.items() if not looks_like_id(name, column)}
+
+
+def _modality(found: Survey, goal: Target) -> tuple[DataModality, str]:
+    features = _features(found, goal)
+    pictures = sum(len(names) for names in found.images.values())
+    prose = [name for name, column in features.items() if looks_like_prose(column)]
+    others = len(features) - len(prose)
+    if pictures > 10 or found.audio > 10:
+        kind, files = (
+            (DataModality.image, "pictures") if pictures >= found.audio else (DataModality.audio, "sound files")
+        )
+        if others > 3 or prose:
+            return DataModality.mixed, f"There are {files} and a table of {plural(len(features), 'feature')}."
+        return kind, f"There are {files} in the folder."
+    if prose and others <= 2 * len(prose):
+        return DataModality.text, f"Rows hold sentences in {', '.join(prose[:3])}, and little else."
+    if prose:
+        return (
+            DataModality.mixed,
+            f"Rows hold sentences in {', '.join(prose[:3])} beside {plural(others, 'other column')}.",
+        )
+    return DataModality.tabular, f"A table of {plural(len(features), 'feature')}, none of them prose."
+
+
+def _task_type(found: Survey, goal: Target, modality: DataModality, metric: Metric | None) -> tuple[TaskType, str]:
+    by_modality = {
+        DataModality.image: TaskType.image_classification,
+        DataModality.audio: TaskType.audio_classification,
+        DataModality.text: TaskType.text_classification,
+    }
+    if goal.table is None:
+        if goal.pairs:
+            return TaskType.image_to_image, "Pictures in, pictures out."
+        return TaskType.image_classification, "A folder of pictures for each class."
+    classification = by_modality.get(modality, TaskType.classification)
+    profiles = goal.profiles
+    values = (
+        f"{goal.names[0]} has {plural(profiles[0].unique, 'different value')} in {plural(profiles[0].count, 'row')}"
+    )
+    if metric is not None and metric.kind == "numbers" and all(column.numeric for column in profiles):
+        return TaskType.regression, f"{metric.name} judges numbers, and {values}."
+    if metric is not None and metric.kind == "classes":
+        return classification, f"{metric.name} judges classes, and {values}."
+    if all(column.mean_words > 5 and column.unique_share > 0.5 and not column.numeric for column in profiles):
+        return TaskType.sequence_to_sequence, f"{goal.names[0]} holds sentences: text in, text out."
+    if all(looks_like_classes(column) for column in profiles):
+        return classification, f"{values}."
+    what = "whole numbers" if all(column.integer for column in profiles) else "numbers"
+    return TaskType.regression, f"{values}, all {what}."
+
+
+# --- metric ----------------------------------------------------------------------------------------------
+
+
+def _told_metric(found: Survey, given: str | None, direction: MetricDirection | None) -> tuple[Metric, str] | None:
+    """The metric that the caller or a text in the folder names."""
+    if given is not None and given.strip():
+        known = find_metric(given)
+        if known is None and direction is None:
+            names = did_you_mean(given, [metric.name for metric in METRICS])
+            raise ConfigError(f"unknown metric {given!r}: say --maximize or --minimize with it; {names}")
+        if known is None or direction is None or direction is known.direction:
+            return known or Metric(given.strip(), direction or MetricDirection.maximize, "any", ()), "Given."
+        raise ConfigError(f"{known.name} is to {known.direction.value}, not to {direction.value}")
+    for file, text in found.prose:
+        told = metric_in_prose(text)
+        if told is not None and direction in (None, told[0].direction):
+            return told[0], f"{file} says {told[1]!r}."
+    return None
+
+
+def wants_probabilities(found: Survey, goal: Target) -> bool:
+    """Does the sample submission hold fractions where the target holds classes?"""
+    if found.sample is None or goal.table is None:
+        return False
+    if goal.class_columns:
+        return True
+    name = next((name for name in goal.names if name in found.sample.columns), None)
+    if name is None:
+        return False
+    column = profile(found.sample.values(name))
+    return column.numeric and not column.integer and column.minimum >= 0 and column.maximum <= 1
+
+
+def _guess_metric(
+    found: Survey, goal: Target, task_type: TaskType, direction: MetricDirection | None
+) -> tuple[Metric, str]:
+    """The usual metric for the kind of target, or the next one that goes in the given direction."""
+    name, reason = _usual_metric(found, goal, task_type)
+    fallback = "log_loss" if "classification" in task_type.value else "r2"
+    for candidate, why in ((name, reason), (fallback, f"A usual one in that direction for {task_type.value}.")):
+        metric = find_metric(candidate)
+        if metric is not None and direction in (None, metric.direction):
+            return metric, why
+    raise ConfigError("which metric? Name it with --metric")
+
+
+def _usual_metric(found: Survey, goal: Target, task_type: TaskType) -> tuple[str, str]:
+    if task_type is TaskType.image_to_image:
+        return "rmse", "The usual one between two pictures."
+    if task_type is TaskType.sequence_to_sequence:
+        return "bleu", "The usual one between two texts."
+    if task_type is TaskType.regression:
+        lowest = min(column.minimum for column in goal.profiles)
+        rest = " If relative errors count, rmsle is the other choice." if lowest >= 0 else ""
+        return "rmse", f"The usual one for numbers; nothing in the folder names another.{rest}"
+    if goal.table is None:
+        return "accuracy", "The usual one for classes; nothing in the folder names another."
+    first = goal.profiles[0]
+    if wants_probabilities(found, goal):
+        sample = found.sample.name if found.sample else ""
+        if first.unique <= 2:
+            return "roc_auc", f"{sample} holds probabilities of two classes."
+        return "log_loss", f"{sample} holds probabilities."
+    if first.unique <= 2 and first.smallest_share < 0.25:
+        return "f1", f"The rarer of two classes has {first.smallest_share:.0%} of the rows: accuracy would hide it."
+    if first.unique > 2 and first.smallest_share * first.unique < 0.25:
+        return "f1_macro", f"The {first.unique} classes are of very different size: accuracy would hide the rare ones."
+    return "accuracy", f"{plural(first.unique, 'class')} of similar size, and nothing in the folder names another."
+
+
+def _name_of(folder: Path) -> tuple[str, str]:
+    general = folder.name.lower() in ("input", "data", "dataset", "")
+    name = folder.parent.name if general and folder.parent.name else folder.name
+    return name or "task", "The name of the folder."

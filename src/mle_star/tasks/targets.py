@@ -1,0 +1,130 @@
+"""Which column is to be predicted, and how that can be told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mle_star.config import did_you_mean
+from mle_star.errors import ConfigError
+from mle_star.tasks.columns import Profile, looks_like_id, profile
+from mle_star.tasks.survey import Survey
+from mle_star.tasks.tables import Table
+
+TARGET_NAMES = ("target", "label", "labels", "class", "y", "outcome", "response", "output")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be predicted: columns of `table`, or the names of folders when there is no table."""
+
+    names: tuple[str, ...]
+    table: Table | None
+    reason: str
+    class_columns: bool = False  # the submission has a column for each class
+    pairs: bool = False  # pictures become pictures
+
+    @property
+    def profiles(self) -> list[Profile]:
+        """The figures of the target columns."""
+        return [profile(self.table.values(name)) for name in self.names] if self.table else []
+
+
+def given_target(found: Survey, given: str) -> Target:
+    """The column, or the columns with commas between them, that the caller names."""
+    wanted = [part.strip() for part in given.split(",")] if "," in given else [given]
+    for table in (found.train, found.labels):
+        if table is not None and given in table.columns:
+            return Target((given,), table, "Given.")
+        if table is not None and set(wanted) <= set(table.columns):
+            return Target(tuple(wanted), table, "Given.")
+    known = [column for table in (found.train, found.labels) if table for column in table.columns]
+    if not known:
+        raise ConfigError(f"{found.folder}: no training table that could hold the target {given!r}")
+    raise ConfigError(f"{found.folder}: no column {given!r} in the training table; {did_you_mean(given, known[:50])}")
+
+
+def guess_target(found: Survey) -> Target:
+    """The likeliest target: sample submission first, then what the test data lack, then names."""
+    if found.train is None:
+        return _target_of_folders(found)
+    tables = [table for table in (found.labels, found.train) if table is not None]
+    for guess in (_target_in_sample, _target_as_class_columns, _target_missing_in_test):
+        for table in tables:
+            target = guess(found, table)
+            if target is not None:
+                return target
+    return _target_by_name(tables[0])
+
+
+def _target_in_sample(found: Survey, table: Table) -> Target | None:
+    """The columns that a submission has and the test data lack."""
+    if found.sample is None:
+        return None
+    features = set(found.test.columns) if found.test else {found.sample.columns[0]}
+    names = tuple(c for c in found.sample.columns if c in table.columns and c not in features)
+    if not names:
+        return None
+    where = f"; {found.test.name} lacks {'it' if len(names) == 1 else 'them'}" if found.test else ""
+    return Target(names, table, f"In {found.sample.name} and in {table.name}{where}.")
+
+
+def _target_as_class_columns(found: Survey, table: Table) -> Target | None:
+    """A submission with one column per class: the training column that holds those names as values."""
+    if found.sample is None or len(found.sample.columns) < 3:
+        return None
+    classes = {_plain(column) for column in found.sample.columns[1:]}
+    for column in table.columns:
+        values = {_plain(value) for value in table.values(column) if value}
+        if len(values) > 1 and (values <= classes or {f"{_plain(column)}{value}" for value in values} <= classes):
+            reason = f"Its values in {table.name} are the columns of {found.sample.name}: a probability for each class."
+            return Target((column,), table, reason, class_columns=True)
+    return None
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).lower()
+
+
+def _target_missing_in_test(found: Survey, table: Table) -> Target | None:
+    if found.test is None or found.test.has_header != table.has_header:
+        return None
+    missing = [column for column in table.columns if column not in found.test.columns]
+    if not missing or len(missing) == len(table.columns):
+        return None
+    if len(missing) == 1:
+        return Target((missing[0],), table, f"The only column of {table.name} that {found.test.name} lacks.")
+    best = next((c for c in missing if _plain(c) in TARGET_NAMES), missing[-1])
+    listed = ", ".join(missing[:8])
+    return Target(
+        (best,), table, f"{found.test.name} lacks {len(missing)} columns of {table.name}: {listed}. Look at this."
+    )
+
+
+def _target_by_name(table: Table) -> Target:
+    candidates = [c for c in table.columns if not looks_like_id(c, profile(table.values(c)))] or table.columns
+    for column in candidates:
+        if _plain(column) in TARGET_NAMES or re.search(r"(?i)^(target|label)[_ ]|[_ ](target|label)$", column):
+            return Target((column,), table, f"The name of a column of {table.name} says so.")
+    reason = f"The last column of {table.name}, for want of a better sign. Look at this."
+    return Target((candidates[-1],), table, reason)
+
+
+def _target_of_folders(found: Survey) -> Target:
+    """Without a training table: pictures sorted into a folder per class, or pairs of pictures."""
+    folders = sorted(folder for folder in found.images if not re.search(r"(?i)\btest", folder))
+    classes = [folder for folder in folders if "/" in folder and re.match(r"(?i)train", folder)]
+    if len(classes) >= 2:
+        names = ", ".join(folder.rpartition("/")[2] for folder in classes[:5])
+        return Target((), None, f"The folder that a picture lies in ({names}).")
+    for first in folders:
+        for second in folders:
+            shared = found.images[first] & found.images[second]
+            if first < second and len(shared) * 2 > min(len(found.images[first]), len(found.images[second])):
+                return Target(
+                    (), None, f"Pictures of the same names lie in {first}/ and {second}/: one becomes the other."
+                )
+    raise ConfigError(
+        f"{found.folder}: no training table found, so the target cannot be told; "
+        "add a table of the targets (such as train.csv with the columns id and label)"
+    )

@@ -1,0 +1,57 @@
+"""The text of a guessed task, in the words that the agents will read."""
+
+from __future__ import annotations
+
+from mle_star.models import MetricDirection
+from mle_star.tasks.metrics import Metric
+from mle_star.tasks.survey import Survey
+from mle_star.tasks.tables import Table
+
+MAX_NAMES = 40
+
+
+def describe(found: Survey, targets: tuple[str, ...], class_columns: bool, metric: Metric, probabilities: bool) -> str:
+    """What to predict, from what, and what to hand in."""
+    what = _join(targets) if targets else "the target"
+    where = f"for every row of {_path(found.test)}" if found.test else "for the test data"
+    lines = [f"Predict {what} {where}."]
+    if found.train is not None:
+        rows = f" ({len(found.train.rows)} rows)" if found.train.whole else ""
+        lines.append(f"{_path(found.train)}{rows} holds the columns {_join(found.train.columns)}.")
+        if not found.train.has_header:
+            lines.append("The file has no header line: column_1 is its first column.")
+    if found.labels is not None:
+        lines.append(f"{_path(found.labels)} holds {_join(found.labels.columns)}.")
+    if found.images:
+        lines.append("Pictures lie in " + ", ".join(f"./input/{folder}/" for folder in sorted(found.images)[:10]) + ".")
+    lines.append(_submission(found, targets, class_columns, probabilities))
+    better = "larger" if metric.direction is MetricDirection.maximize else "smaller"
+    lines.append(f"Metric: {metric.name} ({better} is better).")
+    return "\n".join(lines)
+
+
+def _submission(found: Survey, targets: tuple[str, ...], class_columns: bool, probabilities: bool) -> str:
+    if found.sample is not None:
+        value = (
+            " with a probability for each class" if class_columns else " with probabilities" if probabilities else ""
+        )
+        return f"Submit the columns of {_path(found.sample)}{value}: {_join(found.sample.columns)}."
+    if found.test is not None:
+        key = found.test.columns[0]
+        return f"Submit one row per test row, in the same order: {_join((key, *targets))}."
+    return "There is no test file: predict the training rows, and validate on rows held out."
+
+
+def plural(number: int, noun: str) -> str:
+    """`3 rows`, `1 row`, `2 classes`."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
+
+
+def _path(table: Table | None) -> str:
+    return f"./input/{table.name}" if table else ""
+
+
+def _join(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:MAX_NAMES])
+    return f"{shown} and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else shown
