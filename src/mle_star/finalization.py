@@ -234,13 +234,12 @@ def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
     run = current_run()
     logger.warning("fallback: %s; phase %s, score %s", reason, solution.phase.value, solution.score)
     warnings = [f"no submission by a script of its own: {reason}"]
-    kept = run.shared.kept_submission
-    if kept is None or not Path(kept[1]).is_file():
+    score, source = run.shared.kept_submission or (None, "")
+    if not source or not (run.run_dir / source).is_file():
         return Submission(solution, "", warnings)
-    score, source = kept
     warnings.append(f"the submission is the best one kept on the way, by a script with score {score}")
     logger.warning("fallback: %s", warnings[-1])
-    return Submission(solution, _publish(Path(source)), warnings)
+    return Submission(solution, _publish(run.run_dir / source), warnings)
 
 
 def _publish(source: Path) -> str:

@@ -14,7 +14,7 @@ from mle_star.codeblocks import compiles, extract_code_block, has_extractable_co
 from mle_star.context import AgentReply, current_run
 from mle_star.errors import AgentError
 from mle_star.events import DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.execution import evaluate_solution, get_subsample_instruction
+from mle_star.execution import debug_text, evaluate_solution, get_subsample_instruction
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -72,7 +72,7 @@ async def debug_solution(
         result = await evaluate_solution(solution, task, config)
         if not result.is_error:
             return solution.model_copy(update={"score": result.score, "is_executable": True}), result
-        traceback = result.error_traceback or synthetic_traceback(f"RuntimeError: exit code {result.exit_code}")
+        traceback = debug_text(result)
         logger.info("%s: attempt %d did not help: %s", current_run().place, attempt, exception_line(traceback))
     return solution.model_copy(update={"score": None, "is_executable": False}), result
 

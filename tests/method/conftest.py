@@ -350,7 +350,7 @@ def scripted_run(
     data, run_dir = write_data(root / "data"), root / "run"
     work_dir = Path(setup_working_directory(str(run_dir / "work" / "main")))
     link_input_data(str(data), str(work_dir))
-    recording = RecordingExecutor(executor or LocalExecutor())
+    recording = RecordingExecutor(executor or LocalExecutor(config))
     agents = agents or ScriptedAgents()
     budget = Budget(config) if clock is None else Budget(config, clock=clock)
     slots = asyncio.Semaphore(config.max_concurrent_scripts or config.num_parallel_solutions)
