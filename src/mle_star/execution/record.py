@@ -48,7 +48,7 @@ async def execute_in_run(
             run, script, purpose, step, digest, timeout_seconds
         )
     result = _result_of(event)
-    if purpose != "ablation" and not result.is_error:
+    if purpose == "solution" and not result.is_error:  # what a final script prints was not measured on unseen rows
         await _take_note(run, script, result, event)
     return result
 
@@ -285,13 +285,14 @@ async def _take_note(run: RunContext, script: SolutionScript, result: Evaluation
         run.note_score(result.score, script.content)
     if event.submission is None:
         return
-    kept = run.shared.kept_submission
-    if kept is not None and not _beats(run, result.score, kept[0]):
+    if not _is_best(run, result.score):
         return
     working_dir = str(run.work_dir)
     problems = await asyncio.to_thread(check_submission_format, working_dir)
     if problems:
         logger.info("submission not kept: %s", "; ".join(problems))
+        return
+    if not _is_best(run, result.score):  # a better one came while this one was looked at
         return
     run.shared.kept_submission = (result.score, event.submission)
     final = run.run_dir / "final"
@@ -305,7 +306,11 @@ async def _take_note(run: RunContext, script: SolutionScript, result: Evaluation
     )
 
 
-def _beats(run: RunContext, new: float | None, old: float | None) -> bool:
-    if new is None or old is None:
-        return new is not None
-    return is_improvement(new, old, run.task.metric_direction)
+def _is_best(run: RunContext, score: float | None) -> bool:
+    """Does a submission with this score beat the one that is kept?"""
+    if run.shared.kept_submission is None:
+        return True
+    kept = run.shared.kept_submission[0]
+    if score is None or kept is None:
+        return score is not None
+    return is_improvement(score, kept, run.task.metric_direction)
