@@ -1,0 +1,645 @@
+"""Phase 1: retrieval, candidates, ranking, merges and the checks after them, with real scripts in the real harness."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star import phase1
+from mle_star.context import Executor, ScriptRequest
+from mle_star.errors import AgentError, BudgetExceeded, Phase1Error
+from mle_star.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, SubmissionKept
+from mle_star.execution import LocalExecutor, evaluate_solution
+from mle_star.models import (
+    AgentType,
+    ExecutionRawResult,
+    MetricDirection,
+    Phase1Result,
+    PipelineConfig,
+    RetrievedModel,
+    RetrieverOutput,
+    SolutionPhase,
+    TaskDescription,
+    build_default_agent_configs,
+)
+from mle_star.phase1 import (
+    generate_candidate,
+    merge_solutions,
+    parse_retriever_output,
+    retrieve_models,
+    run_phase1,
+)
+from tests.method.conftest import (
+    GARBAGE,
+    NO_LEAKAGE,
+    ScriptedCall,
+    ScriptedExecutor,
+    ScriptedRun,
+    broken_script,
+    fenced,
+    leaky,
+    models,
+    script,
+    scripted_run,
+    settings,
+    solution,
+)
+
+MODEL = RetrievedModel(model_name="alpha", example_code="alpha({'depth': 3})")
+
+
+def by_model(**codes: str) -> Any:
+    """An init agent that writes the script of the model it is asked for; candidates are asked for side by side."""
+
+    def reply(call: ScriptedCall) -> str:
+        name = call.prompt.split("# Model\n\n")[1].split("\n")[0]
+        return str(fenced(codes[name]))
+
+    return reply
+
+
+def scored(*scores: float) -> dict[str, str]:
+    """One script for each of the models m0, m1, ..."""
+    return {f"m{i}": script(score, note=f"m{i}") for i, score in enumerate(scores)}
+
+
+def stage(run: ScriptedRun, *scores: float, merges: tuple[float, ...] = ()) -> PipelineConfig:
+    """Candidates and merges with these scores; the configuration that asks for as many."""
+    run.agents.always("retriever", models(*(f"m{i}" for i in range(len(scores)))))
+    run.agents.always("init", by_model(**scored(*scores)))
+    run.agents.reply("merger", *(fenced(script(score, note=f"merge {i}")) for i, score in enumerate(merges, 1)))
+    return settings(M=len(scores))
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == "mle_star.phase1" and r.levelno == logging.WARNING]
+
+
+# --- retrieval -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P1-003", "REQ-P1-007")
+async def test_models_are_asked_for_with_web_tools_and_a_schema(run: ScriptedRun) -> None:
+    run.agents.reply("retriever", models("alpha", "beta", "gamma"))
+    found = await retrieve_models(run.task, settings(M=3))
+    assert [model.model_name for model in found] == ["alpha", "beta", "gamma"]
+    [call] = run.agents.log
+    assert call.config.tools == ["WebSearch", "WebFetch"]
+    assert call.config.to_output_format() == {"type": "json_schema", "schema": RetrieverOutput.model_json_schema()}
+    assert run.task.description in call.prompt and "list 3 of them" in call.prompt
+    assert [event.names for event in run.events(ModelsRetrieved)] == [["alpha", "beta", "gamma"]]
+
+
+@pytest.mark.req("REQ-P1-003", "REQ-P1-004")
+def test_a_reply_is_parsed_as_an_object_or_as_a_bare_list() -> None:
+    entries = models("alpha")["models"]
+    assert parse_retriever_output(json.dumps({"models": entries})).models[0].model_name == "alpha"
+    assert parse_retriever_output(json.dumps(entries)).models[0].example_code == "alpha()"
+
+
+@pytest.mark.req("REQ-P1-004")
+@pytest.mark.parametrize("reply", ["{broken" + "x" * 2000, '{"models": [{"model_name": 1}]}', '{"models": []}', ""])
+def test_a_reply_that_cannot_be_read_is_quoted(reply: str) -> None:
+    with pytest.raises(ValueError, match="cannot be used") as caught:
+        parse_retriever_output(reply)
+    message = str(caught.value)
+    assert message.endswith(reply[:500]) and len(message) < 700
+
+
+@pytest.mark.req("REQ-P1-005")
+async def test_fewer_models_than_wanted_are_enough(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    run.agents.reply("retriever", models("alpha", "beta", "gamma"))
+    assert len(await retrieve_models(run.task, settings(M=4))) == 3
+    assert any("3 models instead of 4" in line for line in warnings_of(caplog))
+
+
+@pytest.mark.req("REQ-P1-005")
+async def test_more_models_than_wanted_are_cut(run: ScriptedRun) -> None:
+    run.agents.reply("retriever", models(*"abcdef"))
+    assert [model.model_name for model in await retrieve_models(run.task, settings(M=4))] == list("abcd")
+
+
+@pytest.mark.req("REQ-P1-006")
+async def test_models_without_name_or_code_and_repeated_ones_are_left_out(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = [("alpha", "a()"), (" ", "b()"), ("gamma", " \n"), ("ALPHA ", "c()"), ("delta", "d()")]
+    reply = {"models": [{"model_name": name, "example_code": code} for name, code in entries]}
+    run.agents.reply("retriever", reply)
+    found = await retrieve_models(run.task, settings(M=2))
+    assert [(model.model_name, model.example_code) for model in found] == [("alpha", "a()"), ("delta", "d()")]
+    assert len(warnings_of(caplog)) == 3
+
+
+@pytest.mark.req("REQ-P1-005", "REQ-P1-006")
+async def test_no_usable_model_at_all_is_an_error(run: ScriptedRun) -> None:
+    run.agents.always("retriever", {"models": [{"model_name": "", "example_code": "x"}]})
+    with pytest.raises(ValueError, match=r"^A_retriever returned zero models$"):
+        await retrieve_models(run.task, run.config)
+    assert run.agents.names == ["retriever", "retriever"], "one bad reply is forgiven, two are not"
+
+
+@pytest.mark.parametrize("bad", [GARBAGE, "", {"models": []}, AgentError("down", agent="retriever")])
+async def test_one_bad_reply_of_the_retriever_is_forgiven(run: ScriptedRun, bad: object) -> None:
+    run.agents.reply("retriever", bad)
+    result = await run_phase1(run.task, run.config)
+    assert run.agents.names[:3] == ["retriever", "retriever", "init"] and len(result.retrieved_models) == 2
+
+
+# --- init and merger -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P1-010", "REQ-P1-012")
+async def test_a_candidate_carries_its_model(run: ScriptedRun) -> None:
+    run.agents.reply("init", fenced(script(0.5)))
+    candidate = await generate_candidate(run.task, MODEL, run.config)
+    assert candidate.content == script(0.5) and "```" not in candidate.content
+    assert (candidate.phase, candidate.source_model) == (SolutionPhase.init, "alpha")
+    assert candidate.score is None and candidate.is_executable
+    assert run.agents.log[0].config.tools == ["Read"]
+
+
+@pytest.mark.req("REQ-P1-009", "REQ-P1-044")
+async def test_the_init_prompt_names_task_model_metric_and_cap(run: ScriptedRun) -> None:
+    await generate_candidate(run.task, MODEL, settings(subsample_limit=77))
+    prompt = run.agents.log[0].prompt
+    for words in (run.task.description, "alpha", MODEL.example_code, "`accuracy`", "`maximize`", "subsample to 77",
+                  "fixed seed", "CUDA", "PyTorch", "./input/", "Final Validation Performance", "exit()", "grandmaster",
+                  "single Markdown code block", "no ensembling", "No `try`/`except`", "evaluation metric"):  # fmt: skip
+        assert words in prompt, words
+
+
+@pytest.mark.req("REQ-P1-011", "REQ-P1-016")
+async def test_the_longest_block_is_the_script_and_prose_is_none(run: ScriptedRun) -> None:
+    two = f"{fenced('a = 1')}\nand\n{fenced(script(0.5))}"
+    run.agents.reply("init", two, script(0.6), GARBAGE)
+    contents = [(await generate_candidate(run.task, MODEL, run.config)) for _ in range(3)]
+    assert [c.content for c in contents] == [script(0.5), script(0.6), ""]
+    assert [c.is_executable for c in contents] == [True, True, False]
+    run.agents.reply("merger", two, script(0.6), GARBAGE)
+    merged = [await merge_solutions(contents[0], contents[1], run.config) for _ in range(3)]
+    assert [m.content for m in merged] == [script(0.5), script(0.6), ""]
+
+
+@pytest.mark.req("REQ-P1-014", "REQ-P1-015", "REQ-P1-017", "REQ-P1-045")
+async def test_a_merge_works_the_reference_into_the_base(run: ScriptedRun) -> None:
+    base, reference = solution("base = {1}", score=0.5), solution("reference = {2}", score=0.4)
+    merged = await merge_solutions(base, reference, settings(subsample_limit=77))
+    await merge_solutions(reference, base, settings(subsample_limit=77))
+    forth, back = (call.prompt for call in run.agents.log)
+    assert forth != back and forth.index("base = {1}") < forth.index("reference = {2}")
+    assert "subsample to 77" in forth and "grandmaster" in forth and "Ensemble the models" in forth
+    assert (merged.phase, merged.score, merged.is_executable, merged.source_model) == ("merged", None, True, None)
+    assert merged.content and run.agents.log[0].config.tools == ["Read"]
+
+
+# --- Algorithm 1 -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P1-018", "REQ-P1-019", "REQ-P1-032", "REQ-P1-041")
+async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
+    config = stage(run, 0.7, 0.9, 0.8, merges=(0.91, 0.92))
+    result = await run_phase1(run.task, config)
+    assert [model.model_name for model in result.retrieved_models] == ["m0", "m1", "m2"]
+    assert result.candidate_scores == [0.7, 0.9, 0.8] == [s.score for s in result.candidate_solutions]
+    assert result.initial_score == 0.92 == result.initial_solution.score
+    assert result.initial_solution.content == script(0.92, note="merge 2")
+    assert result.merge_attempts == [
+        {"source_model": "m2", "score": 0.91, "accepted": True, "reason": ""},
+        {"source_model": "m0", "score": 0.92, "accepted": True, "reason": ""},
+    ]
+    assert run.agents.names[0] == "retriever" and run.agents.names.count("retriever") == 1
+    assert run.agents.names[7:] == [
+        "merger", "leakage-detection", "merger", "leakage-detection", "data", "leakage-detection"
+    ]  # fmt: skip
+    assert [call.step for call in run.agents.log if call.step.startswith("phase1/candidate-1")] == [
+        "phase1/candidate-1/init", "phase1/candidate-1/leakage-detection"
+    ]  # fmt: skip
+    assert [(e.index, e.model_name, e.score) for e in run.events(CandidateEvaluated)] == [
+        (0, "m0", 0.7), (1, "m1", 0.9), (2, "m2", 0.8)
+    ]  # fmt: skip
+
+
+@pytest.mark.req("REQ-P1-020")
+async def test_each_candidate_is_written_checked_and_run_in_this_order(run: ScriptedRun) -> None:
+    await run_phase1(run.task, stage(run, 0.5, 0.4))
+    for index in range(2):
+        place = f"phase1/candidate-{index}/"
+        steps = [e.step.removeprefix(place) for e in run.journal.events if e.step.startswith(place)]
+        order = [steps.index(name) for name in ("init", "leakage-detection", "script")]
+        assert order == sorted(order)
+
+
+@pytest.mark.req("REQ-P1-024", "REQ-P1-025", "REQ-P1-014")
+async def test_merges_go_by_rank_from_the_best_until_one_loses(run: ScriptedRun) -> None:
+    config = stage(run, 0.8, 0.9, 0.85, merges=(0.91, 0.89))
+    result = await run_phase1(run.task, config)
+    first, second = (call.prompt for call in run.agents.calls("merger"))
+    assert first.index("level = 0.9\n") < first.index("level = 0.85"), "the best candidate is the base"
+    assert second.index("level = 0.91") < second.index("level = 0.8\n"), "then what the first merge left"
+    assert result.initial_score == 0.91 and [m["accepted"] for m in result.merge_attempts] == [True, False]
+
+
+@pytest.mark.req("REQ-P1-026")
+async def test_a_tie_is_accepted_and_the_loop_goes_on(run: ScriptedRun) -> None:
+    config = stage(run, 0.85, 0.8, 0.7, merges=(0.85, 0.85))
+    result = await run_phase1(run.task, config)
+    assert result.initial_solution.content == script(0.85, note="merge 2")
+    assert len(run.agents.calls("merger")) == 2
+
+
+@pytest.mark.req("REQ-P1-027")
+async def test_no_merge_follows_the_first_that_lost(run: ScriptedRun) -> None:
+    config = stage(run, 0.9, 0.8, 0.7, 0.6, merges=(0.91, 0.5, 0.99))
+    assert (await run_phase1(run.task, config)).initial_score == 0.91
+    assert len(run.agents.calls("merger")) == 2
+
+
+@pytest.mark.req("REQ-P1-028")
+@pytest.mark.parametrize("reply", [fenced(broken_script("no merge")), fenced("a = 1"), GARBAGE])
+async def test_a_merge_that_does_not_run_ends_the_loop(run: ScriptedRun, reply: str) -> None:
+    config = stage(run, 0.9, 0.8, 0.7)
+    run.agents.always("merger", reply)
+    run.agents.always("debugger", GARBAGE)
+    result = await run_phase1(run.task, config)
+    assert result.initial_solution.content == script(0.9, note="m0") and result.initial_score == 0.9
+    [merge] = run.events(MergeTried)
+    assert (merge.accepted, merge.score, bool(merge.reason)) == (False, None, True)
+
+
+@pytest.mark.req("REQ-P1-028", "REQ-P1-025")
+async def test_a_merge_that_is_repaired_counts(run: ScriptedRun) -> None:
+    config = stage(run, 0.9, 0.8)
+    run.agents.reply("merger", fenced(broken_script()))
+    run.agents.reply("debugger", fenced(script(0.95)))
+    result = await run_phase1(run.task, config)
+    assert result.initial_score == 0.95 and result.initial_solution.phase == SolutionPhase.merged
+
+
+@pytest.mark.req("REQ-P1-021", "REQ-P1-029", "REQ-P1-032")
+async def test_failed_candidates_are_kept_in_place_but_never_merged(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = stage(run, 0.1, 0.7, 0.1, 0.1)
+    crash_after_score = "print('Final Validation Performance: 0.99')\nraise RuntimeError('late')"
+    codes = {**scored(0, 0.7), "m0": broken_script("early"), "m2": crash_after_score, "m3": "print('no score')"}
+    run.agents.always("init", by_model(**codes))
+    run.agents.always("debugger", GARBAGE)
+    result = await run_phase1(run.task, config)
+    assert result.candidate_scores == [None, 0.7, None, None] and result.initial_score == 0.7
+    assert [s.source_model for s in result.candidate_solutions] == ["m0", "m1", "m2", "m3"]
+    assert [s.is_executable for s in result.candidate_solutions] == [False, True, False, False]
+    assert run.agents.calls("merger") == []
+    skipped = [line for line in warnings_of(caplog) if "candidate skipped" in line]
+    assert len(skipped) == 3 and "m0: RuntimeError: early" in skipped[0] and "m2: RuntimeError: late" in skipped[1]
+    assert [e.error for e in run.events(CandidateEvaluated)][1] == ""
+
+
+@pytest.mark.req("REQ-P1-021")
+async def test_two_of_four_candidates_are_enough_to_merge(run: ScriptedRun) -> None:
+    config = stage(run, 0.1, 0.7, 0.1, 0.6, merges=(0.8,))
+    run.agents.always("init", by_model(**{**scored(0, 0.7, 0, 0.6), "m0": broken_script(), "m2": broken_script("2")}))
+    run.agents.always("debugger", GARBAGE)
+    result = await run_phase1(run.task, config)
+    assert result.candidate_scores == [None, 0.7, None, 0.6] and result.initial_score == 0.8
+
+
+@pytest.mark.req("REQ-P1-022", "REQ-P1-038")
+async def test_when_every_candidate_fails_there_is_no_phase_1(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = stage(run, 1, 2, 3, 4)
+    run.agents.always("init", by_model(**{f"m{i}": broken_script(f"b{i}") for i in range(4)}))
+    run.agents.always("debugger", GARBAGE)
+    with pytest.raises(RuntimeError, match=r"^Phase 1 failed: all 4 candidates produced execution errors$") as caught:
+        await run_phase1(run.task, config)
+    assert isinstance(caught.value, Phase1Error)
+    assert caught.value.errors == {f"m{i}": f"RuntimeError: b{i}" for i in range(4)}
+    [error] = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert "4" in error.getMessage() and "m0, m1, m2, m3" in error.getMessage()
+
+
+@pytest.mark.req("REQ-P1-023")
+@pytest.mark.parametrize("direction", list(MetricDirection))
+async def test_the_direction_of_the_metric_decides_the_order(tmp_path: Path, direction: MetricDirection) -> None:
+    with scripted_run(tmp_path, metric_direction=direction) as run:
+        config = stage(run, 0.7, 0.9, 0.8, 0.9)
+        run.agents.always("merger", GARBAGE)
+        result = await run_phase1(run.task, config)
+    best = "m1" if direction is MetricDirection.maximize else "m0"  # of two equal ones the first
+    assert result.initial_solution.source_model == best
+
+
+@pytest.mark.req("REQ-P1-025", "REQ-P1-026")
+async def test_with_a_metric_to_minimize_a_lower_merge_is_accepted(tmp_path: Path) -> None:
+    with scripted_run(tmp_path, metric_direction=MetricDirection.minimize) as run:
+        result = await run_phase1(run.task, stage(run, 0.7, 0.9, merges=(0.6,)))
+    assert result.initial_score == 0.6
+
+
+@pytest.mark.req("REQ-P1-029")
+async def test_a_single_candidate_is_never_merged(run: ScriptedRun) -> None:
+    result = await run_phase1(run.task, stage(run, 0.5))
+    assert run.agents.calls("merger") == [] and result.initial_score == 0.5
+    assert result.initial_solution.source_model == "m0"
+
+
+# --- after the merges ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P1-030", "REQ-P1-033", "REQ-SF-030")
+async def test_a_data_revision_counts_even_when_it_scores_worse(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = stage(run, 0.5)
+    run.agents.reply("data", fenced(script(0.3, note="uses all")))
+    result = await run_phase1(run.task, config)
+    assert len(run.agents.calls("data")) == 1
+    assert result.initial_solution.content == script(0.3, note="uses all") and result.initial_score == 0.3
+    assert result.data_usage_changed and [(e.changed, e.score) for e in run.events(DataUsageChecked)] == [(True, 0.3)]
+    assert any("scores worse: 0.3 instead of 0.5" in line for line in warnings_of(caplog))
+    checked = [call.prompt for call in run.agents.calls("leakage-detection")]
+    assert sum("uses all" in prompt for prompt in checked) == 2, "before its run and at the end"
+
+
+@pytest.mark.req("REQ-P1-030", "REQ-SF-008")
+async def test_a_data_revision_that_never_runs_is_given_up(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    config = stage(run, 0.5)
+    run.agents.reply("data", fenced(broken_script("no such file")))
+    run.agents.always("debugger", GARBAGE)
+    result = await run_phase1(run.task, config)
+    assert result.initial_solution.content == script(0.5, note="m0") and result.initial_score == 0.5
+    assert not result.data_usage_changed
+    assert len(run.agents.calls("debugger")) == config.max_debug_attempts
+    assert any("is dropped: RuntimeError: no such file" in line for line in warnings_of(caplog))
+
+
+@pytest.mark.req("REQ-P1-031", "REQ-P1-033", "REQ-SF-023")
+async def test_a_leak_that_flattered_the_score_is_gone_at_the_end(run: ScriptedRun) -> None:
+    config = stage(run, 0.95)
+    run.agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.95"))  # found at the second look only
+    run.agents.reply("leakage-correction", fenced("level = 0.8"))
+    result = await run_phase1(run.task, config)
+    assert result.candidate_scores == [0.95] and result.initial_score == 0.8 == result.initial_solution.score
+    again = await evaluate_solution(result.initial_solution, run.task, settings(use_cache=False))
+    assert again.score == result.initial_score
+
+
+@pytest.mark.req("REQ-P1-031")
+async def test_a_leakage_fix_that_does_not_run_is_given_up(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    config = stage(run, 0.95)
+    run.agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.95"))
+    run.agents.reply("leakage-correction", fenced("level = undefined"))
+    run.agents.always("debugger", GARBAGE)
+    result = await run_phase1(run.task, config)
+    assert result.initial_solution.content == script(0.95, note="m0") and result.initial_score == 0.95
+    assert any("is dropped: NameError" in line for line in warnings_of(caplog))
+
+
+@pytest.mark.req("REQ-P1-042", "REQ-SF-022")
+async def test_every_script_that_ran_was_checked_for_leakage_first(run: ScriptedRun) -> None:
+    config = stage(run, 0.5, 0.6)
+    run.agents.always("init", by_model(m0=broken_script("m0"), m1=script(0.6, note="m1")))
+    run.agents.reply("debugger", *fenced(script(0.5, note="repaired"), script(0.65, note="repaired merge")))
+    run.agents.reply("merger", fenced(broken_script("merge")))
+    run.agents.reply("data", fenced(script(0.7, note="all data")))
+    await run_phase1(run.task, config)
+    checked = [call.prompt for call in run.agents.calls("leakage-detection")]
+    assert len(run.executor.scripts) == 6
+    for text in run.executor.scripts:
+        assert any(text in prompt for prompt in checked), text
+    assert any("all data" in prompt for prompt in checked[-1:]), "and the final script once more"
+
+
+# --- side by side ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P1-034")
+async def test_candidates_are_written_side_by_side(run: ScriptedRun) -> None:
+    config, second_asked = stage(run, 0.5, 0.6), asyncio.Event()
+    write = run.agents._standing["init"]
+
+    async def wait_for_the_other(call: ScriptedCall) -> Any:
+        if "candidate-1" in call.step:
+            second_asked.set()
+        await asyncio.wait_for(second_asked.wait(), 20)
+        return write(call)
+
+    run.agents.always("init", wait_for_the_other)
+    assert (await run_phase1(run.task, config)).candidate_scores == [0.5, 0.6]
+    assert "independent" in (inspect.getdoc(phase1._try_candidates) or "")
+
+
+class _Together:
+    """Lets no script run before `count` of them are there."""
+
+    def __init__(self, inner: Executor, count: int) -> None:
+        self.inner, self.count, self.here, self.all_here = inner, count, 0, asyncio.Event()
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        self.here += 1
+        if self.here >= self.count:
+            self.all_here.set()
+        await asyncio.wait_for(self.all_here.wait(), 20)
+        return await self.inner.run(request)
+
+
+@pytest.mark.req("REQ-P1-035")
+async def test_candidates_run_side_by_side_as_the_harness_has_room(tmp_path: Path) -> None:
+    config = settings(M=3, max_concurrent_scripts=2)
+    with scripted_run(tmp_path, config=config, executor=_Together(LocalExecutor(config), 2)) as run:
+        stage(run, 0.5, 0.6, 0.7)
+        run.agents.always("merger", GARBAGE)
+        result = await run_phase1(run.task, config)
+        assert run.executor.most_at_once == 2, "two and never three"
+        assert result.candidate_scores == [0.5, 0.6, 0.7]
+        assert len({request.working_dir for request in run.executor.requests}) == 3
+
+
+def _said(run: ScriptedRun) -> dict[str, list[str]]:
+    """What the journal says about each place, in order, apart from times and the running best."""
+    said: dict[str, list[str]] = {}
+    for event in run.journal.events:
+        if event.kind not in ("best_improved", "submission_kept", "script_started"):
+            words = event.model_dump_json(exclude={"at", "seconds", "duration_seconds"})
+            said.setdefault("/".join(event.step.split("/")[:2]), []).append(words)
+    return said
+
+
+@pytest.mark.req("REQ-P1-035", "REQ-P1-034")
+async def test_side_by_side_and_one_after_another_give_the_same(tmp_path: Path) -> None:
+    results, journals = [], []
+    for slots, name in ((1, "one"), (3, "all")):
+        config = settings(M=3, max_concurrent_scripts=slots)
+        with scripted_run(tmp_path / name, config=config) as run:
+            stage(run, 0.5, 0.9, 0.7, merges=(0.9, 0.4))
+            slow_first = script(0.5, note="m0").replace("level", "import time; time.sleep(0.3)\nlevel", 1)
+            run.agents.always("init", by_model(**{**scored(0.5, 0.9, 0.7), "m0": slow_first}))
+            results.append((await run_phase1(run.task, config)).model_dump(exclude=_times()))
+            journals.append(_said(run))
+            assert run.executor.most_at_once <= slots
+            assert run.context.shared.best_score == 0.9
+            assert run.events(SubmissionKept)[-1].score == 0.9
+    assert results[0] == results[1] and journals[0] == journals[1]
+
+
+def _times() -> dict[str, Any]:
+    return {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}
+
+
+@pytest.mark.req("REQ-P1-036")
+def test_the_merge_loop_starts_nothing_side_by_side() -> None:
+    loop = ast.parse(inspect.getsource(phase1._merge_by_rank) + inspect.getsource(phase1._try_merge))
+    names = {node.attr for node in ast.walk(loop) if isinstance(node, ast.Attribute)}
+    names |= {node.id for node in ast.walk(loop) if isinstance(node, ast.Name)}
+    assert not names & {"gather", "create_task", "_all", "ensure_future", "wait"}
+
+
+async def test_one_candidate_that_hits_the_limit_stops_the_others(run: ScriptedRun) -> None:
+    config, cancelled = stage(run, 0.5, 0.6), asyncio.Event()
+
+    async def first_waits_second_stops(call: ScriptedCall) -> str:
+        if "candidate-1" in call.step:
+            raise BudgetExceeded(limit="money", used=2, allowed=1)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.set()
+        return ""
+
+    run.agents.always("init", first_waits_second_stops)
+    with pytest.raises(BudgetExceeded):
+        await run_phase1(run.task, config)
+    assert cancelled.is_set()
+
+
+# --- limits, replay --------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_is_to_finish_merges_no_more(run: ScriptedRun) -> None:
+    config = stage(run, 0.9, 0.8, 0.7, merges=(0.95, 0.99))
+    merge = fenced(script(0.95, note="merge 1"))
+
+    def finish(call: ScriptedCall) -> str:
+        run.context.budget.finish_requested = True
+        return str(merge)
+
+    run.agents._queues["merger"] = [finish]
+    result = await run_phase1(run.task, config)
+    assert len(run.agents.calls("merger")) == 1 and result.initial_score == 0.95
+    assert run.agents.names[-2:] == ["data", "leakage-detection"], "what makes the result honest is still done"
+
+
+async def test_a_limit_in_a_merge_leaves_the_best_candidate_for_the_diagnosis(run: ScriptedRun) -> None:
+    config = stage(run, 0.5, 0.9)
+    run.agents.always("merger", BudgetExceeded(limit="time", used=2, allowed=1))
+    with pytest.raises(BudgetExceeded):
+        await run_phase1(run.task, config)
+    best = run.context.shared.notes[phase1.BEST_NOTE]
+    assert (best.score, best.source_model) == (0.9, "m1")
+
+
+async def test_a_second_time_everything_comes_from_the_journal(tmp_path: Path) -> None:
+    results: list[Phase1Result] = []
+    for _ in range(2):
+        with scripted_run(tmp_path) as run:
+            config = stage(run, 0.5, 0.4, merges=(0.6,))
+            run.agents.reply("data", fenced(script(0.7, note="all data")))
+            results.append(await run_phase1(run.task, config))
+            calls, scripts = len(run.agents.log), len(run.executor.scripts)
+    assert (calls, scripts) == (0, 0)
+    assert results[0].model_dump(exclude=_times()) == results[1].model_dump(exclude=_times())
+
+
+# --- the rest of the specification -----------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P1-001", "REQ-P1-008", "REQ-P1-013")
+def test_the_agents_are_set_up_as_specified() -> None:
+    configs = build_default_agent_configs()
+    wanted = {
+        AgentType.retriever: (["WebSearch", "WebFetch"], RetrieverOutput),
+        AgentType.init: (["Read"], None),
+        AgentType.merger: (["Read"], None),
+    }
+    for agent, (tools, schema) in wanted.items():
+        config = configs[agent]
+        assert (config.tools, config.output_schema, config.model) == (tools, schema, None)
+        definition = config.to_agent_definition()
+        assert set(definition) == {"description", "prompt", "tools", "model"} and definition["description"]
+
+
+@pytest.mark.req("REQ-P1-002", "REQ-P1-043")
+async def test_the_retriever_prompt_asks_for_m_models_with_code(run: ScriptedRun) -> None:
+    run.agents.reply("retriever", models("alpha"))
+    await retrieve_models(run.task, settings(M=7))
+    prompt = run.agents.log[0].prompt
+    for words in (run.task.description, "list 7 of them", "recent, effective models", "short and simple", "compulsory",
+                  "does not count", "model_name", "example_code"):  # fmt: skip
+        assert words in prompt, words
+
+
+@pytest.mark.req("REQ-P1-037")
+async def test_the_phase_itself_takes_no_time(tmp_path: Path) -> None:
+    with scripted_run(tmp_path, executor=ScriptedExecutor()) as run:
+        config = stage(run, *(0.9 - i / 100 for i in range(8)), merges=tuple(0.91 + i / 100 for i in range(7)))
+        started = time.perf_counter()
+        result = await run_phase1(run.task, config)
+    assert result.initial_score == 0.97 and time.perf_counter() - started < 5
+
+
+@pytest.mark.req("REQ-P1-038")
+async def test_every_event_is_logged(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mle_star.phase1")
+    config = stage(run, 0.9, 0.8, 0.1, merges=(0.5,))
+    run.agents.always("init", by_model(**{**scored(0.9, 0.8), "m2": broken_script("oh")}))
+    run.agents.always("debugger", GARBAGE)
+    run.agents.reply("data", fenced(script(0.95)))
+    await run_phase1(run.task, config)
+    lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "mle_star.phase1"]
+    size = len(script(0.9, note="m0"))
+    for level, words in [
+        ("INFO", "phase start: tiny-task, M 3"),
+        ("INFO", "retrieval done: 3 models: m0, m1, m2"),
+        ("INFO", "generation start: 1 of 3, m0"),
+        ("INFO", f"generation done: m0, {size} characters"),
+        ("INFO", "evaluation done: m0, 0.9, "),
+        ("INFO", "evaluation done: m2, failed, "),
+        ("WARNING", "candidate skipped: m2: RuntimeError: oh"),
+        ("INFO", "ranked: m0 0.9, m1 0.8"),
+        ("INFO", "merge start: index 1, base score 0.9, reference m1"),
+        ("INFO", "merge result: index 1, score 0.5, rejected"),
+        ("INFO", "merge break: index 1, 0.5 does not reach 0.9"),
+        ("INFO", f"data check start: {size} characters"),
+        ("INFO", "data check result: modified: yes"),
+        ("INFO", f"leakage check start: {len(script(0.95))} characters"),
+        ("INFO", "leakage check result: found and corrected: no"),
+        ("INFO", "phase end: score 0.95, "),
+    ]:
+        assert any(level == found and words in line for found, line in lines), (level, words)
+    assert lines[-1][1].endswith("1 merges done")
+
+
+@pytest.mark.req("REQ-P1-040", "REQ-P1-012", "REQ-P1-017", "REQ-P1-018", "REQ-P1-007")
+def test_everything_lives_in_one_module_with_the_specified_signatures() -> None:
+    wanted = {
+        "retrieve_models": ["task", "config"],
+        "generate_candidate": ["task", "model", "config"],
+        "merge_solutions": ["base", "reference", "config"],
+        "run_phase1": ["task", "config"],
+        "parse_retriever_output": ["response"],
+    }
+    for name, parameters in wanted.items():
+        function = getattr(phase1, name)
+        assert function.__module__ == "mle_star.phase1"
+        assert list(inspect.signature(function).parameters) == parameters
+    hints = inspect.get_annotations(run_phase1, eval_str=True)
+    assert hints == {"task": TaskDescription, "config": PipelineConfig, "return": Phase1Result}
