@@ -109,7 +109,11 @@ def _short_path(frame: str) -> str:
     if found is None:
         return frame
     path = found["file"]
-    short = SCRIPT_NAME if _is_own(frame) else re.split(r"[\\/]((?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]", path)[-1]
+    short = (
+        SCRIPT_NAME
+        if _is_own(frame)
+        else re.split(r"[\\/]((?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]", path)[-1]
+    )
     return frame.replace(path, short, 1)
 
 

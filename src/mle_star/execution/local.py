@@ -1,43 +1,277 @@
-"""Runs scripts on this machine."""
+"""Runs scripts on this machine, confined as well as it allows, and says truthfully how."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 from mle_star.context import ScriptRequest
-from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.errors import ConfigError, ExecutionError
+from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
+from mle_star.execution.interpreter import InterpreterInfo, locate_interpreter
+from mle_star.execution.limits import Limits
+from mle_star.execution.output import NOTE, Keeper, LogFile
+from mle_star.execution.process import ScriptProcess
+from mle_star.execution.sandbox import (
+    INSTALL_HINT,
+    Bubblewrap,
+    World,
+    bubblewrap_command,
+    find_bubblewrap,
+    hidden_places,
+    readable_outside,
+    shown_again,
+)
+from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
+
+logger = logging.getLogger("mle_star.execution")
+
+MARKER = "MLE_STAR_SCRIPT"
+"""A variable in every script's environment by which its processes can be told from all others."""
+_DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "tty", "ptmx", "pts")
+
+
+@dataclass(frozen=True)
+class Means:
+    """What this machine offers for confining scripts."""
+
+    bubblewrap: Bubblewrap
+    cgroups: CgroupHome | None
+    interpreter: InterpreterInfo
 
 
 class LocalExecutor:
-    """Runs each script in a process of its own."""
+    """Runs each script in a process tree of its own, and leaves nothing of it behind.
 
-    def __init__(self, config: PipelineConfig | None = None) -> None:
+    The switches exist for machines and tests that must do without: what they turn off is reported as absent.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig | None = None,
+        *,
+        limits: Limits | None = None,
+        sandbox: Literal["auto", "none"] = "auto",
+        use_cgroups: bool = True,
+        use_landlock: bool = True,
+    ) -> None:
         self.config = config or PipelineConfig()
+        self.limits = limits or Limits.of(self.config)
+        self._sandbox, self._use_cgroups, self._use_landlock = sandbox, use_cgroups, use_landlock
+        self._means: Means | None = None
+
+    def probe(self) -> Means:
+        """Find out once what there is, and warn once about what there is not."""
+        if self._means is not None:
+            return self._means
+        off = Bubblewrap(reason="bubblewrap is switched off")
+        bubblewrap = find_bubblewrap() if self._sandbox == "auto" and sys.platform == "linux" else off
+        if not bubblewrap.works:
+            if self.config.require_sandbox:
+                raise ConfigError(f"require_sandbox is set, but {bubblewrap.reason or 'there is no bubblewrap'}")
+            logger.warning("scripts run without a sandbox: %s", bubblewrap.reason or INSTALL_HINT)
+        home = find_cgroup_home() if self._use_cgroups and sys.platform == "linux" else None
+        self._means = Means(bubblewrap, home, locate_interpreter(self.config.python))
+        return self._means
+
+    def isolation(self) -> Isolation:
+        """What will confine scripts here, as far as can be told before one has run."""
+        means = self.probe()
+        boxed = means.bubblewrap.works
+        return Isolation(
+            sandbox="bubblewrap" if boxed else "none",
+            network_blocked=boxed and not self.config.allow_network,
+        )
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
-        started = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            self.config.python or sys.executable, request.script_path, cwd=request.working_dir, env=request.env,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
-        timed_out = False
-        reading = asyncio.ensure_future(process.communicate())
+        means = await asyncio.to_thread(self.probe)
+        temporary = Path(tempfile.mkdtemp(prefix="mle-star-"))
+        group = means.cgroups.create(self.limits) if means.cgroups else None
         try:
-            done, _ = await asyncio.wait({reading}, timeout=request.timeout_seconds)
-            timed_out = not done
+            (temporary / "home").mkdir()
+            with LogFile(request.output_file, 2 * self.limits.output_bytes) as log:
+                return await self._run(request, means, temporary, group, log)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        out, err = await reading
+            if group is not None:
+                group.remove()
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    async def _run(
+        self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None, log: LogFile
+    ) -> ExecutionRawResult:
+        limits = self.limits
+        streams = [Keeper(limits.head_bytes, limits.tail_bytes, log) for _ in range(2)]
+        marker = uuid.uuid4().hex
+        order = self._order(request, means, temporary, group)
+        env = self._environment(request, means, temporary, marker)
+        started = time.monotonic()
+        process = await ScriptProcess.start(order, request.working_dir, env, streams)
+        try:
+            timed_out = not await process.wait(request.timeout_seconds)
+            if timed_out:
+                await process.stop(b"t", limits.grace_seconds + 3.0)
+        except asyncio.CancelledError:
+            await asyncio.shield(process.stop(b"c", limits.hurry_seconds + 1.0))
+            raise
+        finally:
+            process.close()
+            if process.report is None:
+                _sweep(marker, group)
+        seconds = time.monotonic() - started
+        report = process.report or {"applied": [], "reason": "", "exit": None, "signal": signal.SIGKILL}
+        if "error" in report:
+            raise ExecutionError(f"{request.script_path} could not be started: {report['error']}")
+        boxed = means.bubblewrap.works
+        stderr = streams[1].text() + self._notes(report, group, timed_out)
         return ExecutionRawResult(
-            stdout=out.decode("utf-8", "replace"), stderr=err.decode("utf-8", "replace"),
-            exit_code=-1 if timed_out else process.returncode or 0,
-            duration_seconds=time.monotonic() - started, timed_out=timed_out,
-        )  # fmt: skip
+            stdout=streams[0].text(),
+            stderr=stderr,
+            exit_code=-1 if timed_out else _exit_code(report, boxed, stderr),
+            duration_seconds=seconds,
+            timed_out=timed_out,
+            isolation=self._applied(report, group, boxed),
+        )
+
+    # --- orders -----------------------------------------------------------------------------------------------
+
+    def _order(self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None) -> dict[str, Any]:
+        limits = self.limits
+        boxed = means.bubblewrap.works
+        command = [means.interpreter.path, request.script_path]
+        if boxed:
+            command = bubblewrap_command(means.bubblewrap, self._world(request, means, temporary), command)
+        uncounted = group is None or len(group.limited) < 2
+        resources = {"FSIZE": limits.file_bytes, "NOFILE": limits.open_files, "CORE": 0}
+        if not _uses_gpu(request.env):  # CUDA maps more than it uses
+            resources["DATA"] = limits.memory_bytes
+        return {
+            "command": command,
+            "limits": resources,
+            "max_tasks": limits.tasks,
+            "max_memory": limits.memory_bytes,
+            "watch": uncounted,
+            "count_user_tasks": uncounted,
+            "cgroups": group.members if group else [],
+            "fork_gates": group.fork_gates if group else [],
+            "unprivileged": not boxed,
+            "landlock": None if boxed or not self._use_landlock else _rules(request, means, temporary),
+            "grace": limits.grace_seconds,
+            "hurry": limits.hurry_seconds,
+            "parent": os.getpid(),
+        }
+
+    def _world(self, request: ScriptRequest, means: Means, temporary: Path) -> World:
+        return World(
+            working_dir=request.working_dir,
+            temporary_dir=str(temporary),
+            input_dir=request.input_dir,
+            readable=tuple(_needed(request, means)),
+            allow_network=self.config.allow_network,
+            gpus=_uses_gpu(request.env),
+            shared_memory_bytes=self.limits.memory_bytes // 2,
+        )
+
+    def _environment(self, request: ScriptRequest, means: Means, temporary: Path, marker: str) -> dict[str, str]:
+        inside = "/tmp" if means.bubblewrap.works else str(temporary)
+        env = {**request.env, MARKER: marker, "TMPDIR": inside, "HOME": f"{inside}/home"}
+        if means.interpreter.user_base is not None:
+            env["PYTHONUSERBASE"] = means.interpreter.user_base  # it would be looked for in the new home
+        return env
+
+    # --- outcomes ---------------------------------------------------------------------------------------------
+
+    def _applied(self, report: dict[str, Any], group: Cgroup | None, boxed: bool) -> Isolation:
+        applied, limits = set(report["applied"]), self.limits
+        counted = group.limited if group is not None and "cgroup" in applied and "no-cgroup" not in applied else set()
+        words = ["time"]
+        if "memory" in counted or "DATA" in applied:
+            words.append(f"memory {limits.memory_bytes / 1e9:.1f} GB")
+        if "tasks" in counted or "NPROC" in applied or sys.platform == "linux":
+            words.append(f"processes {limits.tasks}")
+        names = {"FSIZE": f"file size {limits.file_bytes / 1e9:.1f} GB", "NOFILE": f"open files {limits.open_files}"}
+        words += [text for name, text in names.items() if name in applied]
+        if boxed or "landlock" in applied:
+            words.append("writes only in the working directory")
+        return Isolation(
+            sandbox="bubblewrap" if boxed else "none",
+            network_blocked=boxed and not self.config.allow_network,
+            limits=tuple(words),
+        )
+
+    def _notes(self, report: dict[str, Any], group: Cgroup | None, timed_out: bool) -> str:
+        """What the harness knows about a script's end and the script could not say itself."""
+        lines = []
+        if report["reason"]:
+            lines.append(f"killed: {report['reason']}")
+        elif process_was_killed(report) and group is not None and group.memory_kills():
+            lines.append(f"killed: more than {self.limits.memory_bytes / 1e9:.1f} GB of memory")
+        if group is not None and group.refused_forks() and not timed_out:
+            lines.append(f"refused: more than {self.limits.tasks} processes and threads")
+        return "".join(f"\n{NOTE} {line}" for line in lines)
+
+
+def process_was_killed(report: dict[str, Any]) -> bool:
+    """Did the script end by SIGKILL, directly or as its sandbox tells it?"""
+    return signal.SIGKILL in (report["signal"], (report["exit"] or 0) - 128)
+
+
+def _exit_code(report: dict[str, Any], boxed: bool, stderr: str) -> int:
+    """Exit codes as `subprocess` gives them: negative for a signal, also when bubblewrap passes one on as 128 + n."""
+    if report["signal"] is not None:
+        return -int(report["signal"])
+    code = int(report["exit"] if report["exit"] is not None else 1)
+    if not boxed:
+        return code
+    if code and '"exit-code"' not in report.get("inner", "") and stderr.lstrip().startswith("bwrap:"):
+        raise ExecutionError(f"the sandbox could not be set up: {stderr.strip().splitlines()[0]}")
+    return 128 - code if code > 128 and code - 128 in set(signal.Signals) else code
+
+
+def _uses_gpu(env: dict[str, str]) -> bool:
+    return env.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _needed(request: ScriptRequest, means: Means) -> list[str]:
+    """All that a script must be able to read, wherever it lies."""
+    needed = [*means.interpreter.roots, means.interpreter.path, request.script_path]
+    needed += request.env.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    if request.input_dir is not None:
+        needed.append(request.input_dir)
+    shown = Path(request.working_dir) / "input"
+    if shown.is_dir():
+        needed += [os.path.realpath(entry.path) for entry in os.scandir(shown) if entry.is_symlink()]
+    return [path for path in needed if path]
+
+
+def _rules(request: ScriptRequest, means: Means, temporary: Path) -> dict[str, list[str]]:
+    """The same world as allow-lists, for kernels that can enforce them without bubblewrap."""
+    hidden = (*hidden_places(), "/tmp")
+    gpus = [str(path) for path in Path("/dev").glob("nvidia*")]
+    return {
+        "read": [*readable_outside(hidden), *shown_again(_needed(request, means), hidden)],
+        "write": [request.working_dir, str(temporary), *(f"/dev/{name}" for name in _DEVICES), *gpus],
+    }
+
+
+def _sweep(marker: str, group: Cgroup | None) -> None:
+    """The last resort when a script has killed its supervisor: find its processes by group and by marker."""
+    import psutil
+
+    if group is not None:
+        group.kill()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARKER) == marker:
+                process.kill()

@@ -1,0 +1,123 @@
+"""What a process can give up before it becomes a script: rights, limits, places to write to. Linux only where said."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import stat
+import struct
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, list directories
+_FILE_BITS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # those that a rule on a plain file may name
+_SCOPE_SIGNAL_AND_SOCKETS = 1 << 0 | 1 << 1
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option: int, value: int) -> bool:
+    """Call `prctl`; False where it is missing or refuses."""
+    try:
+        return int(_libc().prctl(option, value, 0, 0, 0)) == 0
+    except (OSError, AttributeError):
+        return False
+
+
+def become_subreaper() -> bool:
+    """Inherit every orphan of the script, so that none can get away (Linux)."""
+    return prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def signal_at_parents_death(signal_number: int) -> bool:
+    """Have the kernel send a signal when the parent dies (Linux)."""
+    return prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def give_up_new_privileges() -> bool:
+    """From now on no set-uid program raises rights, sudo included (Linux)."""
+    return prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_capabilities() -> bool:
+    """Take from root what makes it more than the owner of files: no clock, no devices, no mounts (Linux)."""
+    dropped = [prctl(_PR_CAPBSET_DROP, number) for number in range(_last_capability() + 1)]
+    return all(dropped)
+
+
+def _last_capability() -> int:
+    try:
+        with open("/proc/sys/kernel/cap_last_cap") as file:  # noqa: PTH123 - pathlib costs start-up time here
+            return int(file.read())
+    except (OSError, ValueError):
+        return 40
+
+
+def limit_resources(limits: dict[str, int]) -> list[str]:
+    """Set each limit that the system knows, never above what is already in force; the names that were set."""
+    applied = []
+    for name, wanted in limits.items():
+        kind = getattr(resource, f"RLIMIT_{name}", None)
+        if kind is None:
+            continue
+        hard = resource.getrlimit(kind)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(kind, (value, value))
+            applied.append(name)
+    return applied
+
+
+def landlock_version() -> int:
+    """The version of Landlock that the kernel offers; 0 when there is none."""
+    try:
+        return max(int(_libc().syscall(_LANDLOCK_CREATE, None, 0, 1)), 0)
+    except (OSError, AttributeError):
+        return 0
+
+
+def restrict_files(readable: list[str], writable: list[str]) -> bool:
+    """Let this process and its children read below `readable` and write below `writable` only (Linux, Landlock)."""
+    version = landlock_version()
+    if version < 1:
+        return False
+    libc = _libc()
+    handled = (1 << 13) - 1
+    if version >= 2:
+        handled |= 1 << 13
+    if version >= 3:
+        handled |= 1 << 14
+    attributes = struct.pack("=QQQ", handled, 0, _SCOPE_SIGNAL_AND_SOCKETS if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = int(libc.syscall(_LANDLOCK_CREATE, attributes[:size], size, 0))
+    if ruleset < 0:
+        return False
+    try:
+        for access, paths in ((_READ, readable), (handled & ~(1 << 6) & ~(1 << 11), writable)):
+            for path in paths:
+                _allow(libc, ruleset, path, access)
+        return give_up_new_privileges() and int(libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0)) == 0
+    finally:
+        os.close(ruleset)
+
+
+def _allow(libc: Any, ruleset: int, path: str, access: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # not there: nothing to allow
+    try:
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
+            access &= _FILE_BITS
+        libc.syscall(_LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", access, place), 0)
+    finally:
+        os.close(place)

@@ -1,0 +1,240 @@
+"""Stands between the harness and a script: confines it, outlives it, and leaves nothing of it behind.
+
+It is the script's parent, so that a script which kills its parent does not reach the harness, and inherits all orphans.
+Orders come as JSON in the first argument, commands as bytes on stdin (`t`: end it politely, `c`: the same in a hurry;
+end of file: the harness is gone, kill it). What happened goes as JSON to the descriptor `report`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+from . import confine, tree
+
+WATCH_SECONDS = 0.05
+GIVE_UP_SECONDS = 10.0
+Order = dict[str, Any]
+
+
+def main() -> None:
+    """Run one script to its end."""
+    order: Order = json.loads(sys.argv[1])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR2, lambda *_: None)
+    confine.become_subreaper()
+    confine.signal_at_parents_death(signal.SIGUSR2)  # wakes the loop, should end of file on stdin not come
+    report: dict[str, Any] = {"applied": [], "reason": ""}
+    status_read, status_write = os.pipe()
+    os.set_blocking(status_read, False)
+    try:
+        pid = _start(order, report, status_write)
+        os.close(status_write)
+        if pid > 0:
+            status = _Watch(pid, order, report).until_the_end()
+            _leave_nothing(pid, order)
+            report.update(_describe(status))
+            report["inner"] = _read_all(status_read)
+    finally:
+        os.write(order["report"], json.dumps(report).encode())
+
+
+# --- starting -----------------------------------------------------------------------------------------------
+
+
+def _start(order: Order, report: dict[str, Any], status_fd: int) -> int:
+    """Fork and become the script; the child tells through a pipe what confines it, or why it could not start."""
+    told_read, told_write = os.pipe()
+    supervisor = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(told_read)
+            _become_the_script(order, told_write, status_fd, supervisor)
+        except BaseException as error:
+            os.write(told_write, json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        finally:
+            os._exit(127)
+    os.close(told_write)
+    told = _read_all(told_read)
+    for line in told.splitlines():
+        report.update(json.loads(line))
+    if "error" in report:
+        os.waitpid(pid, 0)
+        return -1
+    return pid
+
+
+def _become_the_script(order: Order, told: int, status_fd: int, supervisor: int) -> None:
+    os.setsid()
+    applied = []
+    confine.signal_at_parents_death(signal.SIGKILL)
+    if os.getppid() != supervisor:
+        raise RuntimeError("the supervisor is gone")
+    with contextlib.suppress(OSError):
+        _write("/proc/self/oom_score_adj", "1000")  # when memory runs out, the script goes first
+    for path in order["cgroups"]:
+        try:
+            _write(path, "0")
+            applied.append("cgroup")
+        except OSError:
+            applied.append("no-cgroup")
+    limits = dict(order["limits"])
+    if order["count_user_tasks"] and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
+        limits["NPROC"] = order["max_tasks"] + tree.tasks_of_user(os.getuid())
+    applied += confine.limit_resources(limits)
+    if order["unprivileged"]:
+        if os.getuid() == 0 and confine.drop_capabilities():
+            applied.append("capabilities")
+        if confine.give_up_new_privileges():
+            applied.append("no-new-privileges")
+    if order["landlock"] and confine.restrict_files(order["landlock"]["read"], order["landlock"]["write"]):
+        applied.append("landlock")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    command = [word.replace("{status}", str(status_fd)) for word in order["command"]]
+    os.set_inheritable(status_fd, command != order["command"])
+    os.write(told, json.dumps({"applied": applied}).encode() + b"\n")
+    for number in (*range(1, signal.NSIG),):
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    os.execv(command[0], command)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:  # noqa: PTH123 - pathlib costs start-up time here
+        file.write(text)
+
+
+# --- watching -----------------------------------------------------------------------------------------------
+
+
+class _Watch:
+    """Waits for the script, listens to the harness, and counts what the kernel does not count."""
+
+    def __init__(self, pid: int, order: Order, report: dict[str, Any]) -> None:
+        self.pid, self.order, self.report = pid, order, report
+        self.status: int | None = None
+        self.kill_at: float | None = None
+        self.peak = 0
+
+    def until_the_end(self) -> int | None:
+        """The script's wait status, as soon as it has ended."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        os.set_blocking(wake_read, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        listening = [0, wake_read]
+        while not self._reap():
+            ready, _, _ = select.select(listening, [], [], self._patience())
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+            if 0 in ready:
+                command = os.read(0, 1)
+                if not command:
+                    listening = [wake_read]
+                self._obey(command)
+            elif os.getppid() != self.order["parent"]:
+                self._obey(b"")
+            if self.kill_at is not None and time.monotonic() >= self.kill_at:
+                self._kill()
+            if self.order["watch"]:
+                self._count()
+        return self.status
+
+    def _reap(self) -> bool:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == self.pid:
+                self.status = status
+                return True
+            if pid == 0:
+                return False
+
+    def _patience(self) -> float | None:
+        times = [WATCH_SECONDS] if self.order["watch"] else []
+        if self.kill_at is not None:
+            times.append(max(self.kill_at - time.monotonic(), 0.0))
+        return min(times, default=None)
+
+    def _obey(self, command: bytes) -> None:
+        if command in (b"t", b"c"):
+            grace = self.order["grace"] if command == b"t" else self.order["hurry"]
+            self.kill_at = time.monotonic() + grace
+            # bubblewrap's own processes would take the rest with them, without any grace
+            found = [pid for pid in tree.descendants(os.getpid()) if tree.name_of(pid) != "bwrap"]
+            tree.send(found or [self.pid], signal.SIGTERM)
+        elif not command:
+            self._kill()
+
+    def _kill(self) -> None:
+        _forbid_forks(self.order)
+        tree.kill_all_below(os.getpid(), self.pid)
+        self.kill_at = time.monotonic() + 0.1  # again, in case something slipped through
+
+    def _count(self) -> None:
+        tasks, memory = tree.load_of(tree.descendants(os.getpid()))
+        if tasks > self.order["max_tasks"]:
+            self.report["reason"] = f"more than {self.order['max_tasks']} processes and threads"
+            self._kill()
+        elif self.order["max_memory"] and memory > self.order["max_memory"]:
+            self.report["reason"] = f"more than {self.order['max_memory'] / 1e9:.1f} GB of memory"
+            self._kill()
+
+
+# --- ending -------------------------------------------------------------------------------------------------
+
+
+def _forbid_forks(order: Order) -> None:
+    for path in order["fork_gates"]:
+        with contextlib.suppress(OSError):
+            _write(path, "0")
+
+
+def _leave_nothing(pid: int, order: Order) -> None:
+    """Kill and reap until nothing is left: every orphan is a child of this process by now."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    first = True
+    while time.monotonic() < deadline:
+        try:
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        except ChildProcessError:
+            break
+        if first:
+            _forbid_forks(order)
+            first = False
+        tree.kill_all_below(os.getpid(), 0)
+        time.sleep(0.002)
+    if sys.platform != "linux":
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)  # there is no subreaper there, and the group may still have members
+
+
+def _describe(status: int | None) -> dict[str, Any]:
+    if status is None:
+        return {"exit": None, "signal": None}
+    if os.WIFSIGNALED(status):
+        return {"exit": None, "signal": os.WTERMSIG(status)}
+    return {"exit": os.WEXITSTATUS(status), "signal": None}
+
+
+def _read_all(fd: int) -> str:
+    chunks = []
+    with contextlib.suppress(BlockingIOError):
+        while chunk := os.read(fd, 65536):
+            chunks.append(chunk)
+    os.close(fd)
+    return b"".join(chunks).decode("utf-8", "replace")

@@ -1,0 +1,94 @@
+"""The processes below one process, read from /proc. Without /proc there are none to see."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs start-up time here
+            return file.read()
+    except OSError:
+        return ""
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of `pid`."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return found
+    for thread in threads:
+        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`, parents before children."""
+    found, queue = [], children(pid)
+    seen = {pid}
+    while queue:
+        child = queue.pop(0)
+        if child not in seen:
+            seen.add(child)
+            found.append(child)
+            queue += children(child)
+    return found
+
+
+def name_of(pid: int) -> str:
+    """The process's own short name."""
+    return _read(f"/proc/{pid}/comm").strip()
+
+
+def load_of(pids: list[int]) -> tuple[int, int]:
+    """Tasks (threads counted) and bytes of private memory of these processes together."""
+    tasks = memory = 0
+    for pid in pids:
+        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        if len(fields) > 17:
+            tasks += int(fields[17])
+        pages = _read(f"/proc/{pid}/statm").split()
+        if len(pages) > 2:
+            memory += (int(pages[1]) - int(pages[2])) * PAGE
+    return tasks, memory
+
+
+def tasks_of_user(uid: int) -> int:
+    """Tasks of a user, everywhere: what the kernel counts against RLIMIT_NPROC."""
+    mine = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{entry}").st_uid == uid:  # noqa: PTH116
+                    mine.append(int(entry))
+    return load_of(mine)[0]
+
+
+def send(pids: list[int], number: int) -> None:
+    """Send a signal to each; one that is gone is no trouble."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def kill_all_below(pid: int, main: int) -> None:
+    """One pass: stop everything below `pid`, so that nothing multiplies meanwhile, then kill it."""
+    seen: set[int] = set()
+    for _ in range(20):
+        found = [entry for entry in descendants(pid) if entry not in seen]
+        if not found:
+            break
+        send(found, signal.SIGSTOP)
+        seen.update(found)
+    send(list(seen), signal.SIGKILL)
+    if main > 0:
+        for target in (os.killpg, os.kill):  # where there is no /proc, the script's own group is all that is known
+            with contextlib.suppress(OSError):
+                target(main, signal.SIGKILL)

@@ -1,0 +1,103 @@
+"""One supervised process, as the event loop sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from mle_star.execution.output import Keeper
+
+_HERE = str(Path(__file__).parent)
+_START = "import sys; sys.path.append(sys.argv.pop(1)); from child.supervisor import main; main()"
+DRAIN_SECONDS = 1.0
+
+
+class _Streams(asyncio.SubprocessProtocol):
+    """Takes in output as it comes, so that neither side ever waits for the other."""
+
+    def __init__(self, keepers: Sequence[Keeper]) -> None:
+        self._keepers = keepers
+        self._open = {1, 2}
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.drained: asyncio.Future[None] = loop.create_future()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._keepers[fd - 1].feed(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open.discard(fd)
+        if not self._open and not self.drained.done():
+            self.drained.set_result(None)
+
+    def process_exited(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+
+class ScriptProcess:
+    """A supervisor with its script. `report` is what the supervisor said at the end; None when it could not."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, streams: _Streams, report_fd: int) -> None:
+        self._transport, self._streams, self._report_fd = transport, streams, report_fd
+        self.report: dict[str, Any] | None = None
+
+    @classmethod
+    async def start(
+        cls, order: dict[str, Any], working_dir: str, env: dict[str, str], keepers: Sequence[Keeper]
+    ) -> ScriptProcess:
+        """Start the supervisor, which starts the script."""
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        words = [sys.executable, "-I", "-S", "-c", _START, _HERE, json.dumps({**order, "report": write_end})]
+        try:
+            transport, streams = await asyncio.get_running_loop().subprocess_exec(
+                lambda: _Streams(keepers),
+                *words,
+                cwd=working_dir,
+                env=env,
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(read_end)
+            raise
+        finally:
+            os.close(write_end)
+        return cls(transport, streams, read_end)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the end of script and output; False when time ran out first."""
+        done, _ = await asyncio.wait({self._streams.exited}, timeout=seconds)
+        if not done:
+            return False
+        await asyncio.wait({self._streams.drained}, timeout=DRAIN_SECONDS)
+        self._read_report()
+        return True
+
+    async def stop(self, command: bytes, patience: float) -> None:
+        """Have the supervisor end the script; kill the supervisor when that takes too long."""
+        control = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
+        control.write(command)
+        if not await self.wait(patience):
+            with contextlib.suppress(ProcessLookupError):
+                self._transport.kill()
+            await self.wait(DRAIN_SECONDS)
+
+    def close(self) -> None:
+        """Let go of everything; a supervisor that still runs is killed."""
+        self._transport.close()
+        os.close(self._report_fd)
+
+    def _read_report(self) -> None:
+        with contextlib.suppress(BlockingIOError, ValueError):
+            chunks = []
+            while chunk := os.read(self._report_fd, 65536):
+                chunks.append(chunk)
+            self.report = json.loads(b"".join(chunks))
