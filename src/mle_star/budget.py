@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from mle_star.errors import BudgetExceeded
+from mle_star.events import PhaseName
 from mle_star.models import PhaseTimeBudget, PipelineConfig
 
 WARN_AT = 0.8
@@ -17,7 +18,7 @@ RESERVE_CALLS = 2
 """The calls that finalization may still make when the money is gone ..."""
 RESERVE_SHARE = 0.05
 """... and the share of the money limit that each of them may cost."""
-PHASES = ("phase1", "phase2", "phase3", "finalization")
+PHASES: tuple[PhaseName, ...] = ("phase1", "phase2", "phase3", "finalization")
 
 
 class Warn(NamedTuple):
@@ -72,7 +73,7 @@ class Budget:
         """Give the phase that begins now its share of the time."""
         self._phase_deadline = None if seconds_from_now is None else self.elapsed() + seconds_from_now
 
-    def open_phase(self, phase: str) -> float:
+    def open_phase(self, phase: PhaseName) -> float:
         """Begin `phase`: set its deadline from the shares of the phases still to come; the seconds it has.
 
         Phase 1 has nothing to fall back on. When its share is used up its loops wind down, but it is cut off only

@@ -50,6 +50,7 @@ class RunResumed(Event):
     kind: Literal["run_resumed"] = "run_resumed"
     spent_cost_usd: float
     spent_seconds: float
+    config: PipelineConfig | None = None  # when it differs from the one the run was started with
 
 
 class RunFinished(Event):

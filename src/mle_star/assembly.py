@@ -1,0 +1,118 @@
+"""The last page of a run: what it cost, how long it took, and where its final solution came from."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from mle_star.budget import PHASES, Budget
+from mle_star.models import (
+    FinalResult,
+    MetricDirection,
+    Phase1Result,
+    Phase2Result,
+    Phase3Result,
+    SolutionScript,
+    is_improvement_or_equal,
+)
+
+
+def best_of(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
+    """The path with the best score; a later one on ties."""
+    best: Phase2Result | None = None
+    for result in results:
+        if best is None or is_improvement_or_equal(result.best_score, best.best_score, direction):
+            best = result
+    return best
+
+
+def cost_breakdown(budget: Budget, paths: int) -> dict[str, Any]:
+    """US dollars by phase and by path."""
+    by_phase = {f"{phase}_cost_usd": budget.cost_by_phase.get(phase, 0.0) for phase in PHASES}
+    per_path = [budget.cost_by_path.get(f"path-{index}", 0.0) for index in range(paths)]
+    return {**by_phase, "phase2_per_path_cost_usd": per_path, "total_cost_usd": budget.spent_usd}
+
+
+def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, float]:
+    """Wall-clock seconds by phase."""
+    by_phase = {f"{phase}_duration_seconds": seconds.get(phase, 0.0) for phase in PHASES}
+    return {**by_phase, "total_duration_seconds": total}
+
+
+# --- lineage -----------------------------------------------------------------------------------------------
+
+
+def lineage(result: FinalResult, chosen: SolutionScript) -> dict[str, Any]:
+    """How the final solution came about, phase by phase. `chosen` is what went into finalization."""
+    direction = result.task.metric_direction
+    return {
+        "phase1": _phase1(result.phase1, direction),
+        "phase2": _phase2(result.phase2_results, direction),
+        "phase3": None if result.phase3 is None else _phase3(result.phase3),
+        "finalization": _finalization(result, chosen),
+    }
+
+
+def _phase1(phase1: Phase1Result, direction: MetricDirection) -> dict[str, Any]:
+    scored = [script for script in phase1.candidate_solutions if script.score is not None]
+    best: SolutionScript | None = None
+    for script in scored:
+        if best is None or (
+            script.score != best.score and is_improvement_or_equal(script.score or 0.0, best.score or 0.0, direction)
+        ):
+            best = script
+    return {
+        "retrieved_models": [model.model_name for model in phase1.retrieved_models],
+        "selected_candidate": best.source_model if best else None,
+        "candidate_score": best.score if best else None,
+        "merged": [merge["source_model"] for merge in phase1.merge_attempts if merge.get("accepted")],
+        "data_usage_changed": phase1.data_usage_changed,
+        "initial_score": phase1.initial_score,
+    }
+
+
+def _phase2(results: list[Phase2Result], direction: MetricDirection) -> dict[str, Any]:
+    best = best_of(results, direction)
+    return {
+        "best_path": None if best is None else next(i for i, result in enumerate(results) if result is best),
+        "best_score": None if best is None else best.best_score,
+        "paths": [
+            {"score": result.best_score, "partial": result.partial, "improvements": _improvements(result)}
+            for result in results
+        ],
+    }
+
+
+def _improvements(result: Phase2Result) -> list[dict[str, Any]]:
+    """The attempts whose script replaced the best one of its path."""
+    found = []
+    for record in result.step_history:
+        for k, attempt in enumerate(record.get("inner_loop_attempts", [])):
+            if attempt.was_improvement:
+                found.append({"t": record["outer_step"], "k": k, "score": attempt.score, "plan": attempt.plan})
+    return found
+
+
+def _phase3(phase3: Phase3Result) -> dict[str, Any]:
+    best = None
+    for r, attempt in enumerate(phase3.attempts):
+        if attempt.solution.content == phase3.best_ensemble.content and attempt.score == phase3.best_ensemble_score:
+            best = r
+    return {
+        "best_round": best,
+        "best_score": phase3.best_ensemble_score,
+        "plan": None if best is None else phase3.ensemble_plans[best],
+        "inputs": [script.score for script in phase3.input_solutions],
+    }
+
+
+def _finalization(result: FinalResult, chosen: SolutionScript) -> dict[str, Any]:
+    before, after = chosen.content.splitlines(), result.final_solution.content.splitlines()
+    changed = list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]  # without the two headings
+    return {
+        "from_phase": chosen.phase.value,
+        "from_score": chosen.score,
+        "own_submission_script": bool(result.submission_path) and result.final_solution.phase.value == "final",
+        "lines_added": sum(line.startswith("+") for line in changed),
+        "lines_removed": sum(line.startswith("-") for line in changed),
+    }

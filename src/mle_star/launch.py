@@ -1,0 +1,140 @@
+"""Everything before the first phase: inputs are checked, the ledger opened, the model found, the client connected."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import platform
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mle_star.agents.credentials import require_credentials
+from mle_star.budget import Budget
+from mle_star.context import Agents
+from mle_star.errors import ConfigError, JournalError
+from mle_star.events import AgentFailed, AgentFinished, RunResumed, RunStarted
+from mle_star.execution import link_input_data, prepare_path_directory
+from mle_star.journal import Journal
+from mle_star.models import PipelineConfig, TaskDescription
+from mle_star.run_folder import RunFolder, new_run_folder, spent_seconds, spent_usd
+
+logger = logging.getLogger(__name__)
+
+MODEL_GROUP = "mle_star.models"
+"""Entry points that bring their own API: name = model, value = a function that gives an async context manager."""
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_SHORTEST_SECRET = 12
+
+
+def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
+    """Refuse what cannot work, before anything is made or paid for."""
+    if not isinstance(task, TaskDescription):
+        raise ConfigError(f"a TaskDescription is wanted, not {type(task).__name__}")
+    if not isinstance(config, PipelineConfig):
+        raise ConfigError(f"a PipelineConfig is wanted, not {type(config).__name__}")
+    if not task.competition_id.strip():
+        raise ConfigError("competition_id: the task needs a name")
+    data = Path(task.data_dir)
+    if not data.is_dir():
+        raise ConfigError(f"data_dir: {task.data_dir} is not a directory")
+    if not any(entry.is_file() for entry in data.rglob("*")):
+        raise ConfigError(f"data_dir: there is no file in {task.data_dir}")
+
+
+def secret_values(environ: Mapping[str, str]) -> list[str]:
+    """The values of credentials in the environment, longest first; short ones could be ordinary words."""
+    found = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET}
+    return sorted(found, key=len, reverse=True)
+
+
+# --- folder and ledger -------------------------------------------------------------------------------------
+
+
+def choose_folder(task: TaskDescription, config: PipelineConfig, run_dir: Path | str | None) -> RunFolder:
+    """The folder of the run: the given one, or a new one below `work_dir`."""
+    if run_dir is not None:
+        return RunFolder(Path(run_dir).absolute())
+    return RunFolder(new_run_folder(Path(config.work_dir).absolute() / "runs", task.competition_id))
+
+
+def first_event(task: TaskDescription, config: PipelineConfig, hardware: dict[str, Any]) -> RunStarted:
+    """What every journal begins with."""
+    versions = {"python": platform.python_version(), "system": platform.platform()}
+    for package in ("mle-star", "claude-agent-sdk"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return RunStarted(
+        run_id=uuid.uuid4().hex[:12], task=task, config=config, model=config.model, versions=versions, hardware=hardware
+    )
+
+
+def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
+    """The budget, with everything charged that the journal holds; records that the run begins, or goes on."""
+    if journal.started is None:
+        if len(journal.events) or resume:
+            raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
+        journal.record(first)
+        return Budget(first.config)
+    events = list(journal.events)
+    seconds = spent_seconds(events)
+    budget = Budget(first.config, spent_seconds=seconds)
+    for event in events:
+        if isinstance(event, (AgentFinished, AgentFailed)):
+            phase, *rest = event.step.split("/")
+            label = rest[0] if rest and rest[0].startswith("path-") else "main"
+            budget.charge(event.cost_usd, phase=phase, path=label)
+    if resume:
+        changed = first.config if first.config != journal.started.config else None
+        journal.record(RunResumed(spent_cost_usd=spent_usd(events), spent_seconds=seconds, config=changed))
+    return budget
+
+
+def work_dir(run_dir: Path, task: TaskDescription, label: str) -> Path:
+    """The working directory of `label`, with the data in its `input/`: never the run folder, whose files are ours."""
+    path = Path(prepare_path_directory(run_dir / "work", label))
+    link_input_data(task.data_dir, str(path))
+    return path
+
+
+# --- the model ---------------------------------------------------------------------------------------------
+
+
+def served_model(name: str) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
+    """Who brings the API of a model along: the embedded engineer does, and a plugin may."""
+    for point in importlib.metadata.entry_points(group=MODEL_GROUP):
+        if point.name == name:
+            serve: Callable[[], AbstractAsyncContextManager[Any]] = point.load()
+            return serve
+    return None
+
+
+def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
+    """Raise `CredentialError` when no call could be authenticated; a model that brings its own API needs nothing."""
+    if base_url is None and served_model(config.model) is None:
+        require_credentials(config)
+
+
+@asynccontextmanager
+async def connected(
+    agents: Agents | None,
+    task: TaskDescription,
+    config: PipelineConfig,
+    journal: Journal,
+    hardware: dict[str, Any],
+    base_url: str | None,
+) -> AsyncIterator[Agents]:
+    """The agents of the run, for as long as it lasts: the given ones, or the SDK client on the model's API."""
+    if agents is not None:
+        yield agents
+        return
+    async with AsyncExitStack() as stack:
+        serve = served_model(config.model)
+        if base_url is None and serve is not None:
+            base_url = (await stack.enter_async_context(serve())).base_url
+        raise NotImplementedError

@@ -1,0 +1,386 @@
+"""One run from task to result: environment, client, the phases in order, L paths side by side, and an end in any case.
+
+A phase has two exits: its result, or a limit. A limit never loses what was found: the phases that are left are skipped
+and finalization hands over the best so far. Only a run that has no solution at all ends in an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mle_star.assembly import best_of, cost_breakdown, duration_breakdown, lineage
+from mle_star.budget import PHASES, Budget
+from mle_star.config import effective_config, setup_logging
+from mle_star.context import Agents, Executor, RunContext, enter_run, scope
+from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
+from mle_star.events import (
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    BestImproved,
+    CandidateEvaluated,
+    PhaseFinished,
+    PhaseStarted,
+    RunFinished,
+    RunState,
+    ScriptFinished,
+)
+from mle_star.execution import LocalExecutor, detect_gpu
+from mle_star.finalization import run_finalization, use_kept_submission
+from mle_star.forecast import Forecaster
+from mle_star.journal import Journal
+from mle_star.launch import (
+    check_credentials,
+    check_inputs,
+    choose_folder,
+    connected,
+    first_event,
+    open_ledger,
+    secret_values,
+    work_dir,
+)
+from mle_star.models import (
+    FinalResult,
+    Phase1Result,
+    Phase2Result,
+    Phase3Result,
+    PhaseTimeBudget,
+    PipelineConfig,
+    SolutionScript,
+    TaskDescription,
+    is_improvement,
+)
+from mle_star.paths import Paths
+from mle_star.phase1 import BEST_NOTE, run_phase1
+from mle_star.phase3 import run_phase3
+from mle_star.run_folder import RunFolder, fork_run, write_whole
+from mle_star.shutdown import RunControl
+from mle_star.stages import Outcome, Stages
+
+__all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_sync"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class PipelineState:
+    """A window on a run: make one, hand it to `run_pipeline`, look at it whenever you like."""
+
+    current_phase: str = "phase1"
+    phase2_path_statuses: list[str] = field(default_factory=list)
+    best_score_so_far: float | None = None
+    agent_call_count: int = 0
+    hardware: dict[str, Any] = field(default_factory=dict)
+    run_dir: Path | None = None
+    _budget: Budget | None = field(default=None, repr=False)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Wall-clock time of the run so far, earlier processes included."""
+        return 0.0 if self._budget is None else self._budget.elapsed()
+
+    @property
+    def accumulated_cost_usd(self) -> float:
+        """Money spent so far."""
+        return 0.0 if self._budget is None else self._budget.spent_usd
+
+    def watch(self, budget: Budget, run_dir: Path, hardware: dict[str, Any]) -> None:
+        """Begin anew with this run."""
+        self.current_phase, self.best_score_so_far, self.agent_call_count = "phase1", None, 0
+        self.phase2_path_statuses = []
+        self.hardware, self.run_dir, self._budget = hardware, run_dir, budget
+
+    def hear(self, event: AnyEvent) -> None:
+        """Follow the run."""
+        if isinstance(event, PhaseStarted) and event.path is None:
+            self.current_phase = event.phase
+        elif isinstance(event, (AgentFinished, AgentFailed)):
+            self.agent_call_count += 1
+        elif isinstance(event, BestImproved):
+            self.best_score_so_far = event.score
+        elif isinstance(event, RunFinished):
+            self.current_phase = "complete"
+
+
+# --- the entry -----------------------------------------------------------------------------------------------
+
+
+async def run_pipeline(
+    task: TaskDescription,
+    config: PipelineConfig | None = None,
+    *,
+    state: PipelineState | None = None,
+    run_dir: Path | str | None = None,
+    resume: bool = False,
+    fork_from: Path | str | None = None,
+    listeners: Iterable[Callable[[AnyEvent], None]] = (),
+    agents: Agents | None = None,
+    executor: Executor | None = None,
+    base_url: str | None = None,
+    signals: bool = False,
+    console: bool = True,
+) -> FinalResult:
+    """Run the whole method on `task`. Everything it does is written to `run_dir` (default: a new folder in `runs/`).
+
+    With `resume` the run in `run_dir` goes on where it was; with `fork_from` a new run starts from the paid results of
+    another. `agents` and `executor` replace the SDK client and the local processes; `base_url` is where the model's API
+    listens; `signals` makes Ctrl-C finish the run gracefully, and a second one stop it.
+    """
+    config = effective_config(config or PipelineConfig())
+    check_inputs(task, config)
+    if agents is None:
+        check_credentials(config, base_url)
+    folder = choose_folder(task, config, run_dir)
+    folder = folder.open() if resume else folder.create()
+    setup_logging(config, console=console)
+    hardware = await asyncio.to_thread(detect_gpu)
+    first, state = first_event(task, config, hardware), state or PipelineState()
+    if fork_from is not None:
+        fork_run(Path(fork_from), folder, first)
+    with Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
+        budget = open_ledger(journal, first, resume=resume)
+        state.watch(budget, folder.root, hardware)
+        for listener in (state.hear, *listeners):
+            journal.subscribe(listener)
+        control = RunControl(budget, journal, folder.root)
+        _tell_forecasts(journal, budget, control, Forecaster(task, config))
+        with control.watching(signals=signals), _closing_line(journal, budget, control):
+            async with connected(agents, task, config, journal, hardware, base_url) as client:
+                context = RunContext(
+                    task=task, config=config, agents=client, executor=executor or LocalExecutor(config), budget=budget,
+                    journal=journal, run_dir=folder.root, work_dir=work_dir(folder.root, task, "main"),
+                )  # fmt: skip
+                with enter_run(context):
+                    result = await _Pipeline(context, state).run()
+            _hand_over(folder, journal, result)
+            return result
+
+
+def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:
+    """`run_pipeline` for callers without an event loop; `options` are its keywords."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run_pipeline(task, config, **options))
+    raise RuntimeError("an event loop is running here: use `await run_pipeline(...)` instead of run_pipeline_sync")
+
+
+@contextmanager
+def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iterator[None]:
+    """Whatever ends a run without a result is the last line of its journal."""
+
+    def close(state: RunState, message: str) -> None:
+        logger.error("the run ends without a result: %s", message)
+        journal.record(
+            RunFinished(state=state, message=message, cost_usd=budget.spent_usd, seconds=budget.elapsed())
+        )  # fmt: skip
+
+    try:
+        yield
+    except asyncio.CancelledError:
+        close("interrupted", f"stopped by {control.stopped_by or 'the caller'}")
+        if control.stopped_by is None:
+            raise
+        raise RunInterrupted(
+            f"stopped by {control.stopped_by}; `mle-star resume {journal.path.parent}` goes on from here",
+            diagnostics={"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent_usd},
+        ) from None
+    except Exception as error:
+        close("failed", f"{type(error).__name__}: {error}")
+        raise
+
+
+def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forecaster: Forecaster) -> None:
+    """Say what the whole run will take now, and again whenever that has changed; warn when a limit comes near."""
+
+    def hear(event: AnyEvent) -> None:
+        forecaster.hear(event)
+        if not isinstance(event, (AgentFinished, AgentFailed, ScriptFinished, PhaseFinished)) or journal.pending(()):
+            return
+        control.warn()
+        news = forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
+        if news is not None:
+            journal.record(news)
+
+    first = forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
+    if first is not None and not journal.pending(()):
+        journal.record(first)
+    journal.subscribe(hear)
+
+
+def _hand_over(folder: RunFolder, journal: Journal, result: FinalResult) -> None:
+    """Write the files that a person looks for, then the journal's last line."""
+    write_whole(folder.solution, result.final_solution.content)
+    write_whole(folder.result, result.model_dump_json(indent=2))
+    journal.record(
+        RunFinished(
+            state="completed", score=result.final_solution.score, submission_path=result.submission_path,
+            cost_usd=result.total_cost_usd or 0.0, seconds=result.total_duration_seconds, result=result,
+        )
+    )  # fmt: skip
+
+
+# --- the phases ----------------------------------------------------------------------------------------------
+
+
+class _Pipeline:
+    """The phases in order, each with its time and its fallback."""
+
+    def __init__(self, context: RunContext, state: PipelineState) -> None:
+        self.context, self.state = context, state
+        self.task, self.config, self.budget = context.task, context.config, context.budget
+        self.stages = Stages(context)
+
+    async def run(self) -> FinalResult:
+        """Phase 1, the paths, the ensemble, the submission: strictly one after another."""
+        phase1 = await self._phase1()
+        phase2 = await self._phase2(phase1)
+        phase3 = await self._phase3([result.best_solution for result in phase2])
+        solution = self._choose(phase1, phase2, phase3)
+        result = await self._finalization(solution, phase1, phase2, phase3)
+        return self._complete(result, solution)
+
+    async def _phase1(self) -> Phase1Result:
+        stage = self.stages.begin("phase1")
+        seconds = self.budget.open_phase("phase1")
+        try:
+            result = await self.stages.within(seconds, run_phase1(self.task, self.config), "phase1")
+        except BudgetExceeded as stop:
+            stage.ended("cancelled", str(stop))
+            diagnostics = self._diagnostics(stop, reason=stop.limit)
+            raise PipelineTimeoutError(f"no solution before the limit: {stop}", diagnostics=diagnostics) from stop
+        except Exception as error:
+            stage.ended("failed", str(error))
+            diagnostics = self._diagnostics(error, reason="phase1")
+            raise PipelineError(f"no solution: {error}", diagnostics=diagnostics) from error
+        stage.ended("completed", score=result.initial_score)
+        return result
+
+    async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:
+        if why := self.stages.reason_to_skip("phase2"):
+            self.stages.skip("phase2", why)
+            return []
+        stage, statuses = self.stages.begin("phase2"), self.state.phase2_path_statuses
+        seconds = self.budget.open_phase("phase2")
+        results = await Paths(self.stages, phase1, statuses, at_once=self._paths_at_once()).run(seconds)
+        outcome: Outcome = "completed" if "completed" in statuses else "failed"
+        if outcome == "failed" and "cancelled" in statuses:
+            outcome = "cancelled"
+        best = best_of(results, self.task.metric_direction)
+        stage.ended(outcome, ", ".join(statuses), score=None if best is None else best.best_score)
+        return results
+
+    async def _phase3(self, solutions: list[SolutionScript]) -> Phase3Result | None:
+        why = "there is one path only" if self.config.num_parallel_solutions == 1 else ""
+        if why := why or self.stages.reason_to_skip("phase3") or ("" if solutions else "Phase 2 was skipped"):
+            self.stages.skip("phase3", why)
+            return None
+        if len({solution.content for solution in solutions}) == 1:
+            logger.warning("all paths ended with the same script: an ensemble of it has little value")
+        stage = self.stages.begin("phase3")
+        seconds = self.budget.open_phase("phase3")
+        try:
+            with scope("phase3"):
+                result = await self.stages.within(seconds, run_phase3(solutions, self.task, self.config), "phase3")
+        except BudgetExceeded as stop:
+            stage.ended("cancelled", str(stop))
+        except Exception as error:
+            logger.exception("Phase 3 failed: the best solution of Phase 2 goes on")
+            stage.ended("failed", f"{type(error).__name__}: {error}")
+        else:
+            stage.ended("completed", score=result.best_ensemble_score)
+            return result
+        return None
+
+    def _choose(
+        self, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
+    ) -> SolutionScript:  # fmt: skip
+        """What goes into finalization: the ensemble, else the best path, else the initial solution."""
+        best = best_of(phase2, self.task.metric_direction)
+        single = phase1.initial_solution if best is None else best.best_solution
+        if phase3 is None:
+            return single
+        ensemble = phase3.best_ensemble_score
+        if single.score is not None and is_improvement(single.score, ensemble, self.task.metric_direction):
+            logger.warning("no ensemble (best: %s) reaches the best single solution (%s)", ensemble, single.score)
+            self.stages.warnings.append(f"the ensemble ({ensemble:g}) scores below the best path ({single.score:g})")
+            if self.config.prefer_best_input:
+                return single
+        return phase3.best_ensemble
+
+    async def _finalization(
+        self, solution: SolutionScript, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
+    ) -> FinalResult:
+        stage = self.stages.begin("finalization")
+        seconds = self.budget.open_finalization()
+        work = run_finalization(solution, self.task, self.config, phase1, phase2, phase3)
+        try:
+            result = await self.stages.within(seconds, work, "finalization")
+        except BudgetExceeded as stop:
+            stage.ended("cancelled", str(stop))
+            submission = use_kept_submission(solution, reason=str(stop))
+        except Exception as error:
+            logger.exception("finalization failed")
+            stage.ended("failed", f"{type(error).__name__}: {error}")
+            submission = use_kept_submission(solution, reason=f"{type(error).__name__}: {error}")
+        else:
+            written = bool(result.submission_path)
+            stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)
+            return result
+        return FinalResult(
+            task=self.task, config=self.config, phase1=phase1, phase2_results=phase2, phase3=phase3,
+            final_solution=submission.script, submission_path=submission.path, total_duration_seconds=0.0,
+            total_cost_usd=None, warnings=submission.warnings,
+        )  # fmt: skip
+
+    def _complete(self, result: FinalResult, chosen: SolutionScript) -> FinalResult:
+        """Add what only the orchestrator knows, and say it in the log."""
+        elapsed, outcomes = self.budget.elapsed(), self.stages.outcomes
+        costs = cost_breakdown(self.budget, self.config.num_parallel_solutions)
+        durations = duration_breakdown(self.stages.seconds, elapsed)
+        origin = lineage(result, chosen)
+        logger.info("cost: %s", json.dumps(costs))
+        logger.info("duration: %s", json.dumps(durations))
+        logger.info("lineage: %s", json.dumps(origin))
+        return result.model_copy(
+            update={
+                "total_duration_seconds": elapsed,
+                "total_cost_usd": self.budget.spent_usd,
+                "phases_completed": [phase for phase in PHASES if outcomes.get(phase) == "completed"],
+                "phases_skipped": [phase for phase in PHASES if outcomes.get(phase) == "skipped"],
+                "cost_breakdown": costs,
+                "duration_breakdown": durations,
+                "lineage": origin,
+                "warnings": [*self.stages.warnings, *result.warnings],
+            }
+        )
+
+    def _paths_at_once(self) -> int:
+        """As many as the settings and the client allow."""
+        limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_paths", None))
+        return min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
+
+    def _diagnostics(self, error: Exception, *, reason: str) -> dict[str, Any]:
+        """How far a run came that has nothing to hand over."""
+        journal, best = self.context.journal, self.context.shared.notes.get(BEST_NOTE)
+        done = [event.step for event in journal.events if isinstance(event, (AgentFinished, ScriptFinished))]
+        candidates = [event for event in journal.events if isinstance(event, CandidateEvaluated)]
+        return {
+            "reason": reason,
+            "error": f"{type(error).__name__}: {error}",
+            "errors": getattr(error, "errors", {}),
+            "elapsed_seconds": self.budget.elapsed(),
+            "cost_usd": self.budget.spent_usd,
+            "last_successful_step": done[-1] if done else None,
+            "candidate_scores": {event.model_name: event.score for event in candidates},
+            "best_candidate": None if best is None else {"score": best.score, "content": best.content},
+            "run_dir": str(self.context.run_dir),
+        }

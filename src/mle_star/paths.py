@@ -1,0 +1,102 @@
+"""Phase 2 as a whole: L refinement paths side by side, each with its own copy, directory, steps and failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+
+from mle_star.context import path_context, scope
+from mle_star.errors import BudgetExceeded
+from mle_star.launch import work_dir
+from mle_star.models import Phase1Result, Phase2Result
+from mle_star.phase2_outer import OuterStepRecord, partial_result, run_phase2_outer_loop
+from mle_star.stages import Outcome, Stages
+
+logger = logging.getLogger("mle_star.orchestrator")
+
+
+class Paths:
+    """The paths of one run. `statuses` belongs to the caller, who may look at it while they run."""
+
+    def __init__(self, stages: Stages, phase1: Phase1Result, statuses: list[str], *, at_once: int) -> None:
+        self._stages, self._phase1, self._statuses = stages, phase1, statuses
+        self._context = stages.context
+        self._count = self._context.config.num_parallel_solutions
+        self._at_once = max(1, min(at_once, self._count))
+        self._slots = asyncio.Semaphore(self._at_once)
+        self._tasks: list[asyncio.Task[Phase2Result]] = []
+
+    async def run(self, seconds: float) -> list[Phase2Result]:
+        """A result for every path, within `seconds` for all of them; paths that must wait share the time."""
+        if self._at_once < self._count:
+            logger.warning("%d paths, but only %d at a time: the others wait", self._count, self._at_once)
+        each = seconds / math.ceil(self._count / self._at_once)
+        self._statuses[:] = ["running"] * self._count
+        with scope("phase2"):
+            self._tasks = [asyncio.create_task(self._path(index, each)) for index in range(self._count)]
+            ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        for result in ended:
+            if isinstance(result, BaseException):
+                raise result  # a path answers for its own failures: this is the journal's, or a stop
+        return [result for result in ended if isinstance(result, Phase2Result)]
+
+    async def _path(self, index: int, seconds: float) -> Phase2Result:
+        """One path; whatever ends it, there is a result to go on with."""
+        label = f"path-{index}"
+        outcome: Outcome = "completed"
+        detail, stage = "", None
+        try:
+            async with self._slots:
+                stage = self._stages.begin("phase2", index)
+                result = await self._refine(index, label, seconds)
+        except BudgetExceeded as stop:
+            outcome, detail = "cancelled", str(stop)
+            result = partial_result(label) or self._substitute(None)
+        except asyncio.CancelledError:
+            if not self._stages.limit_reached:
+                raise  # somebody stopped the run
+            outcome, detail = "cancelled", "a limit of the run was reached"
+            result = partial_result(label) or self._substitute(None)
+        except Exception as error:
+            logger.exception("%s failed: the initial solution takes its place", label)
+            outcome, detail = "failed", f"{type(error).__name__}: {error}"
+            self._stages.warnings.append(f"{label} failed: {detail}; the initial solution takes its place")
+            result = self._substitute(partial_result(label))
+        self._statuses[index] = outcome
+        (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
+        if self._stages.limit_reached:
+            self._stop_the_others()
+        return result
+
+    async def _refine(self, index: int, label: str, seconds: float) -> Phase2Result:
+        context, phase1 = self._context, self._phase1
+        directory = work_dir(context.run_dir, context.task, label)
+        with path_context(index, directory):
+            initial = phase1.initial_solution.model_copy(deep=True)
+            work = run_phase2_outer_loop(initial, phase1.initial_score, context.task, context.config)
+            return await self._stages.within(seconds, work, "phase2", label)
+
+    def _stop_the_others(self) -> None:
+        """A limit of the whole run is reached: no path may go on."""
+        for task in self._tasks:
+            if task is not asyncio.current_task() and not task.done():
+                task.cancel()
+
+    def _substitute(self, reached: Phase2Result | None) -> Phase2Result:
+        """The initial solution in the place of a path that failed; the records of its finished steps are kept."""
+        phase1 = self._phase1
+        history = [] if reached is None else [dict(record) for record in reached.step_history]
+        if not history:
+            history = [
+                dict(OuterStepRecord(outer_step=0, best_score_after_step=phase1.initial_score, was_skipped=True))
+            ]
+        history[-1]["failed"] = True
+        return Phase2Result(
+            ablation_summaries=[] if reached is None else reached.ablation_summaries,
+            refined_blocks=[] if reached is None else reached.refined_blocks,
+            best_solution=phase1.initial_solution.model_copy(deep=True),
+            best_score=phase1.initial_score,
+            step_history=history,
+            partial=True,
+        )

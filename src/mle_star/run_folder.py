@@ -1,0 +1,239 @@
+"""The folder of a run: its files, how another process asks it to end, how a new run grows out of an old one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from mle_star.errors import ConfigError, JournalError
+from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunFinished, RunResumed, RunStarted, ScriptFinished
+from mle_star.journal import read_journal
+
+Request = Literal["finish", "stop"]
+MARK = ".mle-star-run"
+"""Marks a folder as ours: only what lies beside it may be overwritten."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        """The truth: every event."""
+        return self.root / "journal.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """The `FinalResult`."""
+        return self.root / "result.json"
+
+    @property
+    def report(self) -> Path:
+        """The page for people."""
+        return self.root / "report.html"
+
+    @property
+    def solution(self) -> Path:
+        """The final script."""
+        return self.root / "solution.py"
+
+    @property
+    def control(self) -> Path:
+        """Where another process asks the run to end."""
+        return self.root / "control"
+
+    @property
+    def final(self) -> Path:
+        """What is handed over, and the best submission so far."""
+        return self.root / "final"
+
+    @property
+    def submission(self) -> Path:
+        """The file to submit."""
+        return self.final / "submission.csv"
+
+    @property
+    def best_submission(self) -> Path:
+        """The best submission that any script of the run left so far."""
+        return self.final / "best_submission.csv"
+
+    @property
+    def best_solution(self) -> Path:
+        """The script that made it."""
+        return self.final / "best_solution.py"
+
+    @property
+    def artifacts(self) -> Path:
+        """Files that scripts left, by their digest."""
+        return self.root / "artifacts"
+
+    def work(self, label: str) -> Path:
+        """The directory in which the scripts of one path run: never the run folder itself, whose files are ours."""
+        return self.root / "work" / label
+
+    def create(self) -> RunFolder:
+        """Make the folder, or fail in one line when something else is there."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not (self.root / MARK).exists() and any(self.root.iterdir()):
+                raise ConfigError(f"{self.root} is not empty and not a run of mle-star; choose another output folder")
+            if self.journal.exists():
+                raise ConfigError(f"{self.root} holds a run already; use `mle-star resume` or another output folder")
+            (self.root / MARK).touch()
+            self.final.mkdir(exist_ok=True)
+            self.artifacts.mkdir(exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.root}: cannot be made a run folder ({error.strerror})") from None
+        return self
+
+    def open(self) -> RunFolder:
+        """Check that a run is here to be taken up again."""
+        if not self.journal.is_file():
+            raise ConfigError(f"{self.root} holds no run: there is no {self.journal.name} in it")
+        self.final.mkdir(exist_ok=True)
+        self.artifacts.mkdir(exist_ok=True)
+        return self
+
+
+def new_run_folder(base: Path, name: str, now: datetime | None = None) -> Path:
+    """A folder name below `base` that no run has yet: `titanic-20260131-140509`."""
+    stem = f"{_file_name(name)}-{now or datetime.now():%Y%m%d-%H%M%S}"
+    candidates = [base / stem, *(base / f"{stem}-{number}" for number in range(2, 1000))]
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def _file_name(name: str) -> str:
+    """A task's name as part of a file name."""
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".-")
+    return kept[:80] or "run"
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with draft.open("wb") as file:
+        file.write(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+# --- asking a run to end -----------------------------------------------------------------------------------
+
+
+def request_finish(run_dir: Path, now: bool = False) -> None:
+    """Ask the run in `run_dir`, in whatever process, to finish with what it has; with `now`, to stop at once."""
+    folder = RunFolder(Path(run_dir))
+    if not folder.journal.is_file():
+        raise ConfigError(f"{run_dir} holds no run")
+    write_whole(folder.control, "stop\n" if now else "finish\n")
+
+
+def take_request(run_dir: Path) -> Request | None:
+    """What was asked of the run since the last time; the run itself calls this."""
+    control = RunFolder(run_dir).control
+    try:
+        word = control.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+    with suppress(OSError):
+        control.unlink()
+    return "stop" if word == "stop" else "finish" if word == "finish" else None
+
+
+def is_running(run_dir: Path) -> bool:
+    """Is a process writing this run's journal?"""
+    lock = Path(str(RunFolder(Path(run_dir)).journal) + ".lock")
+    if not lock.exists():
+        return False
+    try:
+        with FileLock(str(lock), timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+# --- what earlier processes left ---------------------------------------------------------------------------
+
+
+def spent_seconds(events: Iterable[AnyEvent]) -> float:
+    """How long the processes of a run were at work; the time between them does not count."""
+    total = 0.0
+    begin = end = None
+    for event in events:
+        if isinstance(event, RunStarted):
+            total += event.inherited_seconds
+        if isinstance(event, (RunStarted, RunResumed)):
+            if begin is not None and end is not None:
+                total += (end - begin).total_seconds()
+            begin = end = event.at
+        elif end is not None:
+            end = max(end, event.at)
+    if begin is not None and end is not None:
+        total += (end - begin).total_seconds()
+    return max(total, 0.0)
+
+
+def spent_usd(events: Iterable[AnyEvent]) -> float:
+    """What the calls of a run have cost so far."""
+    return sum(event.cost_usd for event in events if isinstance(event, (AgentFinished, AgentFailed)))
+
+
+def first_line(run_dir: Path) -> RunStarted:
+    """How the run in `run_dir` was started."""
+    folder = RunFolder(run_dir).open()
+    first = next(iter(read_journal(folder.journal)), None)
+    if not isinstance(first, RunStarted):
+        raise JournalError(f"{folder.journal}, line 1: a run's first event is missing")
+    return first
+
+
+def last_outcome(run_dir: Path) -> RunFinished | None:
+    """How the run in `run_dir` ended, if it did and was not taken up again."""
+    outcome: RunFinished | None = None
+    for event in read_journal(RunFolder(run_dir).open().journal):
+        if isinstance(event, RunFinished):
+            outcome = event
+        elif isinstance(event, RunResumed):
+            outcome = None
+    return outcome
+
+
+def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> None:
+    """Begin a run whose journal holds the paid results of `parent`, so that only new steps are paid for."""
+    source = RunFolder(parent).open()
+    events = list(read_journal(source.journal))
+    first = started.model_copy(
+        update={
+            "forked_from": str(parent.resolve()),
+            "inherited_cost_usd": spent_usd(events),
+            "inherited_seconds": spent_seconds(events),
+        }
+    )
+    kept = [event for event in events if isinstance(event, (AgentFinished, AgentFailed, ScriptFinished))]
+    for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():
+        _share(file, folder.artifacts / file.name)
+    write_whole(folder.journal, "".join(event.model_dump_json() + "\n" for event in [first, *kept]))
+
+
+def _share(source: Path, target: Path) -> None:
+    """The same content under a second name: content-addressed files are never changed."""
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+        return
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,110 @@
+"""How a run is asked to end: by a signal, by another process, by its clock; once to finish, again to stop at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mle_star.budget import Budget
+from mle_star.events import BudgetWarning, FinishRequested
+from mle_star.journal import Journal
+from mle_star.run_folder import take_request
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+
+
+class RunControl:
+    """The brake of one run. `finish` lets loops end after their iteration; `stop` cancels the run's task."""
+
+    def __init__(self, budget: Budget, journal: Journal, run_dir: Path) -> None:
+        self._budget, self._journal, self._run_dir = budget, journal, run_dir
+        self._task: asyncio.Task[Any] | None = None
+        self.stopped_by: str | None = None
+        take_request(run_dir)  # what was asked of an earlier process is past
+
+    def finish(self, source: str) -> None:
+        """Finish with the best so far; asked again, stop."""
+        if self._budget.finish_requested:
+            self.stop(source)
+            return
+        logger.warning("asked to finish by %s: the run ends with the best it has; ask again to stop at once", source)
+        self._budget.finish_requested = True
+        self._journal.record(FinishRequested(source=source))
+
+    def stop(self, source: str) -> None:
+        """Stop at once; the journal keeps all that was done."""
+        if self.stopped_by is not None:
+            return
+        logger.warning("stopped by %s", source)
+        self.stopped_by = source
+        self._journal.record(FinishRequested(source=source, now=True))
+        if self._task is not None:
+            self._task.cancel()
+
+    def warn(self) -> None:
+        """Say so when 80 % of a limit is spent."""
+        for limit, used, allowed in self._budget.new_warnings():
+            unit = "s" if limit == "time" else "USD"
+            logger.warning("80 %% of the %s limit is spent: %.2f of %.2f %s", limit, used, allowed, unit)
+            self._journal.record(BudgetWarning(limit=limit, used=used, allowed=allowed))
+
+    @contextmanager
+    def watching(self, *, signals: bool) -> Iterator[None]:
+        """Heed the clock, the control file and, when wanted, the signals while the current task runs the pipeline."""
+        self._task = asyncio.current_task()
+        watcher = asyncio.create_task(self._watch(), name="run-control")
+        restore = self._listen_to_signals() if signals else []
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            for undo in restore:
+                undo()
+
+    async def _watch(self) -> None:
+        while True:
+            self.warn()
+            request = take_request(self._run_dir)
+            if request == "finish" and not self._budget.finish_requested:
+                self.finish("control file")
+            elif request == "stop":
+                self.stop("control file")
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _listen_to_signals(self) -> list[Callable[[], object]]:
+        """Handlers for the main thread; elsewhere the caller's own stand."""
+        if threading.current_thread() is not threading.main_thread():
+            return []
+        loop = asyncio.get_running_loop()
+        undo: list[Callable[[], object]] = []
+        for number, act in ((signal.SIGINT, self._interrupted), (signal.SIGTERM, self._terminated)):
+            before = signal.getsignal(number)
+            signal.signal(number, _soon(loop, act))
+            undo.append(lambda number=number, before=before: signal.signal(number, before))  # type: ignore[misc]
+        return undo
+
+    def _interrupted(self) -> None:
+        self.finish("Ctrl-C")
+        if self.stopped_by is not None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one ends the process, whatever it is doing
+
+    def _terminated(self) -> None:
+        self.stop("SIGTERM")
+
+
+def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
+    """A signal handler that leaves the work to the event loop: the journal may be in the middle of a line."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(act)
+
+    return handle

@@ -1,0 +1,125 @@
+"""The stages of a run: each begins and ends with a line in the journal and in the log, and works within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Literal, TypeVar
+
+from mle_star.budget import Budget
+from mle_star.context import RunContext
+from mle_star.errors import BudgetExceeded
+from mle_star.events import PhaseFinished, PhaseName, PhaseStarted
+
+logger = logging.getLogger("mle_star.orchestrator")
+
+T = TypeVar("T")
+Outcome = Literal["completed", "failed", "skipped", "cancelled"]
+
+REPLAY_SECONDS = 60.0
+"""What a stage gets to take over recorded results when its own time is used up."""
+CANCEL_SECONDS = 20.0
+"""How long cancelled work may take to clean up after itself."""
+TITLES: dict[PhaseName, str] = {
+    "phase1": "Phase 1: Initial Solution Generation",
+    "phase2": "Phase 2: Refinement",
+    "phase3": "Phase 3: Ensemble",
+    "finalization": "Finalization: Submission",
+}
+
+
+class Stage:
+    """A phase that is under way, or one path of Phase 2."""
+
+    def __init__(self, stages: Stages, phase: PhaseName, path: int | None) -> None:
+        self._stages, self.phase, self.path = stages, phase, path
+        self.step = phase if path is None else f"{phase}/path-{path}"
+        self._began = stages.context.budget.elapsed()
+        if path is None:
+            logger.info("=== %s ===", TITLES[phase])
+        stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path))
+
+    def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
+        """Record how it went."""
+        seconds = self._stages.context.budget.elapsed() - self._began
+        logger.log(
+            logging.INFO if outcome in ("completed", "skipped") else logging.WARNING,
+            "%s %s after %.1f s, score %s%s", self.step, outcome, seconds, score, f": {detail}" if detail else "",
+        )  # fmt: skip
+        if self.path is None:
+            self._stages.outcomes[self.phase] = outcome
+            self._stages.seconds[self.phase] = seconds
+            if outcome in ("failed", "cancelled"):
+                self._stages.warnings.append(f"{self.phase} {outcome}: {detail}")
+        self._stages.context.journal.record(
+            PhaseFinished(
+                step=self.step, phase=self.phase, path=self.path, outcome=outcome, score=score, seconds=seconds,
+                detail=detail,
+            )
+        )  # fmt: skip
+
+
+class Stages:
+    """The stages of one run so far."""
+
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
+        self.outcomes: dict[PhaseName, Outcome] = {}
+        self.seconds: dict[str, float] = {}
+        self.warnings: list[str] = []
+
+    @property
+    def budget(self) -> Budget:
+        """The run's ledger."""
+        return self.context.budget
+
+    def begin(self, phase: PhaseName, path: int | None = None) -> Stage:
+        """Open a stage."""
+        return Stage(self, phase, path)
+
+    def skip(self, phase: PhaseName, why: str) -> None:
+        """Pass over a phase."""
+        logger.info("%s skipped: %s", phase, why)
+        self.outcomes[phase] = "skipped"
+        self.context.journal.record(PhaseFinished(step=phase, phase=phase, outcome="skipped", detail=why))
+
+    def reason_to_skip(self, phase: PhaseName) -> str:
+        """Why no work of `phase` may begin, or an empty text. What is recorded already is taken over in any case."""
+        if self.context.journal.pending((phase,)):
+            return ""
+        if self.budget.finish_requested:
+            return "the run was asked to finish"
+        if self.budget.money_is_gone:
+            return "the money is spent"
+        return "the time is nearly used up" if self.budget.finalize_now else ""
+
+    @property
+    def limit_reached(self) -> bool:
+        """Is the time or the money of the whole run used up?"""
+        return self.budget.money_is_gone or self.budget.elapsed() >= self.budget.time_limit
+
+    async def within(self, seconds: float, work: Coroutine[Any, Any, T], *parts: str) -> T:
+        """The result of `work`, or `BudgetExceeded` when its seconds are over; `parts` say where its steps are."""
+        if self.context.journal.pending(parts):
+            seconds = max(seconds, REPLAY_SECONDS)
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task}, timeout=max(seconds, 0.0))
+        except asyncio.CancelledError:
+            await _cancel(task)
+            raise
+        if not task.done():
+            logger.warning("%s: out of time", "/".join(parts))
+            await _cancel(task)
+        if task.cancelled() or not task.done():
+            raise BudgetExceeded(limit="time", used=self.budget.elapsed(), allowed=self.budget.time_limit)
+        return task.result()
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel and wait, but not for ever: a limit holds even when something does not let go."""
+    task.cancel()
+    _, stuck = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+    if stuck:
+        logger.error("cancelled work has not ended after %g s; going on without it", CANCEL_SECONDS)

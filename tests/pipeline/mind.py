@@ -1,0 +1,215 @@
+"""A small, deterministic mind that plays all fourteen agents: what it answers depends on the prompt alone.
+
+Its scripts carry one number, `level`, which is their score; refining raises it. So a run, its replay and a run that
+was killed and resumed can be compared word by word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mle_star.context import AgentReply, ScriptRequest
+from mle_star.errors import AgentError
+from mle_star.models import AgentConfig, ExecutionRawResult
+from mle_star.offline.server import BrainReply, BrainRequest
+
+Answer = str | dict[str, Any]
+
+
+def script(level: float, *, note: str = "", seconds: float = 0.0) -> str:
+    """A tiny real program: it waits, leaves a submission and prints its score."""
+    wait = f"import time; time.sleep({seconds:g})\n" if seconds else ""
+    return (
+        f"# {note}\n{wait}from pathlib import Path\nlevel = {level:.4f}\nPath('final').mkdir(exist_ok=True)\n"
+        f"rows = [line.split(',')[0] for line in Path('input/test.csv').read_text().splitlines()[1:]]\n"
+        f"Path('final/submission.csv').write_text('id,label\\n' + ''.join(f'{{row}},{{level}}\\n' for row in rows))\n"
+        f"print(f'Final Validation Performance: {{level}}')\n"
+    )
+
+
+def broken(note: str = "") -> str:
+    """A real program that crashes before it has a score."""
+    return f"# {note}\nlevel = 0.0\nraise RuntimeError('broken')\nprint(f'Final Validation Performance: {{level}}')\n"
+
+
+def fenced(code: str) -> str:
+    """Code as an agent sends it."""
+    return f"```python\n{code}\n```"
+
+
+def levels(text: str) -> list[float]:
+    """Every level that a prompt shows."""
+    return [float(found) for found in re.findall(r"^level = ([\d.]+)$", text, re.MULTILINE)]
+
+
+@dataclass
+class Mind:
+    """Answers by rule. `seconds`: how long its scripts run; `models`: how many it knows."""
+
+    seconds: float = 0.0
+    models: int = 4
+    overrides: dict[str, Callable[[str], Answer]] = field(default_factory=dict)
+
+    def answer(self, agent: str, variant: str | None, prompt: str) -> Answer:
+        """The reply to a prompt."""
+        name = agent if variant is None else f"{agent}-{variant}"
+        override = self.overrides.get(name) or self.overrides.get(agent)
+        if override is not None:
+            return override(prompt)
+        rule: Callable[[str], Answer] = getattr(self, "_" + name.replace("-", "_"), getattr(self, "_" + agent))
+        return rule(prompt)
+
+    def script(self, level: float, note: str) -> str:
+        """A script in a fence."""
+        return fenced(script(level, note=note, seconds=self.seconds))
+
+    def _retriever(self, prompt: str) -> Answer:
+        names = [f"model {number}" for number in range(self.models)]
+        return {"models": [{"model_name": name, "example_code": f"use('{name}')"} for name in names]}
+
+    def _init(self, prompt: str) -> Answer:
+        found = re.search(r"^model (\d)$", prompt, re.MULTILINE)
+        number = int(found.group(1)) if found else 0
+        return self.script(0.50 + 0.01 * number, f"model {number}")
+
+    def _merger(self, prompt: str) -> Answer:
+        return self.script(max(levels(prompt)) + 0.005, f"merged of {len(levels(prompt))}")
+
+    def _leakage(self, prompt: str) -> Answer:
+        return {"answers": [{"leakage_status": "No Data Leakage", "code_block": "level"}]}
+
+    def _leakage_correction(self, prompt: str) -> Answer:
+        return self.script(max(levels(prompt)), "corrected")
+
+    def _data(self, prompt: str) -> Answer:
+        return "All the provided information is used."
+
+    def _debugger(self, prompt: str) -> Answer:
+        return self.script(max([*levels(prompt), 0.4]), "repaired")
+
+    def _ablation(self, prompt: str) -> Answer:
+        level = max(levels(prompt))
+        return fenced(f"print('Ablation baseline: {level:.4f}')\nprint('Ablation no level: 0.1')")
+
+    def _summarize(self, prompt: str) -> Answer:
+        return "The level matters most."
+
+    def _extractor(self, prompt: str) -> Answer:
+        level = levels(prompt)[0]
+        return {"plans": [{"code_block": f"level = {level:.4f}", "plan": "raise the level, idea 0"}]}
+
+    def _planner(self, prompt: str) -> Answer:
+        return f"raise the level, idea {len(set(re.findall('idea [0-9]+', prompt)))}"
+
+    def _coder(self, prompt: str) -> Answer:
+        idea = int(re.findall(r"idea (\d+)", prompt)[-1])
+        step = 0.01 if idea % 2 == 0 else -0.005
+        return fenced(f"level = {levels(prompt)[0] + step:.4f}")
+
+    def _ens_planner(self, prompt: str) -> Answer:
+        return f"average them, idea {len(set(re.findall('idea [0-9]+', prompt)))}"
+
+    def _ensembler(self, prompt: str) -> Answer:
+        idea = int(re.findall(r"idea (\d+)", prompt)[-1])
+        return self.script(max(levels(prompt)) + 0.01 * (idea + 1), f"ensemble {idea}")
+
+    def _test(self, prompt: str) -> Answer:
+        return self.script(max(levels(prompt)), "for submission")
+
+    def _test_subsampling_extract(self, prompt: str) -> Answer:
+        return "There is no subsampling in this script."
+
+    def _test_contamination(self, prompt: str) -> Answer:
+        return {"verdict": "Novel"}
+
+
+@dataclass
+class MindBrain:
+    """The mind behind the Messages API. Token counts are fixed, so that a call costs the same in every process."""
+
+    mind: Mind = field(default_factory=Mind)
+    calls: Counter[str] = field(default_factory=Counter)
+    delay: float = 0.0
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """Answer over the wire."""
+        self.calls[request.agent] += 1
+        answer = self.mind.answer(request.agent, request.variant, request.prompt)
+        text, structured = (answer, None) if isinstance(answer, str) else ("", answer)
+        return BrainReply(
+            text=text, structured=structured, input_tokens=1000, output_tokens=100, delay_seconds=self.delay
+        )
+
+
+@dataclass
+class MindAgents:
+    """The mind behind the agents' protocol, without SDK and CLI: quick, and everything is counted."""
+
+    mind: Mind = field(default_factory=Mind)
+    cost_usd: float = 0.01
+    delay: float = 0.0
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    before: Callable[[str, str], Awaitable[None]] | None = None
+    failing: dict[str, str] = field(default_factory=dict)
+    caps: list[float | None] = field(default_factory=list)
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        """Enough to tell the agents apart."""
+        return config.agent_type.value
+
+    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+        """Answer at once, or after `delay`."""
+        agent = config.agent_type.value
+        self.calls.append((label, agent))
+        self.caps.append(max_cost_usd)
+        if self.before is not None:
+            await self.before(label, agent)
+        await asyncio.sleep(self.delay)
+        if agent in self.failing:
+            raise AgentError(self.failing[agent], agent=agent, cost_usd=self.cost_usd)
+        answer = self.mind.answer(agent, config.variant, prompt)
+        if isinstance(answer, str):
+            return AgentReply(text=answer, cost_usd=self.cost_usd)
+        return AgentReply(text="", structured=answer, cost_usd=self.cost_usd)
+
+    def count(self, agent: str) -> int:
+        """How often an agent was asked."""
+        return sum(name == agent for _, name in self.calls)
+
+
+@dataclass
+class LevelExecutor:
+    """Judges scripts by their `level` instead of running them."""
+
+    delay: float = 0.0
+    runs: int = 0
+    directories: set[str] = field(default_factory=set)
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """What the script would have done."""
+        self.runs += 1
+        self.directories.add(Path(request.working_dir).name)
+        await asyncio.sleep(self.delay)
+        text = Path(request.script_path).read_text(encoding="utf-8")
+        out = "".join(f"{line}\n" for line in re.findall(r"^print\('(Ablation .*)'\)$", text, re.MULTILINE))
+        if re.search(r"^raise ", text, re.MULTILINE):
+            trace = 'Traceback (most recent call last):\n  File "solution.py", line 3\nRuntimeError: broken\n'
+            return _raw(out, trace, 1, self.delay)
+        if "submission.csv" in text:
+            data = Path(request.working_dir, "input", "test.csv").read_text(encoding="utf-8").splitlines()[1:]
+            rows = "".join(f"{line.split(',')[0]},{levels(text)[-1]}\n" for line in data)
+            Path(request.working_dir, "final", "submission.csv").write_text("id,label\n" + rows, encoding="utf-8")
+            out += f"Final Validation Performance: {levels(text)[-1]}\n"
+        return _raw(out, "", 0, self.delay)
+
+
+def _raw(stdout: str, stderr: str, code: int, seconds: float) -> ExecutionRawResult:
+    return ExecutionRawResult(
+        stdout=stdout, stderr=stderr, exit_code=code, duration_seconds=seconds, timed_out=False
+    )  # fmt: skip
