@@ -123,22 +123,26 @@ def _from_csv(name: str, pieces: list[str], whole: bool, notes: tuple[str, ...])
         found = list(_csv_rows(piece, delimiter, MAX_ROWS // len(pieces) + 1))
         # The last row of a piece of a larger file is usually cut.
         rows.extend(found if whole else found[:-1])
+    while rows and not rows[0]:
+        rows.pop(0)
     if not rows:
         return f"{name}: empty"
+    whole = whole and len(rows) <= MAX_ROWS
     first, width = rows[0], len(rows[0])
     if ".txt" in name.lower() and (width == 1 or len(rows) == 1):
         return f"{name}: prose, not a table"
     body = [row for row in rows[1:] if len(row) == width]
     if len(body) < len(rows) - 1:
+        whole = False
         notes += (f"{name}: {len(rows) - 1 - len(body)} of {len(rows) - 1} sampled rows have another number of fields",)
     if _is_header(first, body):
         columns, renamed = _unique(first)
         if renamed:
             notes += (f"{name}: column names are repeated or empty; told apart as {', '.join(renamed[:5])}",)
-        return Table(name, columns, body, whole and len(rows) <= MAX_ROWS, True, notes)
+        return Table(name, columns, body, whole, True, notes)
     columns = [f"column_{index + 1}" for index in range(width)]
     notes += (f"{name}: no header line; the columns are called column_1 to column_{width}",)
-    return Table(name, columns, [first, *body], whole and len(rows) <= MAX_ROWS, False, notes)
+    return Table(name, columns, [first, *body], whole, False, notes)
 
 
 def _csv_rows(text: str, delimiter: str, limit: int) -> Iterator[list[str]]:
@@ -150,6 +154,7 @@ def _csv_rows(text: str, delimiter: str, limit: int) -> Iterator[list[str]]:
             return
         except csv.Error:  # a field that never ends: an unbalanced quote, or megabytes in one cell
             limit -= 1
+            yield []
             continue
         if any(cell.strip() for cell in row):
             limit -= 1
@@ -162,7 +167,7 @@ def _guess_delimiter(name: str, text: str) -> str:
         return "\t"
     best, best_score = ",", 0.0
     for delimiter in _DELIMITERS:
-        widths = Counter(len(row) for row in _csv_rows(text[:100_000], delimiter, 50))
+        widths = Counter(max(1, len(row)) for row in _csv_rows(text[:100_000], delimiter, 50))
         width, count = widths.most_common(1)[0] if widths else (1, 0)
         score = count / max(1, sum(widths.values())) if width > 1 else 0.0
         if score > best_score + 0.01:

@@ -121,9 +121,8 @@ def _target_of_folders(found: Survey) -> Target:
         for second in folders:
             shared = found.images[first] & found.images[second]
             if first < second and len(shared) * 2 > min(len(found.images[first]), len(found.images[second])):
-                return Target(
-                    (), None, f"Pictures of the same names lie in {first}/ and {second}/: one becomes the other."
-                )
+                reason = f"Pictures of the same names lie in {first}/ and {second}/: one becomes the other."
+                return Target((), None, reason, pairs=True)
     raise ConfigError(
         f"{found.folder}: no training table found, so the target cannot be told; "
         "add a table of the targets (such as train.csv with the columns id and label)"

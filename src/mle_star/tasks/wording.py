@@ -16,7 +16,7 @@ def describe(found: Survey, targets: tuple[str, ...], class_columns: bool, metri
     where = f"for every row of {_path(found.test)}" if found.test else "for the test data"
     lines = [f"Predict {what} {where}."]
     if found.train is not None:
-        rows = f" ({len(found.train.rows)} rows)" if found.train.whole else ""
+        rows = f" ({plural(len(found.train.rows), 'row')})" if found.train.whole else ""
         lines.append(f"{_path(found.train)}{rows} holds the columns {_join(found.train.columns)}.")
         if not found.train.has_header:
             lines.append("The file has no header line: column_1 is its first column.")

@@ -1,0 +1,603 @@
+"""Task folders: reading them, and guessing one from whatever lies in a data folder."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import random
+import resource
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mle_star.errors import ConfigError
+from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.tasks import find_metric, guess_task, load_task, normalise_metric, write_task
+from mle_star.tasks.metrics import METRICS, metric_in_prose
+from mle_star.tasks.tables import WHOLE_BYTES, Table, read_table
+
+Rows = Sequence[Sequence[Any]]
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "while",
+    "seven",
+    "wizards",
+    "brew",
+    "strong",
+    "coffee",
+    "at",
+    "dawn",
+]
+
+
+def write_csv(path: Path, header: Sequence[str] | None, rows: Iterable[Sequence[Any]], **options: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding=options.pop("encoding", "utf-8")) as stream:
+        writer = csv.writer(stream, **options)
+        if header:
+            writer.writerow(header)
+        writer.writerows(rows)
+
+
+def folder_of(
+    place: Path,
+    target: Callable[[int], Any],
+    *,
+    rows: int = 300,
+    features: Callable[[int], list[Any]] = lambda i: [i % 17, round(i * 0.37 % 5, 3), "abc"[i % 3]],
+    names: Sequence[str] = ("f1", "f2", "f3"),
+    sample: Any = None,
+) -> Path:
+    """A task with train, test and, when `sample` is given, a sample submission."""
+    write_csv(place / "train.csv", ["id", *names, "goal"], ([i, *features(i), target(i)] for i in range(rows)))
+    write_csv(place / "test.csv", ["id", *names], ([i, *features(i)] for i in range(rows, rows + 30)))
+    if sample is not None:
+        write_csv(place / "sample_submission.csv", ["id", "goal"], ([i, sample] for i in range(rows, rows + 30)))
+    return place
+
+
+# --- guessing what usual folders hold --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "sample", "kind", "metric", "direction"),
+    [
+        (lambda i: i % 2, 0.5, "classification", "roc_auc", "maximize"),
+        (lambda i: i % 2, 0, "classification", "accuracy", "maximize"),
+        (lambda i: int(i % 11 == 0), 0, "classification", "f1", "maximize"),
+        (lambda i: "yes" if i % 2 else "no", "no", "classification", "accuracy", "maximize"),
+        (lambda i: f"kind {i % 30}", "kind 0", "classification", "accuracy", "maximize"),
+        (lambda i: 1 + i % 5, 3, "classification", "accuracy", "maximize"),
+        (lambda i: min(4, i % 60 // 2), 0, "classification", "f1_macro", "maximize"),
+        (lambda i: i * 1.5, 0, "regression", "rmse", "minimize"),
+        (lambda i: i * 7 % 263, 100, "regression", "rmse", "minimize"),
+        (lambda i: -i / 3, None, "regression", "rmse", "minimize"),
+    ],
+)
+def test_the_target_tells_kind_metric_and_direction(
+    tmp_path: Path, target: Callable[[int], Any], sample: Any, kind: str, metric: str, direction: str
+) -> None:
+    guess = guess_task(folder_of(tmp_path, target, sample=sample))
+    task = guess.task
+    assert (guess.targets, task.task_type, task.data_modality) == (("goal",), kind, "tabular")
+    assert (task.evaluation_metric, task.metric_direction) == (metric, direction)
+    assert set(guess.reasons) == {
+        "competition_id", "target", "task_type", "data_modality", "evaluation_metric", "metric_direction",
+    }  # fmt: skip
+    assert all(guess.reasons.values())
+
+
+def test_rows_of_sentences_make_a_text_task_and_names_of_people_do_not(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    sentences = folder_of(
+        tmp_path / "a", lambda i: i % 2, features=lambda i: [" ".join(chance.choices(WORDS, k=12))], names=["message"]
+    )
+    names = folder_of(
+        tmp_path / "b", lambda i: i % 2, features=lambda i: [f"Smith{i}, Mr. John", i], names=["name", "n"]
+    )
+    mixed = folder_of(
+        tmp_path / "c",
+        lambda i: i % 2,
+        features=lambda i: [" ".join(chance.choices(WORDS, k=12)), i, i % 3, i % 5],
+        names=["message", "a", "b", "c"],
+    )
+    kinds = [(guess_task(f).task.task_type, guess_task(f).task.data_modality) for f in (sentences, names, mixed)]
+    assert kinds == [
+        (TaskType.text_classification, DataModality.text),
+        (TaskType.classification, DataModality.tabular),
+        (TaskType.classification, DataModality.mixed),
+    ]
+
+
+def test_a_submission_with_a_column_per_class_names_the_column_that_holds_the_classes(tmp_path: Path) -> None:
+    classes = [f"Leaf kind {n}" for n in range(99)]
+    folder_of(tmp_path, lambda i: classes[i % 99], rows=990)
+    header = ["id", *(name.replace(" ", "_") for name in classes)]
+    write_csv(tmp_path / "sample_submission.csv", header, ([i, *[1 / 99] * 99] for i in range(30)))
+    guess = guess_task(tmp_path)
+    assert guess.targets == ("goal",)
+    assert (guess.task.task_type, guess.task.evaluation_metric) == (TaskType.classification, "log_loss")
+
+
+def test_a_submission_with_two_targets_names_both(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", ["id", "f", "heat", "cold"], ([i, i % 9, i * 0.5, i * 0.7] for i in range(200)))
+    write_csv(tmp_path / "test.csv", ["id", "f"], ([i, i % 9] for i in range(20)))
+    write_csv(tmp_path / "sample_submission.csv", ["id", "heat", "cold"], ([i, 0, 0] for i in range(20)))
+    guess = guess_task(tmp_path)
+    assert (guess.targets, guess.task.task_type) == (("heat", "cold"), TaskType.regression)
+    assert "`heat`, `cold`" in guess.task.description
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a", "target", "b"], "target"),
+        (["label", "a", "b"], "label"),
+        (["a", "b", "weight"], "weight"),
+        (["a", "id"], "a"),
+    ],
+)
+def test_a_lone_table_is_searched_for_a_telling_name_and_else_its_last_column_is_taken(
+    tmp_path: Path, names: list[str], expected: str
+) -> None:
+    write_csv(tmp_path / "whatever.csv", names, ([i * (n + 1) for n in range(len(names))] for i in range(60)))
+    assert guess_task(tmp_path).targets == (expected,)
+
+
+def test_tables_without_telling_names_are_told_apart_by_their_columns(tmp_path: Path) -> None:
+    write_csv(tmp_path / "one.csv", ["id", "x"], ([i, i % 5] for i in range(400)))
+    write_csv(tmp_path / "two.csv", ["id", "x", "sold"], ([i, i % 5, i % 2] for i in range(50)))
+    guess = guess_task(tmp_path)
+    assert guess.targets == ("sold",)
+    assert "./input/one.csv" in guess.task.description
+
+
+def test_labels_in_a_file_of_their_own_are_found(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train_features.csv", ["id", "x"], ([i, i * 0.5] for i in range(90)))
+    write_csv(tmp_path / "train_labels.csv", ["id", "goal"], ([i, "ab"[i % 2]] for i in range(90)))
+    write_csv(tmp_path / "test_features.csv", ["id", "x"], ([i, i * 0.5] for i in range(30)))
+    write_csv(tmp_path / "sample_submission.csv", ["id", "goal"], ([i, "a"] for i in range(30)))
+    assert guess_task(tmp_path).targets == ("goal",)
+
+
+def test_pictures_make_an_image_task(tmp_path: Path) -> None:
+    by_table, by_folder, pairs = tmp_path / "table", tmp_path / "folders", tmp_path / "pairs"
+    for i in range(20):
+        for path in (
+            by_table / f"images/{i}.png",
+            by_folder / f"train/{'cat' if i % 2 else 'dog'}/{i}.jpg",
+            pairs / f"train/{i}.png",
+            pairs / f"train_cleaned/{i}.png",
+            pairs / f"test/{i}.png",
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"\x89PNG")
+    write_csv(by_table / "train.csv", ["id", "label"], ([i, "ab"[i % 2]] for i in range(20)))
+    found = {name: guess_task(tmp_path / name) for name in ("table", "folders", "pairs")}
+    assert {name: guess.task.task_type.value for name, guess in found.items()} == {
+        "table": "image_classification", "folders": "image_classification", "pairs": "image_to_image",
+    }  # fmt: skip
+    assert found["table"].targets == ("label",)
+    assert {guess.task.data_modality for guess in found.values()} == {DataModality.image}
+    assert load_task(_written(found["pairs"], tmp_path / "x/task.yaml")).metric_direction == "minimize"
+
+
+def _written(guess: Any, path: Path) -> Path:
+    write_task(guess, path)
+    return path
+
+
+def test_a_text_beside_the_data_names_the_metric(tmp_path: Path) -> None:
+    folder_of(tmp_path / "input", lambda i: 1 + i % 5, sample=1)
+    (tmp_path / "description.md").write_text(
+        "Rate wines.\n\n## Evaluation\nBy the quadratic weighted kappa of all rows."
+    )
+    task = guess_task(tmp_path).task
+    assert (task.evaluation_metric, task.metric_direction) == ("quadratic_weighted_kappa", "maximize")
+
+
+# --- formats ---------------------------------------------------------------------------------------------
+
+
+def _as_json(rows: Rows, names: Sequence[str]) -> str:
+    return json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+
+
+@pytest.mark.parametrize("form", ["csv", "semicolon", "tsv", "gz", "json", "columns", "jsonl", "parquet", "utf-16"])
+def test_every_format_gives_the_same_guess(tmp_path: Path, form: str) -> None:
+    names, rows = ["id", "x", "word", "goal"], [[i, i * 0.5, "a,b", i % 2] for i in range(80)]
+    path = tmp_path / "train.csv"
+    if form == "parquet":
+        pandas.DataFrame(rows, columns=names).to_parquet(tmp_path / "train.parquet")
+    elif form == "json":
+        (tmp_path / "train.json").write_text(_as_json(rows, names))
+    elif form == "columns":
+        (tmp_path / "train.json").write_text(json.dumps(dict(zip(names, zip(*rows, strict=True), strict=True))))
+    elif form == "jsonl":
+        (tmp_path / "train.jsonl").write_text("\n".join(json.dumps(dict(zip(names, r, strict=True))) for r in rows))
+    elif form == "tsv":
+        write_csv(tmp_path / "train.tsv", names, rows, delimiter="\t")
+    elif form == "gz":
+        write_csv(path, names, rows)
+        (tmp_path / "train.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    else:
+        encoding = "utf-16" if form == "utf-16" else "utf-8"
+        write_csv(path, names, rows, delimiter=";" if form == "semicolon" else ",", encoding=encoding)
+    guess = guess_task(tmp_path, target="goal")
+    assert (guess.task.task_type, guess.task.evaluation_metric) == (TaskType.classification, "accuracy")
+    assert "`id`, `x`, `word`, `goal`" in guess.task.description
+    assert "80 rows" in guess.task.description
+
+
+# --- never a crash ---------------------------------------------------------------------------------------
+
+
+def test_a_csv_of_two_gigabytes_is_only_sampled(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    line = b"%09d,7,0\n"
+    with path.open("wb") as stream:
+        stream.write(b"id,x,goal\n" + b"".join(line % i for i in range(200_000)))
+        stream.seek(2 << 30)  # a hole: two gigabytes that take no room
+        stream.write(b"".join(b"%09d,7,1\n" % i for i in range(200_000)))
+    write_csv(tmp_path / "test.csv", ["id", "x"], [[1, 7]])
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    guess = guess_task(tmp_path)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert (guess.targets, guess.task.task_type) == (("goal",), TaskType.classification)
+    assert "has 2 different values" in guess.reasons["task_type"]  # the second one stands only at the end of the file
+    assert "rows)" not in guess.task.description
+    assert time.monotonic() - started < 30
+    assert grown < 300_000  # kilobytes; the file has two million
+
+
+def test_the_end_of_a_large_file_is_looked_at_too(tmp_path: Path) -> None:
+    rows = WHOLE_BYTES // 4
+    with (tmp_path / "big.csv").open("w") as stream:
+        stream.write("x,goal\n")
+        for value in "ab":
+            stream.write(f"1,{value}\n" * rows)
+    table = read_table(tmp_path / "big.csv")
+    assert isinstance(table, Table)
+    assert set(table.values("goal")) == {"a", "b"}
+    assert not table.whole
+
+
+def test_wrong_encoding_is_read_and_noted(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", ["größe", "goal"], ([f"süß{i}", i % 2] for i in range(50)), encoding="cp1252")
+    guess = guess_task(tmp_path)
+    assert guess.targets == ("goal",)
+    assert "`größe`" in guess.task.description
+    assert any("encoding='cp1252'" in note for note in guess.notes)
+
+
+def test_repeated_and_empty_column_names_are_told_apart_and_noted(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", ["x", "x", "", "x", "goal"], ([i, i, i, i, i % 2] for i in range(50)))
+    guess = guess_task(tmp_path)
+    assert "`x`, `x.1`, `Unnamed: 2`, `x.2`, `goal`" in guess.task.description
+    assert any("told apart" in note for note in guess.notes)
+
+
+@pytest.mark.parametrize("first", [["5.1", "a", "b"], ["a", "b", "b"]])
+def test_a_file_without_a_header_keeps_its_first_row(tmp_path: Path, first: list[str]) -> None:
+    rows = [
+        first,
+        *([f"{i / 7:.1f}" if first[0] == "5.1" else "ab"[i % 2], "ab"[i % 2], "bc"[i % 2]] for i in range(60)),
+    ]
+    write_csv(tmp_path / "train.csv", None, rows)
+    guess = guess_task(tmp_path)
+    assert guess.targets == ("column_3",)
+    assert "61 rows" in guess.task.description
+    assert "no header line" in guess.task.description
+
+
+def test_a_header_of_numbers_in_a_row_is_a_header(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", ["label", *range(8)], ([i % 3, *range(i, i + 8)] for i in range(40)))
+    assert guess_task(tmp_path).targets == ("label",)
+
+
+BROKEN: dict[str, Callable[[Path], None]] = {
+    "nothing": lambda folder: None,
+    "an empty file": lambda folder: (folder / "train.csv").touch(),
+    "a binary file": lambda folder: _put(folder / "train.csv", os.urandom(5000) + b"\0" * 10),
+    "a picture named csv": lambda folder: _put(
+        folder / "train.csv", b"\x89PNG\r\n\x1a\n" + struct.pack(">8I", *range(8))
+    ),
+    "a broken parquet": lambda folder: _put(folder / "train.parquet", b"PAR1 no"),
+    "a broken gzip": lambda folder: _put(folder / "train.csv.gz", b"\x1f\x8b nothing"),
+    "a broken zip": lambda folder: _put(folder / "train.csv.zip", b"PK nothing"),
+    "a broken json": lambda folder: _put(folder / "train.json", b"{[}"),
+    "deep json": lambda folder: _put(folder / "train.json", b"[" * 100_000),
+    "a fifo": lambda folder: os.mkfifo(folder / "train.csv"),
+    "a dangling link": lambda folder: (folder / "train.csv").symlink_to(folder / "gone"),
+    "a folder named csv": lambda folder: (folder / "train.csv").mkdir(),
+    "an unknown kind": lambda folder: _put(folder / "model.bin", b"x"),
+}
+
+
+def _put(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_cannot_be_used_gets_one_clear_line(tmp_path: Path, what: str) -> None:
+    BROKEN[what](tmp_path)
+    with pytest.raises(ConfigError) as refusal:
+        guess_task(tmp_path)
+    message = str(refusal.value)
+    assert "no data found" in message
+    assert "\n" not in message
+    if what.startswith(("a binary", "a picture", "an empty file", "a broken")):
+        assert "train." in message
+
+
+@pytest.mark.parametrize("what", [what for what in BROKEN if what not in ("nothing", "a folder named csv")])
+def test_a_broken_file_beside_good_ones_is_a_note_at_most(tmp_path: Path, what: str) -> None:
+    BROKEN[what](tmp_path)
+    if (tmp_path / "train.csv").is_symlink() or (tmp_path / "train.csv").exists():
+        (tmp_path / "train.csv").rename(tmp_path / "extra.csv")
+    write_csv(tmp_path / "train.csv", ["x", "goal"], ([i, i % 2] for i in range(50)))
+    assert guess_task(tmp_path).targets == ("goal",)
+
+
+@pytest.mark.parametrize(
+    ("content", "rows", "note"),
+    [
+        (b"x,goal\n1,2\n3\n4,5,6\n7,8\n", 2, "2 of 4 sampled rows have another number of fields"),
+        (b'x,goal\n1,0\n2,"open\n' + b"2,3\n" * 33_000, 234, "another number of fields"),
+        (b"x,goal\r\n1,0\r\n2,1\r\n", 2, ""),
+        (b"\xef\xbb\xbfx,goal\n1,0\n", 1, ""),
+        (b"goal\n" + b"1\n0\n" * 30, 60, ""),
+        (b"x,goal\n" + b"y" * 200_000 + b",1\n1,0\n2,1\n", 2, "1 of 3 sampled rows"),
+    ],
+)
+def test_ragged_and_odd_tables_are_read_as_far_as_they_go(tmp_path: Path, content: bytes, rows: int, note: str) -> None:
+    _put(tmp_path / "train.csv", content)
+    table = read_table(tmp_path / "train.csv")
+    assert isinstance(table, Table)
+    assert (len(table.rows), table.whole) == (rows, note == "")
+    assert note in " ".join(table.notes)
+    assert guess_task(tmp_path).targets == ("goal",)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.one_of(st.binary(max_size=400), st.text(max_size=400).map(lambda text: text.encode("utf-8", "replace"))),
+    suffix=st.sampled_from(["csv", "tsv", "txt", "json", "jsonl", "parquet", "csv.gz", "csv.zip"]),
+)
+def test_no_content_makes_it_crash_and_what_it_writes_can_be_read_back(
+    tmp_path: Path, content: bytes, suffix: str
+) -> None:
+    for path in tmp_path.iterdir():
+        path.unlink()
+    (tmp_path / f"train.{suffix}").write_bytes(content)
+    try:
+        guess = guess_task(tmp_path)
+    except ConfigError as error:
+        assert "\n" not in str(error)
+        return
+    write_task(guess, tmp_path / "task.yaml")
+    assert load_task(tmp_path).evaluation_metric == guess.task.evaluation_metric
+
+
+# --- what the caller gives -------------------------------------------------------------------------------
+
+
+def test_what_is_given_replaces_the_guess(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, lambda i: 1 + i % 5, sample=1)
+    guess = guess_task(folder, target="f2", metric="Mean Absolute Error", name="mine")
+    assert (guess.targets, guess.task.evaluation_metric, guess.task.metric_direction) == (("f2",), "mae", "minimize")
+    assert guess.task.competition_id == "mine"
+    assert guess_task(folder, metric="rmse").task.task_type == "regression"
+    assert guess_task(folder, direction=MetricDirection.minimize).task.evaluation_metric == "log_loss"
+    assert guess_task(folder, target="f1,f2").targets == ("f1", "f2")
+    profit = guess_task(folder, metric="profit", direction=MetricDirection.minimize).task
+    assert (profit.evaluation_metric, profit.metric_direction) == ("profit", "minimize")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"target": "gaol"}, "no column 'gaol'.*did you mean goal"),
+        ({"metric": "profit"}, "unknown metric 'profit': say --maximize or --minimize"),
+        ({"metric": "rmse", "direction": MetricDirection.maximize}, "rmse is to minimize, not to maximize"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        guess_task(folder_of(tmp_path, lambda i: i % 2), **given)
+
+
+# --- metrics ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name", "direction"),
+    [
+        ("AUC", "roc_auc", "maximize"), ("ROC-AUC", "roc_auc", "maximize"), ("roc_auc", "roc_auc", "maximize"),
+        ("RMSE", "rmse", "minimize"), ("root mean squared error", "rmse", "minimize"), ("rmsle", "rmsle", "minimize"),
+        ("MAE", "mae", "minimize"), ("logloss", "log_loss", "minimize"), ("Log Loss", "log_loss", "minimize"),
+        ("f1", "f1", "maximize"), ("macro-F1", "f1_macro", "maximize"), ("f1_macro", "f1_macro", "maximize"),
+        ("QWK", "quadratic_weighted_kappa", "maximize"), ("acc", "accuracy", "maximize"),
+        ("balanced accuracy", "balanced_accuracy", "maximize"), ("R2", "r2", "maximize"), ("R²", "r2", "maximize"),
+        ("MAPE", "mape", "minimize"), ("mcc", "matthews_corrcoef", "maximize"),
+    ],
+)  # fmt: skip
+def test_a_metric_is_known_by_its_usual_names(spelling: str, name: str, direction: str) -> None:
+    metric = find_metric(spelling)
+    assert metric is not None
+    assert (metric.name, metric.direction) == (name, direction)
+    assert normalise_metric(spelling) == name
+    assert normalise_metric(" Profit ") == "Profit"
+
+
+def test_no_two_metrics_share_a_spelling() -> None:
+    for metric in METRICS:
+        assert {normalise_metric(alias) for alias in (metric.name, *metric.aliases)} == {metric.name}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Submissions are scored on the Root Mean Squared Logarithmic Error.", "rmsle"),
+        ("We recall that precision matters. The metric is the macro F1 score.", "f1_macro"),
+        ("Minimise the mean absolute error of the price.", "mae"),
+        ("Recall the sunny days of old, and the precision of clocks.", None),
+        ("", None),
+    ],
+)
+def test_a_metric_is_found_in_prose(text: str, name: str | None) -> None:
+    found = metric_in_prose(text)
+    assert (found[0].name if found else None) == name
+
+
+# --- task files ------------------------------------------------------------------------------------------
+
+GOOD = {
+    "competition_id": "prices",
+    "task_type": "regression",
+    "data_modality": "tabular",
+    "evaluation_metric": "rmse",
+    "metric_direction": "minimize",
+    "description": "Predict `price`.",
+}
+
+
+def task_folder(place: Path, **changes: Any) -> Path:
+    (place / "input").mkdir(parents=True, exist_ok=True)
+    content = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
+    (place / "task.yaml").write_text(yaml.safe_dump(content))
+    return place
+
+
+def test_a_task_file_becomes_a_description_with_paths_of_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    expected = TaskDescription.model_validate({**GOOD, "data_dir": str(tmp_path / "input")})
+    assert load_task(task_folder(tmp_path)) == expected
+    assert load_task(tmp_path / "task.yaml") == expected
+    assert load_task(str(tmp_path)) == expected
+    moved = load_task(task_folder(tmp_path, data_dir="elsewhere", output_dir="./out"))
+    assert (moved.data_dir, moved.output_dir) == (str(tmp_path / "elsewhere"), str(tmp_path / "out"))
+    (tmp_path / "input").rmdir()
+    (tmp_path / "task.yaml").write_text(yaml.safe_dump(GOOD))
+    assert load_task(tmp_path).data_dir == str(tmp_path)
+
+
+def test_description_and_target_are_put_together(tmp_path: Path) -> None:
+    (tmp_path / "description.md").write_text("# Prices\nAll about prices.\n", encoding="utf-8")
+    assert load_task(task_folder(tmp_path, description=None)).description == "# Prices\nAll about prices."
+    both = load_task(task_folder(tmp_path, target=["cost", "price"])).description
+    assert both == "Predict `price`.\n\n# Prices\nAll about prices.\n\nThe target is `cost`, `price`."
+    assert "The target" not in load_task(task_folder(tmp_path, target="price")).description
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task_type": None}, ["task_type is missing", "classification, regression, image_classification"]),
+        ({"task_type": "regresion"}, ["task_type is 'regresion'", "did you mean regression?"]),
+        ({"data_modality": "smell"}, ["data_modality is 'smell'", "tabular, image, text, audio, mixed"]),
+        ({"metric_direction": None}, ["metric_direction is missing", "maximize, minimize", "rmse is to minimize"]),
+        ({"metric_direction": "maximize"}, ["metric_direction is 'maximize'", "rmse is to minimize"]),
+        ({"evaluation_metric": None}, ["evaluation_metric is missing", "such as accuracy"]),
+        ({"evaluation_metric": 3}, ["evaluation_metric is 3", "a text is wanted"]),
+        ({"competition_id": ""}, ["competition_id is missing"]),
+        ({"description": None}, ["description is missing", "description.md"]),
+        ({"data_dir": "nowhere"}, ["data_dir is 'nowhere'", "there is no folder"]),
+        ({"data_dir": ["a"]}, ["data_dir is ['a']"]),
+        ({"target": 2019}, ["target is 2019", "name of a column"]),
+        ({"metric_dircetion": "minimize"}, ["unknown field 'metric_dircetion'", "did you mean metric_direction?"]),
+    ],
+)
+def test_a_wrong_task_file_is_refused_with_file_field_and_what_is_allowed(
+    tmp_path: Path, changes: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_task(task_folder(tmp_path, **changes))
+    message = str(refusal.value)
+    assert [word for word in [str(tmp_path / "task.yaml"), *words] if word not in message] == []
+    assert "\n" not in message
+
+
+def test_a_missing_task_file_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no such file; `mle-star init .*` writes one"):
+        load_task(tmp_path)
+    with pytest.raises(ConfigError, match="no such folder"):
+        load_task(tmp_path / "gone")
+
+
+def test_a_written_guess_is_read_back_as_guessed(data_dir: Path, tmp_path: Path) -> None:
+    guess = guess_task(data_dir)
+    for path in (data_dir / "task.yaml", tmp_path / "deep" / "er" / "mine.yaml"):
+        write_task(guess, path)
+        assert load_task(path) == guess.task
+        assert all(reason[:40] in path.read_text() for reason in guess.reasons.values())
+
+
+def test_an_existing_task_file_is_kept_unless_forced(data_dir: Path) -> None:
+    (data_dir / "task.yaml").write_text("mine\n")
+    with pytest.raises(ConfigError, match="--force overwrites it"):
+        write_task(guess_task(data_dir), data_dir / "task.yaml")
+    assert (data_dir / "task.yaml").read_text() == "mine\n"
+    write_task(guess_task(data_dir), data_dir / "task.yaml", force=True)
+    assert load_task(data_dir).competition_id
+
+
+@given(st.text(min_size=1, max_size=30).filter(str.strip))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, name: str) -> None:
+    rows = [{name: i % 2, "other": i} for i in range(30)]
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    guess = guess_task(tmp_path, target=name)
+    write_task(guess, tmp_path / "task.yaml", force=True)
+    read = yaml.safe_load((tmp_path / "task.yaml").read_text(encoding="utf-8"))
+    assert read["target"] == name
+    assert load_task(tmp_path).task_type == "classification"
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+def mle_star(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mle_star.cli.app", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_init_writes_the_task_and_says_why(data_dir: Path) -> None:
+    done = mle_star("init", data_dir, "--metric", "auc")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "In sample_submission.csv and in train.csv; test.csv lacks it." in done.stdout
+    task = load_task(data_dir)
+    assert (task.evaluation_metric, task.data_dir) == ("roc_auc", str(data_dir))
+    again = mle_star("init", data_dir)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"mle-star: error: {data_dir}/task.yaml: exists already; --force overwrites it\n"
+    assert mle_star("init", data_dir, "--force", "--minimize").returncode == 0
+    assert load_task(data_dir).metric_direction == "minimize"
+
+
+def test_init_on_a_folder_without_data_is_one_line(tmp_path: Path) -> None:
+    done = mle_star("init", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"mle-star: error: {tmp_path}: no data found")
+    assert done.stderr.count("\n") == 1
