@@ -1,0 +1,124 @@
+"""The frame of the command line: help, errors in one line, exit codes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from mle_star import errors
+from mle_star.cli.app import COMMANDS, _load, build_app, exit_code, main
+
+HEAVY = ("claude_agent_sdk", "pydantic", "pandas", "numpy", "sklearn", "starlette", "uvicorn", "yaml", "jinja2")
+
+
+def mle_star(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mle_star.cli.app", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_help_shows_every_command_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, json; from mle_star.cli.app import main; main(['--help']); "
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert time.monotonic() - started < 10  # usually 0.3 s; the machine may be busy
+    shown, modules = done.stdout.rsplit("\n", 2)[:2]
+    assert [command.name for command in COMMANDS if command.name not in shown] == []
+    assert "Examples:" in shown
+    assert "Exit codes:" in shown
+    assert set(json.loads(modules)) & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_can_be_loaded_and_its_help_begins_with_its_summary(
+    command: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, target, summary = command
+    documentation = inspect.getdoc(_load(target))
+    assert documentation is not None
+    assert documentation.splitlines()[0] == summary
+    assert "Examples:" in documentation
+    assert main([name, "--help"]) == 0
+    assert "Usage: mle-star" in capsys.readouterr().out
+
+
+def test_the_whole_application_can_be_built() -> None:
+    names = {command.name for command in build_app().registered_commands}
+    assert names == {command.name for command in COMMANDS}
+
+
+def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    from importlib.metadata import version
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mle-star {version('mle-star')}\n"
+
+
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "Usage: mle-star" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["inti"], "No such command 'inti'"),
+        (["init"], "Missing argument 'DATA_FOLDER'"),
+        (["init", "x", "--colour"], "No such option: --colour"),
+        (["init", "/no/such/folder"], "/no/such/folder: no such folder"),
+        (["init", "/no/\x1b[31mred\nline"], "/no/ [31mred line: no such folder"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_exit_code_1(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("mle-star: error: ")
+    assert expected in err
+    assert err.count("\n") == 1
+    assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("place", [["--debug", "init", "/none"], ["init", "/none", "--debug"]])
+def test_debug_shows_the_traceback_and_the_line(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(place) == 1
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert "mle_star/tasks" in err
+    assert err.splitlines()[-1] == "mle-star: error: /none: no such folder"
+
+
+def test_exit_codes_tell_wrong_input_from_a_failed_pipeline() -> None:
+    codes = {
+        errors.ConfigError("x"): 1,
+        errors.CredentialError("x"): 1,
+        errors.JournalError("x"): 1,
+        errors.PipelineError("x"): 3,
+        errors.PipelineTimeoutError("x"): 3,
+        errors.Phase1Error("x"): 3,
+        errors.ExecutionError("x"): 3,
+        errors.AgentError("x", agent="coder"): 3,
+        errors.BudgetExceeded(limit="time", used=1, allowed=1): 3,
+    }
+    assert {error: exit_code(error) for error in codes} == codes
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m mle_star.cli.app --help | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_typer_still_has_the_base_class_that_errors_are_told_by() -> None:
+    assert typer.BadParameter.__bases__[0].__name__ == "UsageError"
