@@ -1,1 +1,19 @@
-"""."""
+"""The agents: the only door to the Claude Agent SDK."""
+
+from mle_star.agents.client import AgentClient, CallPolicy
+from mle_star.agents.credentials import Credential, find_credentials, require_credentials
+from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt
+from mle_star.agents.version import check_sdk_version, installed_sdk_version, require_sdk
+
+__all__ = [
+    "AgentClient",
+    "CallPolicy",
+    "Credential",
+    "EnvironmentFacts",
+    "build_system_prompt",
+    "check_sdk_version",
+    "find_credentials",
+    "installed_sdk_version",
+    "require_credentials",
+    "require_sdk",
+]

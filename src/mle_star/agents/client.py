@@ -1,0 +1,297 @@
+"""`AgentClient`: the one logical client of a run, and the only door to the model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from mle_star.agents.credentials import OFFLINE, require_credentials
+from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt
+from mle_star.agents.foresight import AgentKey, Foresight
+from mle_star.agents.hooks import CallSite, HookState
+from mle_star.agents.keeper import ProcessKeeper
+from mle_star.agents.launch import Launcher
+from mle_star.agents.pool import Pool
+from mle_star.agents.replies import Answer, Failure, build_reply, judge_turn
+from mle_star.agents.version import require_sdk
+from mle_star.budget import Budget
+from mle_star.context import AgentReply
+from mle_star.errors import AgentError, ConfigError
+from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import CanUseTool
+
+    from mle_star.agents.worker import Turn, Worker
+
+logger = logging.getLogger(__name__)
+
+Notify = Callable[[str], None]
+_BUSY_WORDS = {429: "rate limited", 529: "overloaded"}
+
+
+@dataclass(frozen=True)
+class CallPolicy:
+    """How patient calls are. The CLI itself tries `cli_retries` times before any of the delays here is used."""
+
+    retry_delays: tuple[float, ...] = (1.0, 2.0, 4.0)
+    busy_delays: tuple[float, ...] = (15.0, 30.0, 60.0, 120.0, 240.0, 300.0, 300.0)
+    cli_retries: int = 4
+    look_ahead_after: float = 0.3
+
+
+class AgentClient:
+    """Implements `Agents`. `async with AgentClient(...) as agents:`; nothing of it is left after the block."""
+
+    def __init__(
+        self,
+        task: TaskDescription,
+        config: PipelineConfig,
+        facts: EnvironmentFacts,
+        *,
+        work_dir: Path | None = None,
+        base_url: str | None = None,
+        budget: Budget | None = None,
+        notify: Notify | None = None,
+        policy: CallPolicy | None = None,
+        can_use_tool: CanUseTool | None = None,
+    ) -> None:
+        require_sdk()
+        if config.model == OFFLINE and base_url is None:
+            raise ConfigError("the model 'offline' is reached through its own server: give base_url")
+        self.config = config
+        self.policy = policy or CallPolicy()
+        self.state = HookState(budget=budget)
+        self.marker = uuid.uuid4().hex
+        self.max_concurrent_sessions = config.max_concurrent_paths
+        self._notify = notify or (lambda message: None)
+        self._keeper = ProcessKeeper(self.marker)
+        self._launcher = Launcher(
+            task=task,
+            config=config,
+            system_prompt=build_system_prompt(task, facts),
+            work_dir=(work_dir or Path(config.work_dir)).resolve(),
+            home=self._keeper.home,
+            marker=self.marker,
+            state=self.state,
+            base_url=base_url,
+            cli_retries=self.policy.cli_retries,
+            can_use_tool=can_use_tool,
+            notify=self._notify,
+        )
+        self._foresight = Foresight()
+        self._expected: dict[str, AgentKey] = {}
+        self._cap_hint: float | None = None
+        self._pool: Pool | None = None
+        self._slots: asyncio.Semaphore | None = None
+
+    # --- life ---
+
+    async def __aenter__(self) -> AgentClient:
+        from mle_star.agents.tools import build_tool_server
+
+        if self._launcher.base_url is None:
+            require_credentials(self.config)
+        self._launcher.work_dir.mkdir(parents=True, exist_ok=True)
+        self._launcher.tool_server = build_tool_server(Path(self._launcher.task.data_dir))
+        if self.max_concurrent_sessions is not None:
+            self._slots = asyncio.Semaphore(self.max_concurrent_sessions)
+        self._pool = Pool(
+            self._make_worker,
+            self._launcher.key,
+            max_warm=self.config.max_warm_clients,
+            reuse=self._launcher.reuse,
+        )
+        self._keeper.watch()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        closing = asyncio.ensure_future(self._close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            self._keeper.kill()  # asked to hurry
+            await asyncio.wait({closing})
+            raise
+
+    async def _close(self) -> None:
+        try:
+            if self._pool is not None:
+                await self._pool.close()
+        except Exception:  # must not hide the error that ended the run
+            logger.warning("closing the agents' clients failed", exc_info=True)
+        finally:
+            self._keeper.end()
+
+    # --- calls ---
+
+    @property
+    def total_cost_usd(self) -> float:
+        """All that the calls have cost, the failed and the cancelled ones included."""
+        return self.state.total_cost_usd
+
+    @property
+    def system_prompt(self) -> str:
+        """What every agent knows before it is asked."""
+        return self._launcher.system_prompt
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
+        return self._launcher.fingerprint(config)
+
+    def prepare(self, agent: AgentType, variant: str | None = None, *, label: str = "main", copies: int = 1) -> None:
+        """Connect a client for a call that is to come, so that it need not wait."""
+        if self._pool is None:
+            return
+        config = agent_config(agent, variant, self.config.tool_profile)
+        cap = None if self._cap_hint is None else self._cap_hint / 2
+        keep = {self._launcher.key(self._config_of(key), name) for name, key in self._expected.items()}
+        self._pool.prepare(config, label, cap, copies=copies, keep=keep)
+
+    async def prepared(self) -> None:
+        """Wait until every client that is being connected ahead is ready."""
+        if self._pool is not None:
+            await self._pool.settled()
+
+    async def ask(
+        self, config: AgentConfig, prompt: str, *, label: str = "main", max_cost_usd: float | None = None
+    ) -> AgentReply:
+        """Send `prompt`, verbatim, to the agent of `config` and wait for its answer."""
+        if self._pool is None:
+            raise AgentError("the client is not open: use `async with`", agent=config.agent_type.value)
+        if self._slots is None:
+            return await self._ask(config, prompt, label, max_cost_usd)
+        if self._slots.locked():
+            logger.warning("%s waits: %s sessions are open", label, self.max_concurrent_sessions)
+        async with self._slots:
+            return await self._ask(config, prompt, label, max_cost_usd)
+
+    async def _ask(self, config: AgentConfig, prompt: str, label: str, cap: float | None) -> AgentReply:
+        agent, started = config.agent_type.value, time.monotonic()
+        look_ahead = self._look_ahead(config, label)
+        spent, attempts = 0.0, 0
+        delays = {"transport": list(self.policy.retry_delays), "rate_limit": list(self.policy.busy_delays)}
+        try:
+            while True:
+                attempts += 1
+                left = None if cap is None else cap - spent
+                if left is not None and left <= 0:
+                    raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=spent)
+                turn, outcome = await self._attempt(config, prompt, label, left)
+                spent += turn.cost_usd
+                if isinstance(outcome, Answer):
+                    return build_reply(outcome, turn, spent, time.monotonic() - started)
+                waits = delays.get(outcome.reason)
+                if not waits:
+                    raise AgentError(
+                        outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=spent
+                    )
+                await self._wait(agent, outcome, waits.pop(0))
+        finally:
+            look_ahead()
+
+    async def _wait(self, agent: str, failure: Failure, seconds: float) -> None:
+        what = "the service is busy" if failure.reason == "rate_limit" else "the connection failed"
+        message = f"{agent}: {what} ({failure.message[:200]}); trying again in {seconds:g} s"
+        logger.warning(message)
+        self._notify(message)
+        await asyncio.sleep(seconds)
+
+    async def _attempt(
+        self, config: AgentConfig, prompt: str, label: str, cap: float | None
+    ) -> tuple[Turn, Answer | Failure]:
+        """One call on one client."""
+        from mle_star.agents.worker import Turn
+
+        assert self._pool is not None
+        self._cap_hint = cap
+        try:
+            worker = await self._pool.acquire(config, label, cap)
+        except Exception as error:
+            return Turn(error=error), judge_turn(config, Turn(error=error))
+        turn = await self._await_turn(worker, config, prompt, label)
+        if self.config.model == OFFLINE:
+            turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
+        self.state.add_cost(turn.cost_usd, label)
+        if turn.timed_out:
+            return turn, Failure("timeout", f"no answer within {self.config.agent_timeout_seconds} s")
+        outcome = judge_turn(config, turn)
+        if isinstance(outcome, Answer) or (turn.result is not None and outcome.reason in ("unparseable", "other")):
+            self._pool.release(worker)
+        else:
+            self._pool.discard(worker)
+        return turn, outcome
+
+    async def _await_turn(self, worker: Worker, config: AgentConfig, prompt: str, label: str) -> Turn:
+        """Wait for the answer until the call's time is up; waiting for a busy service does not count."""
+        assert self._pool is not None
+        agent, loop = config.agent_type.value, asyncio.get_running_loop()
+        deadline = loop.time() + self.config.agent_timeout_seconds
+
+        def on_wait(status: int | None, seconds: float, attempt: int, attempts: int) -> None:
+            nonlocal deadline
+            if status not in _BUSY_WORDS:
+                logger.info("%s: the CLI tries again in %.1f s (status %s)", agent, seconds, status)
+                return
+            deadline += seconds
+            busy = _BUSY_WORDS[status]
+            self._notify(f"{agent}: {busy} ({status}), waiting {seconds:.1f} s (attempt {attempt} of {attempts})")
+
+        done = worker.start(prompt, label, on_wait)
+        try:
+            while not done.done() and loop.time() < deadline:
+                await asyncio.wait({done}, timeout=max(deadline - loop.time(), 0))
+        except asyncio.CancelledError:
+            self._pool.discard(worker, running=lambda one: self._charge_aborted(one, label))
+            raise
+        if done.done():
+            return done.result()
+        turn = await worker.abort()
+        turn.timed_out = True
+        self._pool.discard(worker)
+        return turn
+
+    async def _charge_aborted(self, worker: Worker, label: str) -> None:
+        turn = await worker.abort()
+        if self.config.model != OFFLINE:
+            self.state.add_cost(turn.cost_usd, label)
+
+    # --- looking ahead ---
+
+    def _look_ahead(self, config: AgentConfig, label: str) -> Callable[[], None]:
+        """Connect the agent that usually follows, a moment after this call began or, if it is quick, at its end."""
+        key = (config.agent_type.value, config.variant)
+        guess = self._foresight.observe(label, key)
+        self._expected.pop(label, None)
+        if guess is None:
+            return lambda: None
+        self._expected[label] = guess
+        copies = sum(expected == guess for expected in self._expected.values())
+
+        def connect() -> None:
+            handle.cancel()
+            with suppress(RuntimeError):
+                self.prepare(AgentType(guess[0]), guess[1], label=label, copies=copies)
+
+        handle = asyncio.get_running_loop().call_later(self.policy.look_ahead_after, connect)
+        return connect
+
+    def _config_of(self, key: AgentKey) -> AgentConfig:
+        return agent_config(AgentType(key[0]), key[1], self.config.tool_profile)
+
+    def _make_worker(self, config: AgentConfig, label: str, cap: float | None) -> Worker:
+        from mle_star.agents.worker import Worker
+
+        site = CallSite(config.agent_type.value, label)
+        options = self._launcher.options(config, site, cap)
+        return Worker(self._launcher.key(config, label), options, site, cap_usd=cap)

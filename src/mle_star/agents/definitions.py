@@ -1,0 +1,139 @@
+"""The fourteen agents as the SDK knows them: system prompt, tools and definition of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import AgentDefinition
+
+PERSONA = """\
+You are a Kaggle grandmaster with expert-level skills in machine learning,
+data science, and competitive data analysis. You approach every task
+methodically, writing clean, efficient, and well-tested code. You always
+validate your solutions against the training data before submission."""
+
+STRUCTURED_TOOL = "StructuredOutput"
+MCP_SERVER = "mle_star"
+MCP_TOOLS = (f"mcp__{MCP_SERVER}__parse_score", f"mcp__{MCP_SERVER}__list_data_files")
+WRITING_TOOLS = frozenset({"Bash", "Edit", "Write"})
+MAX_LISTED = 200
+
+# What generated scripts are likely to import; the rest of an interpreter's packages is noise in a prompt.
+_ML_NAMES = """
+accelerate albumentations autogluon.tabular bitsandbytes cachetools category-encoders catboost cudf-cu12 cuml-cu12
+cupy-cuda12x dask datasets diffusers duckdb efficientnet-pytorch einops evaluate fastai fasttext feature-engine flaml
+flax ftfy gensim h5py holidays huggingface-hub hyperopt imageio imbalanced-learn jax joblib keras langdetect lightfm
+lightgbm lightning librosa matplotlib monai networkx ngboost nltk numba numpy onnxruntime opencv-python
+opencv-python-headless optuna pandas patsy peft pillow plotly polars prophet pyarrow pycaret pydicom pyod
+pytorch-lightning pytorch-tabnet rapidfuzz rdkit regex scikit-image scikit-learn scikit-optimize scipy seaborn
+segmentation-models-pytorch sentence-transformers sentencepiece shap sktime soundfile spacy statsmodels sympy tabpfn
+tensorflow tensorflow-hub textblob timm tokenizers torch torch-geometric torchaudio torchmetrics torchvision tqdm
+transformers tsfresh ultralytics umap-learn xgboost xgboost-cpu
+"""
+ML_PACKAGES = frozenset(_ML_NAMES.split())
+
+
+@dataclass(frozen=True)
+class EnvironmentFacts:
+    """What generated code will find: `gpu` as `detect_gpu` gives it, Python and its packages as it says itself."""
+
+    gpu: Mapping[str, Any] = field(default_factory=dict)
+    python_version: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    cpu_cores: int = field(default_factory=lambda: os.cpu_count() or 1)
+    memory_gb: float = field(default_factory=lambda: psutil.virtual_memory().total / 2**30)
+
+    @property
+    def ml_packages(self) -> list[tuple[str, str]]:
+        """The packages worth telling an agent about, by name."""
+        chosen = ((name, version) for name, version in self.packages.items() if name.lower() in ML_PACKAGES)
+        return sorted(chosen, key=lambda item: item[0].lower())
+
+
+def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
+    """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages."""
+    sections = (
+        ("Task", task.description),
+        ("Metric", f"`{task.evaluation_metric}`, `{task.metric_direction.value}`"),
+        ("Data", _data(Path(task.data_dir))),
+        ("Hardware", _hardware(facts)),
+        ("Python", _python(facts)),
+    )
+    return "\n\n".join([PERSONA, *(f"# {title}\n\n{text}" for title, text in sections)])
+
+
+def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:
+    """The built-in tools an agent really gets: none of those that act, unless the profile is `full`."""
+    tools = config.tools or []
+    return [tool for tool in tools if profile == "full" or tool not in WRITING_TOOLS]
+
+
+def tool_names(config: AgentConfig, profile: ToolProfile, *, mcp: bool) -> list[str]:
+    """All names in an agent's tool list; an agent without tools gets the one for structured replies at most."""
+    tools = effective_tools(config, profile)
+    names = [*tools, *(MCP_TOOLS if tools and mcp else ())]
+    return [*names, STRUCTURED_TOOL] if config.output_schema is not None else names
+
+
+def build_definitions(
+    running: AgentConfig, system_prompt: str, profile: ToolProfile, *, mcp: bool
+) -> dict[str, AgentDefinition]:
+    """All fourteen agents; `running` has the whole system prompt, the others, which nobody calls, their duty."""
+    from claude_agent_sdk import AgentDefinition
+
+    configs = build_default_agent_configs(profile)
+    configs[running.agent_type] = running
+    definitions = {}
+    for agent, config in configs.items():
+        prompt = system_prompt if agent is running.agent_type else f"{PERSONA}\n\n{config.description}"
+        entry = config.model_copy(update={"system_prompt": prompt}).to_agent_definition()
+        # An SDK definition without a tool list inherits every tool: no tools must be said.
+        entry["tools"] = tool_names(config, profile, mcp=mcp)
+        definitions[agent.value] = AgentDefinition(**entry)
+    return definitions
+
+
+def _data(folder: Path) -> str:
+    first = f"The data folder is `{folder.resolve()}`; scripts see it as `./input`."
+    try:
+        entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
+    except OSError:
+        return first
+    lines = [f"- `{entry.name}/`" if entry.is_dir() else f"- `{entry.name}` ({_size(entry)})" for entry in entries]
+    if len(lines) > MAX_LISTED:
+        lines = [*lines[:MAX_LISTED], f"- and {len(entries) - MAX_LISTED} more"]
+    return "\n".join([first, "", *lines])
+
+
+def _size(path: Path) -> str:
+    size = float(path.stat().st_size) if path.exists() else 0.0
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GB"
+
+
+def _hardware(facts: EnvironmentFacts) -> str:
+    names = [str(name) for name in facts.gpu.get("gpu_names") or []]
+    count = int(facts.gpu.get("gpu_count") or 0)
+    gpus = f"{count} ({', '.join(names)}), CUDA available" if facts.gpu.get("cuda_available") and count else "none"
+    return f"- CPU cores: {facts.cpu_cores}\n- Memory: {facts.memory_gb:.0f} GB\n- GPUs: {gpus}"
+
+
+def _python(facts: EnvironmentFacts) -> str:
+    version = f"Python {facts.python_version}" if facts.python_version else "Python 3"
+    packages = [f"{name}=={number}" for name, number in facts.ml_packages]
+    if not packages:
+        return f"{version}. Only the standard library is certain to be there."
+    head = f"{version}. Scripts may import these packages and the standard library, and cannot install others:"
+    return "\n".join([head, "", *packages])

@@ -1,0 +1,185 @@
+"""What watches the agents' tools: progress, cost, safety, elapsed time, errors. Each hook stands alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from mle_star.agents.credentials import secret_names
+from mle_star.agents.guard import Guard
+from mle_star.budget import Budget
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import HookContext, HookJSONOutput, HookMatcher
+    from claude_agent_sdk.types import HookCallback, HookEvent, HookInput
+
+logger = logging.getLogger(__name__)
+
+MAX_ERROR_TEXT = 20_000
+
+
+@dataclass
+class CallSite:
+    """Who is calling: a client serves one agent, `label` says for which path it works at the moment."""
+
+    agent: str
+    label: str = "main"
+
+
+@dataclass
+class HookState:
+    """What the hooks of all clients of a run share."""
+
+    budget: Budget | None = None
+    total_cost_usd: float = 0.0
+    cost_by_label: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    finalize_now: bool = False
+    over_budget: bool = False
+    consecutive_failures: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add_cost(self, usd: float, label: str) -> None:
+        """Add what a result message said; this is where cost comes from, the Stop event carries none."""
+        with self.lock:
+            self.total_cost_usd += usd
+            self.cost_by_label[label] += usd
+        self.check_budget()
+
+    def check_budget(self) -> None:
+        """Set `over_budget` once the money of the run is spent."""
+        limit = None if self.budget is None else self.budget.max_usd
+        if limit is not None and self.total_cost_usd >= limit and not self.over_budget:
+            self.over_budget = True
+            logger.warning("the agents have spent %.4f of %.4f USD", self.total_cost_usd, limit)
+
+
+def build_hooks(site: CallSite, state: HookState, guard: Guard) -> dict[HookEvent, list[HookMatcher]]:
+    """The hooks of one client, as the SDK takes them. Those of one event run side by side."""
+    from claude_agent_sdk import HookMatcher
+
+    started: dict[str, float] = {}
+    after = [progress_hook(site, started), time_hook(state), error_hook(site, state)]
+    return {
+        "PreToolUse": [HookMatcher(hooks=[safety_hook(site, guard), clock_hook(started)])],
+        "PostToolUse": [HookMatcher(hooks=after)],
+        "PostToolUseFailure": [HookMatcher(hooks=after)],
+        "Stop": [HookMatcher(hooks=[cost_hook(state)])],
+        "SubagentStop": [HookMatcher(hooks=[cost_hook(state)])],
+    }
+
+
+def clock_hook(started: dict[str, float]) -> HookCallback:
+    """Notes when a tool begins."""
+
+    async def begin(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        started[tool_use_id or ""] = time.monotonic()
+        return {}
+
+    return begin
+
+
+def progress_hook(site: CallSite, started: dict[str, float]) -> HookCallback:
+    """Logs every use of a tool as one JSON object."""
+
+    async def log(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        begun = started.pop(tool_use_id or "", None)
+        entry = _entry(site, data)
+        entry["elapsed_seconds"] = None if begun is None else round(time.monotonic() - begun, 3)
+        entry["success"] = _failure(data) is None
+        logger.info(json.dumps({"event": "tool_use", **entry}))
+        return {}
+
+    return log
+
+
+def cost_hook(state: HookState) -> HookCallback:
+    """Checks the money when an agent stops; the amount was added where its result was read."""
+
+    async def check(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        state.check_budget()
+        return {}
+
+    return check
+
+
+def time_hook(state: HookState) -> HookCallback:
+    """Sets `finalize_now` once the deadline is near."""
+
+    async def watch(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        if state.budget is not None and not state.finalize_now and state.budget.finalize_now:
+            state.finalize_now = True
+            logger.warning("the deadline is near: loops end after their iteration")
+        return {}
+
+    return watch
+
+
+def error_hook(site: CallSite, state: HookState) -> HookCallback:
+    """Logs every tool that failed, and counts failures in a row per agent."""
+
+    async def note(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        error = _failure(data)
+        with state.lock:
+            if error is None:
+                state.consecutive_failures[site.agent] = 0
+                return {}
+            state.consecutive_failures[site.agent] += 1
+            count = state.consecutive_failures[site.agent]
+        entry = {**_entry(site, data), "error": error[:MAX_ERROR_TEXT], "consecutive_failures": count}
+        logger.warning(json.dumps({"event": "tool_failed", **entry}))
+        return {}
+
+    return note
+
+
+def safety_hook(site: CallSite, guard: Guard) -> HookCallback:
+    """Refuses what the guard refuses, and takes secrets out of the environment of every shell command."""
+
+    async def judge(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        tool, arguments = str(data.get("tool_name", "")), dict(_mapping(data.get("tool_input")))
+        reason = guard.check_tool(tool, arguments)
+        if reason is not None:
+            logger.warning(json.dumps({"event": "tool_blocked", **_entry(site, data), "reason": reason}))
+            return _decision(permissionDecision="deny", permissionDecisionReason=f"Blocked for safety: {reason}.")
+        if tool == "Bash":
+            hidden = shlex.join(secret_names())
+            return _decision(updatedInput={**arguments, "command": f"unset {hidden}\n{arguments.get('command', '')}"})
+        return {}
+
+    return judge
+
+
+def _decision(**words: Any) -> HookJSONOutput:
+    output: Any = {"hookEventName": "PreToolUse", **words}
+    return {"hookSpecificOutput": output}
+
+
+def _entry(site: CallSite, data: HookInput) -> dict[str, Any]:
+    return {
+        "timestamp": datetime.now(timezone.utc).isoformat(),
+        "agent": site.agent,
+        "path": site.label,
+        "tool": data.get("tool_name"),
+        "session_id": data.get("session_id"),
+    }
+
+
+def _failure(data: HookInput) -> str | None:
+    """The error of a tool that failed, traceback and all, else None."""
+    if data.get("hook_event_name") == "PostToolUseFailure":
+        return str(data.get("error") or "unknown error")
+    response = _mapping(data.get("tool_response"))
+    if response.get("is_error") or response.get("isError"):
+        return str(response.get("content") or response.get("error") or response)
+    return None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,75 @@
+"""Sees to it that no CLI process and no folder of a run outlives it, whatever ends the run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from mle_star.agents.credentials import MARKER
+
+
+class ProcessKeeper:
+    """Knows the processes of a run by a variable in their environment, and owns their home."""
+
+    def __init__(self, marker: str) -> None:
+        self.marker = marker
+        self.home = Path(tempfile.gettempdir()) / f"mle-star-{marker[:8]}"
+        self._restore: Callable[[], object] | None = None
+
+    def watch(self) -> None:
+        """Make the home; catch SIGTERM where nobody else does, for its default would leave the CLIs running."""
+        self.home.mkdir(parents=True)
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        if not on_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+            return
+
+        def die(number: int, frame: FrameType | None) -> None:
+            self.kill()
+            shutil.rmtree(self.home, ignore_errors=True)
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+        def restore() -> None:
+            if signal.getsignal(signal.SIGTERM) is die:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        signal.signal(signal.SIGTERM, die)
+        self._restore = restore
+
+    def kill(self) -> None:
+        """End every process now."""
+        kill_marked(self.marker)
+
+    def end(self) -> None:
+        """End what is left, and clean up."""
+        self.kill()
+        if self._restore is not None:
+            self._restore()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def marked_processes(marker: str) -> list[psutil.Process]:
+    """The CLI processes of a run (`marker`) or of one client (`marker.number`), with everything they started."""
+    found: list[psutil.Process] = []
+    for process in psutil.Process().children():
+        with suppress(psutil.Error):
+            mark = process.environ().get(MARKER, "")
+            if mark == marker or mark.startswith(f"{marker}."):
+                found += [*process.children(recursive=True), process]
+    return found
+
+
+def kill_marked(marker: str) -> None:
+    """End these processes now."""
+    for process in marked_processes(marker):
+        with suppress(psutil.Error):
+            process.kill()

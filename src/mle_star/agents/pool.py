@@ -1,0 +1,136 @@
+"""The connected clients of a run: handed to one call at a time, connected ahead, none left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from mle_star.models import AgentConfig
+
+if TYPE_CHECKING:
+    from mle_star.agents.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+Make = Callable[[AgentConfig, str, "float | None"], "Worker"]
+"""Starts a client for an agent, a label and a money cap."""
+
+
+class Pool:
+    """At most `max_warm` idle clients. With `reuse` a client comes back after its call, else it served for good."""
+
+    def __init__(self, make: Make, key: Callable[[AgentConfig, str], str], *, max_warm: int, reuse: bool) -> None:
+        self._make, self._key = make, key
+        self._max_warm, self._reuse = max_warm, reuse
+        self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._calls: Counter[str] = Counter()
+        self._closed = False
+
+    @property
+    def idle_count(self) -> int:
+        """Clients that wait for a call, connected or about to be."""
+        return len(self._idle)
+
+    def prepare(
+        self, config: AgentConfig, label: str, cap_usd: float | None, *, copies: int, keep: Collection[str]
+    ) -> None:
+        """Connect ahead until `copies` clients for this agent are idle, letting go of others but never of `keep`."""
+        key = self._key(config, label)
+        missing = copies - sum(worker.key == key and worker.usable for worker in self._idle)
+        for _ in range(missing):
+            if self._closed or not self._make_room({*keep, key}):
+                return
+            self._idle.append(self._make(config, label, cap_usd))
+
+    async def acquire(self, config: AgentConfig, label: str, cap_usd: float | None) -> Worker:
+        """A connected client for one call, which must come back by `release` or `discard`."""
+        key = self._key(config, label)
+        self._calls[key] += 1
+        worker = self._take_idle(key, cap_usd) or self._make(config, label, cap_usd)
+        self._busy.add(worker)
+        try:
+            await worker.ready()
+        except BaseException:
+            self.discard(worker)
+            raise
+        return worker
+
+    def release(self, worker: Worker) -> None:
+        """A call ended well: the client is cleared for the next one, or has done its work."""
+        self._busy.discard(worker)
+        if not self._reuse or self._closed or not worker.usable:
+            self._leave(worker)
+            return
+        worker.clear()
+        self._idle.append(worker)
+        self._make_room(set(), wanted=0)
+
+    def discard(self, worker: Worker, *, running: Callable[[Worker], object] | None = None) -> None:
+        """A client is not to be used again; `running` gets it first when its call was not finished."""
+        self._busy.discard(worker)
+        self._leave(worker, running)
+
+    async def settled(self) -> None:
+        """Wait until every idle client is connected."""
+        for worker in list(self._idle):
+            try:
+                await worker.ready()
+            except Exception as error:
+                logger.debug("a client connected ahead failed: %s", error)
+
+    async def close(self) -> None:
+        """Let go of every client and wait until it is gone."""
+        self._closed = True
+        for worker in [*self._idle, *self._busy]:
+            self._leave(worker)
+        self._idle.clear()
+        self._busy.clear()
+        while self._leaving:
+            await asyncio.wait(set(self._leaving))
+
+    def _take_idle(self, key: str, cap_usd: float | None) -> Worker | None:
+        """The best idle client for a call; those that broke or may spend more than the call are let go."""
+        for worker in [one for one in self._idle if one.key == key]:
+            if not worker.usable or _too_generous(worker.cap_usd, cap_usd):
+                self._idle.remove(worker)
+                self._leave(worker)
+        fit = sorted((one for one in self._idle if one.key == key), key=lambda one: not one.is_free)
+        if not fit:
+            return None
+        self._idle.remove(fit[0])
+        return fit[0]
+
+    def _make_room(self, keep: Collection[str], *, wanted: int = 1) -> bool:
+        """Let go of the least used idle clients until `wanted` more may come; False when all must stay."""
+        while len(self._idle) + wanted > self._max_warm:
+            spare = [worker for worker in self._idle if worker.key not in keep]
+            if not spare:
+                return False
+            least = min(spare, key=lambda worker: self._calls[worker.key])
+            self._idle.remove(least)
+            self._leave(least)
+        return True
+
+    def _leave(self, worker: Worker, running: Callable[[Worker], object] | None = None) -> None:
+        task = asyncio.create_task(self._see_off(worker, running), name="agent-client-close")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _see_off(self, worker: Worker, running: Callable[[Worker], object] | None) -> None:
+        try:
+            if running is not None:
+                result = running(worker)
+                if asyncio.iscoroutine(result):
+                    await result
+            await worker.close()
+        except Exception:  # closing must not hide what went wrong before
+            logger.warning("closing a client failed", exc_info=True)
+
+
+def _too_generous(cap: float | None, wanted: float | None) -> bool:
+    return wanted is not None and (cap is None or cap > wanted)

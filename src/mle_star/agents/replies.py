@@ -1,0 +1,143 @@
+"""From what a client said to a reply of the agent, or to the reason why there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from mle_star.context import AgentReply
+from mle_star.errors import AgentFailure
+from mle_star.models import AgentConfig
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import ResultMessage
+
+    from mle_star.agents.worker import Turn
+
+MAX_JSON_STARTS = 200
+_AUTH_STATUS = (401, 403)
+_BUSY_STATUS = (429, 529)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A usable reply."""
+
+    text: str
+    structured: Any = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a turn gave no reply."""
+
+    reason: AgentFailure
+    message: str
+
+
+def judge_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
+    """The reply that a turn gave, or why it gave none."""
+    result = turn.result
+    if result is None:
+        return Failure("transport", _one_line(turn.error) if turn.error else "the CLI ended without a result")
+    if result.is_error and not _paid_and_whole(result, turn):
+        return _failure(config, result, turn)
+    text = result.result or turn.text
+    if config.output_schema is not None:
+        return _structured(config.output_schema, text, result.structured_output, turn.structured)
+    if not text.strip():
+        return Failure("other", "the reply is empty")
+    return Answer(text)
+
+
+def build_reply(answer: Answer, turn: Turn, cost_usd: float, seconds: float) -> AgentReply:
+    """The reply with its price: tokens of the turn that succeeded, money and time of all attempts."""
+    usage = (turn.result.usage if turn.result is not None else None) or {}
+    return AgentReply(
+        text=answer.text,
+        structured=answer.structured,
+        cost_usd=cost_usd,
+        input_tokens=int(usage.get("input_tokens") or 0),
+        output_tokens=int(usage.get("output_tokens") or 0),
+        cache_read_tokens=int(usage.get("cache_read_input_tokens") or 0),
+        cache_write_tokens=int(usage.get("cache_creation_input_tokens") or 0),
+        seconds=seconds,
+        session_id=turn.result.session_id if turn.result is not None else "",
+    )
+
+
+def read_structured(schema: type[BaseModel], *values: Any) -> Any:
+    """The first value that fits the schema, as JSON data; a text is read as JSON, then searched for it. Else None."""
+    for value in values:
+        for candidate in _json_in(value) if isinstance(value, str) else (value,):
+            if candidate is None:
+                continue
+            try:
+                return schema.model_validate(candidate).model_dump(mode="json")
+            except ValidationError:
+                continue
+    return None
+
+
+def _structured(schema: type[BaseModel], text: str, *values: Any) -> Answer | Failure:
+    value = read_structured(schema, *values, text)
+    if value is None:
+        return Failure("unparseable", f"the reply is no {schema.__name__}: {text[:200]!r}")
+    return Answer(text, value)
+
+
+def _paid_and_whole(result: ResultMessage, turn: Turn) -> bool:
+    """Did the money run out only after the last word? Then the reply is there, and paid for."""
+    ended = result.stop_reason == "end_turn" or turn.structured is not None
+    return result.subtype == "error_max_budget_usd" and ended and bool(turn.text or turn.structured)
+
+
+def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> Answer | Failure:
+    words = result.result or "; ".join(result.errors or []) or result.subtype
+    status = result.api_error_status
+    if turn.refused or result.stop_reason == "refusal":
+        return Failure("refusal", "the model declined to answer")
+    if result.subtype == "error_max_budget_usd":
+        return Failure("budget", words)
+    if result.subtype == "error_max_structured_output_retries" and config.output_schema is not None:
+        return _structured(config.output_schema, turn.text, turn.structured)
+    if status in _BUSY_STATUS or turn.api_error == "rate_limit":
+        return Failure("rate_limit", words)
+    if status in _AUTH_STATUS or turn.api_error in ("authentication_failed", "billing_error"):
+        return Failure("auth", words)
+    if status is not None and status < 500 and status != 408:
+        return Failure("other", words)
+    if result.terminal_reason == "api_error" or result.subtype == "error_during_execution":
+        return Failure("transport", words)
+    return Failure("other", words)
+
+
+def _json_in(text: str) -> Iterator[Any]:
+    """The text as JSON, else the outermost JSON values inside it."""
+    try:
+        yield json.loads(text)
+        return
+    except ValueError:
+        pass
+    decoder = json.JSONDecoder()
+    end = tries = 0
+    for match in re.finditer(r"[{\[]", text):
+        if match.start() < end:
+            continue  # inside the value that was just read
+        tries += 1
+        if tries > MAX_JSON_STARTS:
+            return
+        try:
+            value, end = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        yield value
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
