@@ -19,9 +19,10 @@ from mle_star.execution.judge import (
     extract_traceback,
     trim_traceback,
 )
+from mle_star.execution.limits import MAX_OUTPUT_BYTES, Limits
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.ranking import is_better_solution, rank_solutions
-from mle_star.execution.record import data_digest, execute_in_run
+from mle_star.execution.record import execute_in_run
 from mle_star.execution.submission import (
     check_submission_format,
     find_sample_submission,
@@ -35,6 +36,7 @@ from mle_star.execution.subsample import (
     request_subsample_extraction,
     request_subsample_removal,
 )
+from mle_star.execution.surroundings import data_digest
 from mle_star.execution.workspace import (
     clean_output_directory,
     link_input_data,
@@ -46,10 +48,12 @@ from mle_star.models import ExecutionRawResult
 from mle_star.scoring import parse_score
 
 __all__ = [
+    "MAX_OUTPUT_BYTES",
     "SUBSAMPLE_INSTRUCTION",
     "ExecutionRawResult",
     "ExecutorStrategy",
     "InterpreterInfo",
+    "Limits",
     "LocalExecutor",
     "build_evaluation_result",
     "build_execution_env",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -35,18 +36,27 @@ def detect_gpu_info() -> dict[str, Any]:
 detect_gpu = detect_gpu_info
 
 
-def gpus_for_path(gpu_count: int, path: int | None, config: PipelineConfig) -> list[int] | None:
-    """A path's own GPUs when there are enough for all that run at once; None leaves every GPU visible."""
+def visible_gpus(gpu_count: int) -> list[int]:
+    """The GPUs that this process was given: all, or those that its own CUDA_VISIBLE_DEVICES names."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return list(range(gpu_count))
+    words = [word.strip() for word in given.split(",") if word.strip()]
+    return [int(word) for word in words if word.isdigit() and int(word) < gpu_count]
+
+
+def gpus_for_slot(gpus: list[int], slot: int, config: PipelineConfig) -> list[int] | None:
+    """A slot's own GPUs when there are enough for all scripts that run at once; None leaves every GPU visible."""
     sharers = concurrent_scripts(config)
-    if path is None or sharers < 2 or gpu_count < sharers:
+    if sharers < 2 or len(gpus) < sharers:
         return None
-    return list(range(path % sharers, gpu_count, sharers))
+    return gpus[slot % sharers :: sharers]
 
 
-def script_slots(gpu_count: int, config: PipelineConfig) -> int:
+def script_slots(gpus: list[int], config: PipelineConfig) -> int:
     """How many scripts may really run at once: one, when there are GPUs but fewer than scripts."""
     wanted = concurrent_scripts(config)
-    return 1 if 0 < gpu_count < wanted else wanted
+    return 1 if 0 < len(gpus) < wanted else wanted
 
 
 if __name__ == "__main__":

@@ -64,6 +64,11 @@ def link_input_data(data_dir: str, working_dir: str) -> None:
         raise ExecutionError(f"{data_dir}: the data folder is gone")
     if source == target.resolve():
         return
+    ours = (Path(working_dir) / MARKER).exists()
+    if ours:
+        for left in os.scandir(target):  # what a script put there, or made of our links
+            if not _stands_for(Path(left.path), source / left.name):
+                remove_entry(Path(left.path))
     for entry in source.iterdir():
         link = target / entry.name
         if link.is_symlink() and not link.exists():
@@ -75,6 +80,16 @@ def link_input_data(data_dir: str, working_dir: str) -> None:
         except OSError:
             logger.warning("cannot link %s into %s: copying it", entry, target)
             shutil.copytree(entry, link) if entry.is_dir() else shutil.copy2(entry, link)
+
+
+def _stands_for(shown: Path, original: Path) -> bool:
+    """Is this our link to the data, or our copy of it?"""
+    if shown.is_symlink():
+        return Path(os.readlink(shown)) == original  # noqa: PTH115
+    if not original.exists() or shown.is_dir() != original.is_dir():
+        return False
+    ours, theirs = shown.stat(), original.stat()
+    return ours.st_mtime_ns == theirs.st_mtime_ns and (shown.is_dir() or ours.st_size == theirs.st_size)
 
 
 def reset_working_directory(working_dir: str) -> None:
