@@ -106,6 +106,7 @@ def test_exit_codes_tell_wrong_input_from_a_failed_pipeline() -> None:
         errors.JournalError("x"): 1,
         errors.PipelineError("x"): 3,
         errors.PipelineTimeoutError("x"): 3,
+        errors.RunInterrupted("x"): 130,
         errors.Phase1Error("x"): 3,
         errors.ExecutionError("x"): 3,
         errors.AgentError("x", agent="coder"): 3,

@@ -11,7 +11,15 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from mle_star.errors import AgentError, BudgetExceeded, ExecutionError, MleStarError, Phase1Error, PipelineError
+from mle_star.errors import (
+    AgentError,
+    BudgetExceeded,
+    ExecutionError,
+    MleStarError,
+    Phase1Error,
+    PipelineError,
+    RunInterrupted,
+)
 
 EXIT_WRONG_INPUT, EXIT_FAILED, EXIT_INTERRUPTED = 1, 3, 130
 
@@ -90,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def exit_code(error: BaseException) -> int:
     """The exit code that an error ends the command with."""
+    if isinstance(error, RunInterrupted):
+        return EXIT_INTERRUPTED
     failed = isinstance(error, PipelineError | Phase1Error | ExecutionError | AgentError | BudgetExceeded)
     return EXIT_FAILED if failed else EXIT_WRONG_INPUT
 
