@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mle_star.context import RunContext, digest_of
-from mle_star.execution.gpu import detect_gpu_info, script_slots, visible_gpus
+from mle_star.execution.gpu import detect_gpu_info, gpus_for_slot, script_slots, visible_gpus
 from mle_star.execution.interpreter import inspect_interpreter
 
 

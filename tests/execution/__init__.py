@@ -1,0 +1,1 @@
+"""Tests of the harness: real interpreters, real processes, real sandboxes."""

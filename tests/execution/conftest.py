@@ -1,0 +1,76 @@
+"""What the tests of the harness share: executors of each kind, and a run around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.budget import Budget
+from mle_star.context import AgentReply, Executor, RunContext, RunShared, enter_run
+from mle_star.execution import LocalExecutor, link_input_data, prepare_path_directory
+from mle_star.execution.sandbox import find_bubblewrap
+from mle_star.journal import Journal
+from mle_star.models import AgentConfig, PipelineConfig, SolutionPhase, SolutionScript, TaskDescription
+
+OpenRun = Callable[..., AbstractContextManager[RunContext]]
+
+
+class SilentAgents:
+    """Agents that nobody should ask."""
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        return "silent"
+
+    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+        raise AssertionError("the harness asks no agent")
+
+
+def script(content: str, phase: SolutionPhase = SolutionPhase.init) -> SolutionScript:
+    """A script as the phases hand it around."""
+    return SolutionScript(content=content, phase=phase)
+
+
+def scored(value: float | str, *more: str) -> SolutionScript:
+    """A script that prints a score."""
+    return script("\n".join([*more, f"print('Final Validation Performance: {value}')"]))
+
+
+@pytest.fixture(scope="session")
+def bubblewrap_works() -> bool:
+    return find_bubblewrap().works
+
+
+@pytest.fixture
+def open_run(tmp_path: Path, task: TaskDescription) -> OpenRun:
+    """Opens a run in `tmp_path/run`, again and again: the journal is what an earlier opening left."""
+
+    @contextmanager
+    def opened(
+        config: PipelineConfig | None = None, executor: Executor | None = None, **fields: Any
+    ) -> Iterator[RunContext]:
+        config = config or PipelineConfig(time_limit_seconds=600)
+        run_dir = tmp_path / "run"
+        run_dir.mkdir(exist_ok=True)
+        work = Path(prepare_path_directory(run_dir / "work", "main"))
+        link_input_data(task.data_dir, str(work))
+        with Journal(run_dir / "journal.jsonl") as journal:
+            context = RunContext(
+                task=task,
+                config=config,
+                agents=SilentAgents(),
+                executor=executor or LocalExecutor(config),
+                budget=fields.pop("budget", None) or Budget(config),
+                journal=journal,
+                run_dir=run_dir,
+                work_dir=work,
+                shared=RunShared(),
+                **fields,
+            )
+            with enter_run(context):
+                yield context
+
+    return opened
