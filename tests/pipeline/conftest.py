@@ -1,0 +1,74 @@
+"""What the tests of the pipeline share: a task, settings, and runs that need no SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+from mle_star.events import AnyEvent, Event
+from mle_star.journal import read_journal
+from mle_star.models import FinalResult, PipelineConfig, TaskDescription
+from mle_star.orchestrator import run_pipeline
+from tests.pipeline.mind import LevelExecutor, MindAgents
+
+E = TypeVar("E", bound=Event)
+
+LETTERS = {
+    "M": "num_retrieved_models", "T": "outer_loop_steps", "K": "inner_loop_steps", "L": "num_parallel_solutions",
+    "R": "ensemble_rounds",
+}  # fmt: skip
+
+
+def settings(**changes: Any) -> PipelineConfig:
+    """Small numbers; fields by name or by the paper's letter (`K=3`)."""
+    values: dict[str, Any] = {
+        "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
+        "ensemble_rounds": 2, "time_limit_seconds": 3600, "max_debug_attempts": 1,
+    }  # fmt: skip
+    return PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
+
+
+def events(run_dir: Path, kind: type[E]) -> list[E]:
+    """What a run's journal holds of one kind."""
+    return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
+
+
+def story(result: FinalResult) -> dict[str, Any]:
+    """A result without its times and places: what two runs of the same task have in common."""
+
+    def told(value: Any) -> Any:
+        if isinstance(value, dict):
+            left_out = ("created_at", "duration", "submission_path", "work_dir", "run_dir")
+            return {key: told(entry) for key, entry in value.items() if not any(word in key for word in left_out)}
+        return [told(entry) for entry in value] if isinstance(value, list) else value
+
+    whole: dict[str, Any] = told(result.model_dump(mode="json"))
+    whole["submitted"] = Path(result.submission_path).read_text(encoding="utf-8") if result.submission_path else ""
+    return whole
+
+
+class QuickRun(Protocol):
+    """Runs the pipeline with the mind behind the agents' protocol; `name` is the run's folder."""
+
+    def __call__(
+        self, config: PipelineConfig | None = None, *, name: str = "run", **options: Any
+    ) -> Coroutine[Any, Any, FinalResult]: ...
+
+
+@pytest.fixture
+def quick(task: TaskDescription, tmp_path: Path) -> QuickRun:
+    """The pipeline in milliseconds: no SDK, no processes; options of `run_pipeline` pass through."""
+
+    async def run(config: PipelineConfig | None = None, *, name: str = "run", **options: Any) -> FinalResult:
+        options.setdefault("agents", MindAgents())
+        options.setdefault("executor", LevelExecutor())
+        options.setdefault("console", False)
+        return await run_pipeline(options.pop("task", task), config or settings(), run_dir=tmp_path / name, **options)
+
+    return run
+
+
+Listener = Callable[[AnyEvent], None]

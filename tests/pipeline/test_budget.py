@@ -1,0 +1,180 @@
+"""The ledger: shares of the time, the money limit and its reserve, warnings, and what earlier processes spent."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mle_star.budget import PHASES, Budget
+from mle_star.errors import BudgetExceeded
+from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
+from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
+from mle_star.run_folder import spent_seconds, spent_usd
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ledger(clock: Clock | None = None, **settings: Any) -> tuple[Budget, Clock]:
+    clock = clock or Clock()
+    return Budget(PipelineConfig(**settings), clock=clock), clock
+
+
+@pytest.mark.req("REQ-OR-024")
+def test_no_new_work_after_the_time_limit() -> None:
+    budget, clock = ledger(time_limit_seconds=60)
+    budget.check()
+    clock.now += 60.1
+    with pytest.raises(BudgetExceeded) as caught:
+        budget.check()
+    assert (caught.value.limit, caught.value.allowed) == ("time", 60.0)
+
+
+@pytest.mark.req("REQ-OR-025")
+def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> None:
+    budget, clock = ledger(time_limit_seconds=10_000)
+    budget.open_phase("phase1")
+    winding_down = [budget.finalize_now]
+    for seconds in (999, 1):
+        clock.now += seconds
+        winding_down.append(budget.finalize_now)
+    assert winding_down == [False, False, True]  # 10 % are used: the loops of Phase 1 wind down
+    assert budget.remaining_seconds() == pytest.approx(8000)  # but finalization's share is all that is kept from it
+    assert budget.open_phase("phase2") == pytest.approx(9000 * 0.65 / 0.90)
+    assert not budget.finalize_now
+    clock.now += 500
+    assert budget.open_phase("phase3") == pytest.approx(8500 * 0.15 / 0.25)
+    assert budget.open_phase("finalization") == pytest.approx(8500)
+
+
+@pytest.mark.req("REQ-OR-025")
+def test_the_shares_can_be_chosen() -> None:
+    shares = PhaseTimeBudget(phase1=0.4, phase2=0.3, phase3=0.2, finalization=0.1)
+    budget, clock = ledger(time_limit_seconds=1000, phase_time_budget=shares)
+    budget.open_phase("phase1")
+    clock.now += 399
+    assert not budget.finalize_now
+    clock.now += 1
+    assert budget.open_phase("phase2") == pytest.approx(600 * 0.3 / 0.6)
+
+
+@given(st.lists(st.floats(0, 2000), min_size=4, max_size=4), st.integers(1, 100_000))
+def test_whatever_the_phases_use_the_shares_never_exceed_the_limit(used: list[float], limit: int) -> None:
+    budget, clock = ledger(time_limit_seconds=limit)
+    for phase, seconds in zip(PHASES, used, strict=True):
+        share = budget.open_phase(phase)
+        assert 0 <= share <= max(limit - budget.elapsed(), 0) + 1e-6
+        assert budget.remaining_seconds() <= limit - budget.elapsed() + 1e-6
+        clock.now += seconds
+
+
+@pytest.mark.req("REQ-OR-034")
+@pytest.mark.parametrize(("limit", "threshold"), [(86400, 8640), (1800, 300), (60, 30)])
+def test_loops_wind_down_before_the_end(limit: int, threshold: float) -> None:
+    budget, clock = ledger(time_limit_seconds=limit)
+    clock.now += limit - threshold
+    assert not budget.finalize_now
+    clock.now += 0.1
+    assert budget.finalize_now
+
+
+@pytest.mark.req("REQ-OR-029")
+def test_at_the_money_limit_no_call_is_opened() -> None:
+    budget, _ = ledger(max_budget_usd=1.0)
+    budget.charge(0.99, phase="phase1")
+    budget.open_call()
+    budget.close_call()
+    budget.charge(0.02, phase="phase1")
+    assert budget.finalize_now
+    with pytest.raises(BudgetExceeded) as caught:
+        budget.open_call()
+    assert (caught.value.limit, round(caught.value.used, 2), caught.value.allowed) == ("money", 1.01, 1.0)
+
+
+def test_calls_side_by_side_share_what_is_left() -> None:
+    budget, _ = ledger(max_budget_usd=10.0)
+    budget.charge(4.0, phase="phase1")
+    budget.open_call()
+    assert budget.call_cap() == 6.0
+    budget.open_call()
+    assert budget.call_cap() == 3.0
+    assert ledger()[0].call_cap() is None
+
+
+@pytest.mark.req("REQ-OR-029")
+def test_each_limit_warns_once_at_80_percent() -> None:
+    budget, clock = ledger(max_budget_usd=10.0, time_limit_seconds=100)
+    budget.charge(7.99, phase="phase1")
+    clock.now += 79
+    assert budget.new_warnings() == []
+    budget.charge(0.01, phase="phase1")
+    assert [tuple(warning) for warning in budget.new_warnings()] == [("money", 8.0, 10.0)]
+    clock.now += 1
+    assert [warning.limit for warning in budget.new_warnings()] == ["time"]
+    budget.charge(1.0, phase="phase1")
+    assert budget.new_warnings() == []
+
+
+def test_without_money_finalization_has_two_calls_of_five_percent_and_free_work_goes_on() -> None:
+    budget, _ = ledger(max_budget_usd=10.0)
+    budget.charge(10.0, phase="phase2")
+    budget.open_finalization()
+    assert budget.degraded
+    for _ in range(2):
+        budget.open_call()
+        assert budget.call_cap() == 0.5
+        budget.close_call()
+        budget.charge(0.5, phase="finalization")
+    budget.check()  # a script may still run
+    with pytest.raises(BudgetExceeded):
+        budget.open_call()
+
+
+def test_with_money_finalization_is_whole() -> None:
+    budget, _ = ledger(max_budget_usd=10.0)
+    budget.charge(9.0, phase="phase2")
+    budget.open_finalization()
+    assert not budget.degraded
+    assert budget.call_cap() == 1.0
+
+
+def test_the_time_of_earlier_processes_counts_and_the_time_between_them_does_not(task: TaskDescription) -> None:
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def at(seconds: float) -> datetime:
+        return start + timedelta(seconds=seconds)
+
+    def call(seconds: float, cost: float) -> AgentFinished:
+        return AgentFinished(
+            at=at(seconds), step="s", digest=str(seconds), agent=AgentType.init, prompt="", text="", cost_usd=cost
+        )
+
+    failed = AgentFailed(
+        at=at(5030), step="s", digest="f", agent=AgentType.init, reason="timeout", message="", cost_usd=0.25
+    )
+    events: list[AnyEvent] = [
+        RunStarted(at=at(0), run_id="r", task=task, config=PipelineConfig(), model="m", inherited_seconds=7.0),
+        call(-100, 1.0),  # copied from the run it was forked from
+        call(40, 1.0),
+        RunResumed(at=at(5000), spent_cost_usd=0, spent_seconds=0),
+        failed,
+        RunResumed(at=at(9000), spent_cost_usd=0, spent_seconds=0),
+    ]
+    assert spent_seconds(events) == pytest.approx(7 + 40 + 30)
+    assert spent_usd(events) == pytest.approx(2.25)
+    assert spent_seconds([]) == 0
+    clock = Clock()
+    budget = Budget(PipelineConfig(time_limit_seconds=100), spent_seconds=77, clock=clock)
+    clock.now += 10
+    assert budget.elapsed() == pytest.approx(87)

@@ -1,0 +1,255 @@
+"""The journal: whole lines, one writer, damage named, secrets blotted out, and what a later process takes over."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from mle_star.errors import JournalError
+from mle_star.events import (
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    BestImproved,
+    Notice,
+    RunFinished,
+    RunStarted,
+    ScriptFinished,
+)
+from mle_star.journal import REDACTED, Journal, read_journal
+from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
+
+
+def started(task: TaskDescription) -> RunStarted:
+    return RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline")
+
+
+def reply(step: str, text: str = "yes", digest: str = "d", cost: float = 0.5) -> AgentFinished:
+    return AgentFinished(step=step, digest=digest, agent=AgentType.coder, prompt="p", text=text, cost_usd=cost)
+
+
+def failure(step: str, reason: str = "timeout", digest: str = "d") -> AgentFailed:
+    return AgentFailed(step=step, digest=digest, agent=AgentType.coder, reason=reason, message="coder: no answer")
+
+
+def ran(step: str, digest: str = "d") -> ScriptFinished:
+    return ScriptFinished(
+        step=step, digest=digest, script="x", stdout="", stderr="", exit_code=0, seconds=1.0, is_error=False, score=0.5,
+        isolation=Isolation(),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+def write(path: Path, *events: AnyEvent) -> None:
+    with Journal(path) as journal:
+        for event in events:
+            journal.record(event)
+
+
+def test_what_was_recorded_is_read_back_by_a_later_process(path: Path, task: TaskDescription) -> None:
+    first, second = started(task), reply("phase1/coder", "größer 🎲\n```")
+    write(path, first, second)
+    assert list(read_journal(path)) == [first, second]
+    with Journal(path) as journal:
+        assert journal.started == first
+        assert len(journal.events) == 2
+        assert journal.events[-1] == journal.events[1] == second
+        assert journal.events[:1] == [first]
+        assert list(journal.events) == [first, second]
+
+
+@given(text=st.text(max_size=200), cut=st.integers(1, 5000))
+@hypothesis_settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: str, cut: int) -> None:
+    path = tmp_path / f"{time.monotonic_ns()}.jsonl"
+    whole, torn = Notice(message="whole"), Notice(message=text)
+    write(path, whole, torn)
+    content = path.read_bytes()
+    last = content.splitlines(keepends=True)[-1]
+    path.write_bytes(content[: -min(cut, len(last))])
+    assert list(read_journal(path)) == [whole]
+    write(path, torn)
+    assert list(read_journal(path)) == [whole, torn]
+
+
+@pytest.mark.parametrize("damage", [b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n"])
+def test_an_earlier_damaged_line_is_named_with_its_number(path: Path, damage: bytes) -> None:
+    write(path, Notice(message="one"), Notice(message="two"), Notice(message="three"))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + damage + lines[2])
+    with pytest.raises(JournalError, match=r"journal\.jsonl, line 2: damaged"):
+        list(read_journal(path))
+    with pytest.raises(JournalError, match="line 2"):
+        Journal(path)
+    path.write_bytes(b"".join(lines))
+    Journal(path).close()  # the failed attempt has let go of the lock
+
+
+def test_a_journal_of_a_later_version_is_refused_before_it_is_misread(path: Path, task: TaskDescription) -> None:
+    line = json.loads(started(task).model_dump_json())
+    path.write_text(json.dumps({**line, "schema_version": 99}) + "\n" + '{"kind": "of tomorrow"}\n', encoding="utf-8")
+    with pytest.raises(JournalError, match="line 1: journal version 99"):
+        Journal(path)
+    assert json.loads(started(task).model_dump_json())["schema_version"] == 1
+
+
+def test_a_second_writer_is_refused_also_from_another_process(path: Path) -> None:
+    with Journal(path):
+        with pytest.raises(JournalError, match="written by another process"):
+            Journal(path)
+        code = f"from pathlib import Path; from mle_star.journal import Journal; Journal(Path({str(path)!r}))"
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert other.returncode == 1
+        assert "written by another process" in other.stderr
+    Journal(path).close()
+
+
+def test_a_killed_writer_leaves_whole_lines_and_no_lock(path: Path) -> None:
+    code = textwrap.dedent(
+        f"""
+        from pathlib import Path
+        from mle_star.events import Notice
+        from mle_star.journal import Journal
+        journal, number = Journal(Path({str(path)!r})), 0
+        while True:
+            number += 1
+            journal.record(Notice(message=f"{{number}} " + "x" * 20000))
+        """
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and (not path.exists() or path.stat().st_size < 200_000):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with Journal(path) as journal:
+        numbers = [int(event.message.split()[0]) for event in journal.events if isinstance(event, Notice)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) >= 9
+
+
+def test_a_full_disk_is_an_error_and_leaves_whole_lines(path: Path) -> None:
+    code = textwrap.dedent(
+        f"""
+        import resource
+        from pathlib import Path
+        from mle_star.errors import JournalError
+        from mle_star.events import Notice
+        from mle_star.journal import Journal
+        journal = Journal(Path({str(path)!r}))
+        journal.record(Notice(message="fits"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+        try:
+            journal.record(Notice(message="x" * 1000))
+        except JournalError as error:
+            print(error)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "cannot be written" in done.stdout
+    assert [event.message for event in read_journal(path) if isinstance(event, Notice)] == ["fits"]
+    assert path.read_bytes().endswith(b"\n")
+
+
+def test_nothing_waits_in_a_buffer(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.record(Notice(message="now"))
+        assert [event.kind for event in read_journal(path)] == ["notice"]
+
+
+def test_the_same_words_are_written_once_and_told_every_time(path: Path) -> None:
+    heard: list[AnyEvent] = []
+    with Journal(path) as journal:
+        journal.subscribe(heard.append)
+        journal.record(BestImproved(step="phase1", score=0.5))
+        journal.record(BestImproved(step="phase1", score=0.5))
+        journal.record(BestImproved(step="phase1", score=0.6))
+    with Journal(path) as journal:
+        journal.subscribe(heard.append)
+        journal.record(BestImproved(step="phase1", score=0.6))
+        journal.record(RunFinished(state="failed"))
+        journal.record(RunFinished(state="failed"))
+    assert len(heard) == 6
+    kinds = [event.kind for event in read_journal(path)]
+    assert kinds == ["best_improved", "best_improved", "run_finished", "run_finished"]
+
+
+def test_a_view_that_fails_hears_no_more_and_ends_nothing(path: Path) -> None:
+    heard: list[AnyEvent] = []
+
+    def fails(event: AnyEvent) -> None:
+        heard.append(event)
+        raise KeyError("a bug in a view")
+
+    with Journal(path) as journal:
+        journal.subscribe(fails)
+        journal.record(Notice(message="one"))
+        journal.record(Notice(message="two"))
+    assert len(heard) == 1
+    assert len(list(read_journal(path))) == 2
+
+
+def test_secrets_never_reach_the_disk(path: Path) -> None:
+    secret = 'sk-"quoted\\and-slashed"-0123'
+    with Journal(path, secrets=[secret]) as journal:
+        journal.record(Notice(message=f"the key is {secret}, again {secret}"))
+        journal.record(reply("s", text=secret))
+    text = path.read_text(encoding="utf-8")
+    assert "0123" not in text and "quoted" not in text
+    assert text.count(REDACTED) == 3
+
+
+def test_a_step_is_found_by_its_name_and_its_inputs(path: Path) -> None:
+    write(path, reply("a", "old"), reply("a", "other", digest="e"), ran("a"))
+    with Journal(path) as journal:
+        found = journal.find(AgentFinished, "a", "d")
+        assert found is not None and found.text == "old"
+        assert journal.find(AgentFinished, "a", "changed") is None
+        assert journal.find(AgentFinished, "b", "d") is None
+        assert isinstance(journal.find(ScriptFinished, "a", "d"), ScriptFinished)
+
+
+def test_results_wait_until_they_are_asked_for_or_overtaken(path: Path) -> None:
+    write(path, reply("phase2/path-0/t-0/coder"), reply("phase2/path-0/t-1/coder"), reply("phase2/path-1/t-0/coder"))
+    with Journal(path) as journal:
+        assert journal.pending(()) and journal.pending(("phase2", "path-0"))
+        assert not journal.pending(("phase1",))
+        journal.find(AgentFinished, "phase2/path-0/t-0/coder", "d")
+        assert journal.pending(("phase2", "path-0"))
+        journal.find(AgentFinished, "phase2/path-0/t-1/coder", "changed")  # from here on this path goes its own way
+        assert not journal.pending(("phase2", "path-0"))
+        assert journal.pending(("phase2", "path-1"))
+        journal.record(reply("phase2/path-0/t-1/coder", digest="changed"))
+        assert not journal.pending(("phase2", "path-0"))  # own results are nothing to wait for
+
+
+def test_a_failure_that_others_followed_is_taken_over_and_the_last_one_is_not(path: Path) -> None:
+    write(path, failure("a"), reply("b"), failure("c"))
+    with Journal(path) as journal:
+        assert journal.find_failure("a", "d") is not None
+        assert journal.find_failure("a", "changed") is None
+        assert journal.find_failure("c", "d") is None
+        journal.record(failure("d"))
+        journal.record(reply("e"))
+        assert journal.find_failure("d", "d") is None  # only what an earlier process left is replayed
+
+
+@pytest.mark.parametrize("reason", ["auth", "budget"])
+def test_failures_that_the_owner_mends_before_resuming_are_asked_again(path: Path, reason: str) -> None:
+    write(path, failure("a", reason=reason), reply("b"))
+    with Journal(path) as journal:
+        assert journal.find_failure("a", "d") is None
