@@ -1,1 +1,5 @@
-"""."""
+"""What people see of a run: its story, the report, the live page."""
+
+from mle_star.report.story import RunStory
+
+__all__ = ["RunStory"]

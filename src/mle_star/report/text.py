@@ -1,0 +1,137 @@
+"""Texts and numbers for people. Whatever a model or a script wrote is made harmless here before it is shown."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+
+from mle_star.models import MetricDirection
+
+MAX_LINE = 2000
+MAX_TEXT = 40_000
+
+# Terminal sequences: CSI, OSC and other strings up to their end, two-character escapes; 8-bit forms, too.
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Marks that reorder or hide what stands around them: a reader must see that they are there.
+_INVISIBLE = re.compile("[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+# --- texts -----------------------------------------------------------------------------------------------
+
+
+def clean(text: str, *, max_line: int = MAX_LINE, max_text: int = MAX_TEXT) -> str:
+    """A text that shows all it holds and does nothing: no terminal codes, no hidden marks, no endless lines."""
+    if len(text) > max_text:
+        half = max_text // 2
+        text = f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
+    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    text = _CONTROL.sub(_picture, text)
+    text = _INVISIBLE.sub(_named, text)
+    text = _SURROGATE.sub("\ufffd", text)
+    if len(text) > max_line:
+        text = "\n".join(_short_line(line, max_line) for line in text.split("\n"))
+    return text
+
+
+def one_line(text: str, width: int = 160) -> str:
+    """A text as one line of at most `width` characters."""
+    words = " ".join(clean(text[: width * 8]).split())
+    return words if len(words) <= width else words[: width - 1].rstrip() + "…"
+
+
+def _picture(match: re.Match[str]) -> str:
+    """A control character as its picture: ␀ for NUL."""
+    code = ord(match.group())
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else f"[U+{code:04X}]"
+
+
+def _named(match: re.Match[str]) -> str:
+    return f"[U+{ord(match.group()):04X}]"
+
+
+def _short_line(line: str, limit: int) -> str:
+    return line if len(line) <= limit else f"{line[:limit]}[… {len(line) - limit:,} more characters]"
+
+
+# --- numbers ---------------------------------------------------------------------------------------------
+
+
+def score(value: float | None) -> str:
+    """A score with as many digits as tell scores apart."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) >= 10_000:
+        return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.4g}"
+    return f"{value:.5g}"
+
+
+def signed(value: float) -> str:
+    """A difference of scores, always with its sign."""
+    text = score(abs(value))
+    return f"±{text}" if value == 0 else f"{'+' if value > 0 else '−'}{text}"
+
+
+def gain_percent(old: float, new: float, direction: MetricDirection) -> float | None:
+    """By how many percent of `old` the new score is better (above 0) or worse; None where a share means nothing."""
+    if not (math.isfinite(old) and math.isfinite(new)) or old == 0:
+        return None
+    change = (new - old) / abs(old) * 100
+    return change if direction is MetricDirection.maximize else -change
+
+
+def money(usd: float | None) -> str:
+    """Dollars, finer when they are few."""
+    if usd is None:
+        return "unknown"
+    if usd == 0:
+        return "$0"
+    return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.4f}"
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:34`, `1:02:03`, for what is counting."""
+    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def tokens(count: int) -> str:
+    """`812`, `3.4k`, `1.2M`."""
+    for size, unit in ((1_000_000, "M"), (1000, "k")):
+        if count >= size:
+            return f"{count / size:.1f}{unit}"
+    return str(count)
+
+
+def moment(at: datetime) -> str:
+    """A point in time, to the minute, with its zone."""
+    return f"{at:%Y-%m-%d %H:%M} {at.tzname() or ''}".rstrip()
+
+
+def plural(count: int, noun: str, several: str = "") -> str:
+    """`1 script`, `3 scripts`."""
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"

@@ -1,0 +1,381 @@
+"""Runs made up from a seed: every kind of event, in the order and under the steps that the pipeline uses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from mle_star.context import digest_of
+from mle_star.events import (
+    AblationFinished,
+    AgentFailed,
+    AgentFinished,
+    AgentStarted,
+    AnyEvent,
+    BestImproved,
+    BlockChosen,
+    BudgetWarning,
+    CandidateEvaluated,
+    DataUsageChecked,
+    DebugAttempted,
+    EnsembleTried,
+    Forecast,
+    LeakageChecked,
+    MergeTried,
+    ModelsRetrieved,
+    Notice,
+    PhaseFinished,
+    PhaseStarted,
+    RefinementTried,
+    RunFinished,
+    RunStarted,
+    ScriptFinished,
+    ScriptStarted,
+    SubmissionKept,
+)
+from mle_star.journal import Journal
+from mle_star.models import (
+    AgentType,
+    DataModality,
+    Isolation,
+    MetricDirection,
+    PipelineConfig,
+    TaskDescription,
+    TaskType,
+    is_improvement,
+    is_improvement_or_equal,
+)
+
+MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
+PARTS = ["target encoding", "early stopping", "outlier clipping", "feature crosses", "class weights"]
+PLANS = [
+    "Replace one-hot columns by target encoding, fitted inside each fold.",
+    "Lower the learning rate to 0.03 and stop early on the validation fold.",
+    "Add ratios of the three largest numeric columns.",
+    "Use five stratified folds and average the fold models.",
+    "Tune depth and leaves together, with stronger regularisation.",
+]
+ENSEMBLES = [
+    "Average the class probabilities of the two solutions.",
+    "Weight each solution by its validation score.",
+    "Fit a logistic regression on out-of-fold predictions.",
+    "Average the ranks of the predictions.",
+    "Choose the weights by coordinate ascent on the validation fold.",
+]
+CONFINED = Isolation(sandbox="bubblewrap", network_blocked=True, limits=("memory", "processes", "time"))
+SCRIPT = '''"""{note}"""
+import pandas as pd
+from sklearn.model_selection import train_test_split
+from lightgbm import LGBMClassifier
+
+train = pd.read_csv("./input/train.csv")
+features = train.drop(columns=["id", "label"])
+fit, held_out, y_fit, y_held_out = train_test_split(features, train["label"], random_state=42)
+model = LGBMClassifier(n_estimators={trees}, learning_rate=0.05)  # {note}
+model.fit(fit, y_fit)
+final_validation_score = model.score(held_out, y_held_out)
+print(f"Final Validation Performance: {{final_validation_score}}")
+'''
+TRACEBACK = """Traceback (most recent call last):
+  File "solution.py", line 9, in <module>
+    model.fit(fit, y_fit)
+  File "lightgbm/sklearn.py", line 1284, in fit
+ValueError: could not convert string to float: 'n/a'"""
+
+
+@dataclass
+class Invented:
+    """One invented run. Its letters are the paper's; `words` replaces every plan, name and error, to be nasty."""
+
+    seed: int = 7
+    M: int = 4
+    T: int = 3
+    K: int = 3
+    L: int = 2
+    R: int = 3
+    direction: MetricDirection = MetricDirection.maximize
+    words: str = ""
+    block_lines: int = 12
+    outcome: str = "completed"
+    model: str = "sonnet"
+    started_at: datetime = datetime(2026, 1, 31, 14, 5, tzinfo=timezone.utc)
+    run_dir: Path | None = None
+    _now: datetime = field(init=False)
+    _random: random.Random = field(init=False)
+    _best: float | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._now, self._random = self.started_at, random.Random(self.seed)
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The settings that fit the letters."""
+        return PipelineConfig(
+            num_retrieved_models=self.M, outer_loop_steps=self.T, inner_loop_steps=self.K, ensemble_rounds=self.R,
+            num_parallel_solutions=self.L, model=self.model, max_budget_usd=5.0, time_limit_seconds=7200,
+        )  # fmt: skip
+
+    @property
+    def task(self) -> TaskDescription:
+        """A task whose metric goes the chosen way."""
+        up = self.direction is MetricDirection.maximize
+        return TaskDescription(
+            competition_id=self.words or "spaceship-passengers", task_type=TaskType.classification,
+            data_modality=DataModality.tabular, evaluation_metric=self.words or ("accuracy" if up else "rmse"),
+            metric_direction=self.direction, description=self.words or "Predict `label` of the rows of test.csv.",
+        )  # fmt: skip
+
+    # --- the whole of it ---
+
+    def events(self) -> Iterator[AnyEvent]:
+        """Every event of the run, in order."""
+        hardware = {"cpu_count": 8}
+        versions = {"mle-star": "0.1.0", "python": "3.11.2"}
+        yield RunStarted(
+            at=self._tick(0), run_id="f00dfacecafe", task=self.task, config=self.config, model=self.model,
+            hardware=hardware, versions=versions, isolation=CONFINED,
+        )  # fmt: skip
+        yield self._forecast("by the settings and list prices, before the first call")
+        best = yield from self._phase1()
+        for path in range(self.L):
+            yield PhaseStarted(at=self._tick(0.1), step=f"phase2/path-{path}", phase="phase2", path=path)
+        scores = []
+        for path in range(self.L):
+            scores.append((yield from self._path(path, best)))
+        best = max(scores) if self.direction is MetricDirection.maximize else min(scores)
+        yield PhaseFinished(
+            at=self._tick(0.1), step="phase2", phase="phase2", outcome="completed", score=best, seconds=900
+        )
+        best = yield from self._phase3(best)
+        yield from self._finalization(best)
+
+    def write(self, run_dir: Path) -> list[AnyEvent]:
+        """A journal of the run in `run_dir`, by the real writer, and the files that a run leaves."""
+        self.run_dir = run_dir
+        said = list(self.events())
+        with Journal(run_dir / "journal.jsonl") as journal:
+            for event in said:
+                journal.record(event)
+        (run_dir / "final").mkdir(exist_ok=True)
+        (run_dir / "final" / "submission.csv").write_text("id,label\n1,0\n", encoding="utf-8")
+        (run_dir / "solution.py").write_text(SCRIPT.format(note="final", trees=900), encoding="utf-8")
+        return said
+
+    # --- phases ---
+
+    def _phase1(self) -> Generator[AnyEvent, None, Any]:
+        yield PhaseStarted(at=self._tick(0.1), step="phase1", phase="phase1")
+        yield from self._call("phase1/retriever", AgentType.retriever, seconds=40)
+        names = [self.words or MODELS[index % len(MODELS)] for index in range(self.M)]
+        yield ModelsRetrieved(at=self._tick(0.1), step="phase1", names=names)
+        scores: list[float | None] = []
+        for index in range(self.M):
+            step = f"phase1/candidate-{index}"
+            yield from self._call(f"{step}/init", AgentType.init)
+            yield from self._call(f"{step}/leakage-detection", AgentType.leakage, "detection")
+            failed = index == self.M - 1 and self.M > 1
+            if failed:
+                yield from self._broken(step)
+                scores.append(None)
+            else:
+                scores.append((yield from self._script(f"{step}/script", self._level(0.02 * index))))
+        for index, score in enumerate(scores):
+            yield CandidateEvaluated(
+                at=self._tick(0.1), step=f"phase1/candidate-{index}", index=index, model_name=names[index],
+                score=score, error="" if score is not None else self.words or "ValueError: could not convert 'n/a'",
+            )  # fmt: skip
+        known = [score for score in scores if score is not None]
+        best = max(known) if self.direction is MetricDirection.maximize else min(known)
+        for index in range(1, len(known)):
+            step = f"phase1/merge-{index}"
+            yield from self._call(f"{step}/merger", AgentType.merger)
+            score = yield from self._script(f"{step}/script", self._level(0.04 + 0.01 * index))
+            accepted = is_improvement_or_equal(score, best, self.direction)
+            yield MergeTried(
+                at=self._tick(0.1), step=step, index=index, base_score=best, reference_model=names[index], score=score,
+                accepted=accepted, reason="" if accepted else f"{score} does not reach {best}",
+            )  # fmt: skip
+            if not accepted:
+                break
+            best = score
+        yield DataUsageChecked(at=self._tick(0.1), step="phase1/data-use", changed=False, score=best)
+        yield LeakageChecked(
+            at=self._tick(1), step="phase1/leakage/leakage-detection", found=1, fixed=1,
+            blocks=[self.words or "scaler.fit(pd.concat([train, test]))"],
+        )  # fmt: skip
+        yield PhaseFinished(
+            at=self._tick(1), step="phase1", phase="phase1", outcome="completed", score=best, seconds=300
+        )
+        yield PhaseStarted(at=self._tick(0.1), step="phase2", phase="phase2")
+        return best
+
+    def _path(self, path: int, best: float) -> Generator[AnyEvent, None, Any]:
+        for t in range(self.T):
+            step = f"phase2/path-{path}/t-{t}"
+            yield from self._call(f"{step}/ablation", AgentType.ablation)
+            yield from self._script(f"{step}/ablation-script", None)
+            yield from self._call(f"{step}/summarize", AgentType.summarize)
+            parts = [self.words or name for name in PARTS[: 3 + t % 3]]
+            scores = {"baseline": best} | {
+                f"no {name}": best + self._sign * self._random.uniform(-0.03, 0.004) for name in parts
+            }
+            yield AblationFinished(
+                at=self._tick(0.1), step=step, path=path, t=t, scores=scores, solution_score=best,
+                summary=self.words or f"Without {parts[0]} the score falls most; the rest hardly matters.",
+            )  # fmt: skip
+            yield from self._call(f"{step}/extractor", AgentType.extractor)
+            block = self._block(0)
+            yield BlockChosen(at=self._tick(0.1), step=step, path=path, t=t, block=block, plan=self._plan(PLANS))
+            for k in range(self.K):
+                best = yield from self._attempt(path, t, k, block, best)
+        yield PhaseFinished(
+            at=self._tick(0.1), step=f"phase2/path-{path}", phase="phase2", path=path, outcome="completed", score=best,
+            seconds=400,
+        )  # fmt: skip
+        return best
+
+    def _attempt(self, path: int, t: int, k: int, block: str, best: float) -> Generator[AnyEvent, None, Any]:
+        step = f"phase2/path-{path}/t-{t}/k-{k}"
+        plan = self._plan(PLANS)
+        if k:
+            yield from self._call(f"{step}/planner", AgentType.planner)
+        yield from self._call(f"{step}/coder", AgentType.coder)
+        score: float | None = None
+        if (path + t + k) % 7 == 5:
+            yield from self._broken(step)
+        else:
+            score = yield from self._script(f"{step}/script", best + self._sign * self._random.uniform(-0.02, 0.008))
+        accepted = score is not None and is_improvement_or_equal(score, best, self.direction)
+        best = score if accepted and score is not None else best
+        yield RefinementTried(
+            at=self._tick(0.1), step=step, path=path, t=t, k=k, plan=plan, before=block, after=self._block(k + 1),
+            score=score, best_score=best, accepted=accepted,
+        )  # fmt: skip
+        return best
+
+    def _phase3(self, best: float) -> Generator[AnyEvent, None, Any]:
+        yield PhaseStarted(at=self._tick(0.1), step="phase3", phase="phase3")
+        ahead: float | None = None
+        for r in range(self.R):
+            step = f"phase3/r-{r}"
+            yield from self._call(f"{step}/ens_planner", AgentType.ens_planner)
+            yield from self._call(f"{step}/ensembler", AgentType.ensembler)
+            score = yield from self._script(
+                f"{step}/script", best + self._sign * self._random.uniform(-0.004, 0.01)
+            )  # fmt: skip
+            leads = ahead is None or is_improvement_or_equal(score, ahead, self.direction)
+            ahead = score if leads else ahead
+            yield EnsembleTried(
+                at=self._tick(0.1), step=step, r=r, plan=self._plan(ENSEMBLES), score=score, best=leads
+            )  # fmt: skip
+        yield BudgetWarning(at=self._tick(0.1), limit="money", used=4.1, allowed=5.0)
+        yield PhaseFinished(
+            at=self._tick(0.1), step="phase3", phase="phase3", outcome="completed", score=ahead, seconds=120
+        )
+        return ahead
+
+    def _finalization(self, best: float) -> Iterator[AnyEvent]:
+        yield PhaseStarted(at=self._tick(0.1), step="finalization", phase="finalization")
+        yield from self._call("finalization/test", AgentType.test)
+        yield from self._script("finalization/submission-script", None, purpose="submission")
+        yield Notice(at=self._tick(0.1), level="info", message=self.words or "the submission has 4,277 rows")
+        yield PhaseFinished(
+            at=self._tick(0.1), step="finalization", phase="finalization", outcome="completed", score=best, seconds=60
+        )
+        done = self.outcome == "completed"
+        folder = self.run_dir or Path("run")
+        yield RunFinished(
+            at=self._tick(0.1), state="completed" if done else "failed", score=best if done else None,
+            submission_path=str(folder / "final" / "submission.csv") if done else "",
+            cost_usd=1.0, seconds=(self._now - self.started_at).total_seconds(),
+            message="" if done else self.words or "PipelineError: no solution",
+        )  # fmt: skip
+
+    # --- calls and scripts ---
+
+    def _call(self, step: str, agent: AgentType, variant: str | None = None, seconds: float = 9) -> Iterator[AnyEvent]:
+        yield AgentStarted(at=self._tick(0.1), step=step, agent=agent, variant=variant)
+        prompt = f"{self.words or 'Do your part.'} ({step})"
+        if agent is AgentType.planner and self._random.random() < 0.05:
+            yield AgentFailed(
+                at=self._tick(seconds), step=step, digest=digest_of(prompt), agent=agent, prompt=prompt,
+                reason="timeout", message=self.words or "planner: no answer within 900 s", cost_usd=0.001,
+                seconds=seconds,
+            )  # fmt: skip
+            return
+        yield AgentFinished(
+            at=self._tick(seconds), step=step, digest=digest_of(prompt), agent=agent, variant=variant,
+            template_hash="abc", model=self.model, prompt=prompt, text=self.words or f"Done: {step}.", cost_usd=0.021,
+            input_tokens=2100, output_tokens=640, seconds=seconds,
+        )  # fmt: skip
+
+    def _script(self, step: str, score: float | None, purpose: Any = "") -> Generator[AnyEvent, None, Any]:
+        purpose = purpose or ("ablation" if step.endswith("ablation-script") else "solution")
+        code = SCRIPT.format(note=self.words or step, trees=self._random.randrange(100, 900))
+        yield ScriptStarted(at=self._tick(0.1), step=step, purpose=purpose, timeout_seconds=600)
+        seconds = self._random.uniform(4, 30)
+        out = "" if score is None else f"Final Validation Performance: {score}\n"
+        yield ScriptFinished(
+            at=self._tick(seconds), step=step, digest=digest_of(code), purpose=purpose, script=code,
+            stdout=(self.words and self.words + "\n") + out, stderr="", exit_code=0, seconds=seconds, is_error=False,
+            score=score, isolation=CONFINED,
+        )  # fmt: skip
+        if score is not None and (self._best is None or is_improvement(score, self._best, self.direction)):
+            self._best = score
+            place = step.rpartition("/")[0]
+            yield BestImproved(at=self._tick(0.01), step=place, score=score, digest=digest_of(code))
+            yield SubmissionKept(
+                at=self._tick(0.01), step=step, path="final/best_submission.csv", rows=4277, score=score
+            )
+        return score
+
+    def _broken(self, step: str) -> Iterator[AnyEvent]:
+        """A script that fails, is repaired once, and fails again."""
+        error = f"{TRACEBACK}{self.words and chr(10) + self.words}"
+        for number in (1, 2):
+            name = f"{step}/script" + ("" if number == 1 else f"-{number}")
+            yield ScriptStarted(at=self._tick(0.1), step=name, timeout_seconds=600)
+            code = SCRIPT.format(note=self.words or name, trees=number)
+            yield ScriptFinished(
+                at=self._tick(3), step=name, digest=digest_of(code), script=code, stdout="", stderr=error, exit_code=1,
+                seconds=3, is_error=True, score=None, traceback=error, isolation=CONFINED,
+            )  # fmt: skip
+            if number == 1:
+                yield from self._call(f"{step}/debugger", AgentType.debugger)
+                yield DebugAttempted(
+                    at=self._tick(0.1), step=f"{step}/debugger", accepted=True,
+                    error=self.words or "ValueError: could not convert string to float: 'n/a'",
+                )  # fmt: skip
+
+    def _forecast(self, basis: str) -> Forecast:
+        calls = 12 + self.L * self.T * (3 + 2 * self.K) + 2 * self.R
+        scripts = 2 * self.M + self.L * self.T * (1 + self.K) + self.R
+        return Forecast(at=self._tick(0.1), calls=calls, scripts=scripts, cost_usd=3.2, seconds=2700, basis=basis)
+
+    # --- small things ---
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.direction is MetricDirection.maximize else -1
+
+    def _level(self, gain: float) -> float:
+        base = 0.78 if self.direction is MetricDirection.maximize else 0.42
+        return base + self._sign * (gain + self._random.uniform(0, 0.01))
+
+    def _plan(self, plans: list[str]) -> str:
+        return self.words or self._random.choice(plans)
+
+    def _block(self, version: int) -> str:
+        lines = [f"feature_{number} = frame[{number}] * {self.seed}" for number in range(self.block_lines)]
+        if version:
+            lines[version % len(lines)] = f"feature_{version} = encode(frame, folds={version + 3})"
+            lines.append(self.words or f"model = LGBMClassifier(num_leaves={16 * version + 15})")
+        return "\n".join(lines)
+
+    def _tick(self, seconds: float) -> datetime:
+        self._now += timedelta(seconds=seconds)
+        return self._now

@@ -1,0 +1,143 @@
+"""The story of a run, told by its events alone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mle_star.events import (
+    AgentStarted,
+    AnyEvent,
+    DebugAttempted,
+    Notice,
+    PhaseFinished,
+    PhaseStarted,
+    RunFinished,
+    RunResumed,
+    ScriptFinished,
+)
+from mle_star.journal import read_journal
+from mle_star.models import AgentType, MetricDirection
+from mle_star.report import RunStory
+from mle_star.report.lineage import lineage_of
+from mle_star.run_folder import spent_seconds, spent_usd
+from tests.views.journals import Invented
+
+
+def counts(story: RunStory) -> tuple[object, ...]:
+    """What must not change when an event is heard twice."""
+    return (
+        story.score, story.first_score, story.totals, story.progress, story.attempts, story.clock.seconds,
+        story.clock.by_phase, story.bests, story.final_script, sorted(story.notices), story.state, lineage_of(story),
+    )  # fmt: skip
+
+
+def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt(tmp_path: Path) -> None:
+    invented = Invented(M=4, T=3, K=3, L=2, R=3)
+    invented.write(tmp_path / "run")
+    events = list(read_journal(tmp_path / "run" / "journal.jsonl"))
+    story = RunStory.from_events(events)
+    assert story.totals.cost_usd == pytest.approx(spent_usd(events))
+    assert story.clock.seconds == pytest.approx(spent_seconds(events), abs=1e-3)
+    assert sum(story.clock.by_phase.values()) == pytest.approx(story.clock.seconds)
+    said = [e for e in events if e.kind in ("candidate_evaluated", "merge_tried", "refinement_tried", "ensemble_tried")]
+    assert [attempt.step for attempt in story.attempts] == [event.step for event in said]
+    assert (
+        story.progress[0] == story.progress[1] == sum(e.kind in ("agent_finished", "script_finished") for e in events)
+    )
+
+
+@given(seed=st.integers(0, 10_000), at=st.integers(0, 200), direction=st.sampled_from(list(MetricDirection)))
+@settings(max_examples=15, deadline=None)
+def test_hearing_what_an_earlier_process_said_once_more_changes_nothing(
+    seed: int, at: int, direction: MetricDirection
+) -> None:
+    events = list(Invented(seed=seed, T=2, K=2, direction=direction).events())
+    once = RunStory.from_events(events)
+    again = RunStory.from_events(events[: at + 1])
+    for event in events[: at + 1]:
+        again.apply(event)
+    for event in events[at + 1 :]:
+        again.apply(event)
+    assert counts(again) == counts(once)
+
+
+@pytest.mark.parametrize("direction", list(MetricDirection))
+def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(direction: MetricDirection) -> None:
+    events = list(Invented(direction=direction).events())
+    best = RunStory.from_events(events).bests
+    scores = [one.score for one in best]
+    assert scores == sorted(scores, reverse=direction is MetricDirection.minimize)
+    assert len(scores) > 2
+    last = next(e for e in reversed(events) if isinstance(e, ScriptFinished) and e.purpose == "submission")
+    perfect = 2.0 if direction is MetricDirection.maximize else 0.0
+    story = RunStory.from_events([*events[:-1], last.model_copy(update={"score": perfect})])
+    assert story.score == scores[-1]
+
+
+def test_a_later_event_of_the_same_step_takes_the_place_of_the_earlier() -> None:
+    story = RunStory()
+    story.apply(DebugAttempted(step="phase1/candidate-0/debugger", error="a", accepted=False, reason="no code"))
+    story.apply(DebugAttempted(step="phase1/candidate-0/debugger", error="a", accepted=True))
+    story.apply(Notice(message="waiting"))
+    story.apply(Notice(message="still waiting"))
+    assert [repair.accepted for repair in story.repairs.values()] == [True]
+    assert [notice.message for notice in story.notices.values()] == ["waiting", "still waiting"]
+
+
+def test_cancelled_work_is_no_longer_at_work_when_its_path_or_the_run_ends() -> None:
+    story = RunStory()
+    for path in (0, 1):
+        story.apply(PhaseStarted(step=f"phase2/path-{path}", phase="phase2", path=path))
+        story.apply(AgentStarted(step=f"phase2/path-{path}/t-0/ablation", agent=AgentType.ablation))
+    assert [work.what for work in story.work_of(1)] == ["ablation"]
+    story.apply(PhaseFinished(step="phase2/path-1", phase="phase2", path=1, outcome="cancelled", detail="time"))
+    assert story.work_of(1) == []
+    assert len(story.work_of(0)) == 1
+    story.apply(RunFinished(state="interrupted", message="stopped"))
+    assert not story.working
+    story.apply(RunResumed(spent_cost_usd=0, spent_seconds=1))
+    assert story.state == "running"
+
+
+def test_the_time_between_two_processes_does_not_count() -> None:
+    first = list(Invented(seed=1).events())
+    half = len(first) // 2
+    begun = RunStory.from_events(first[:half])
+    gap = Invented(seed=1)
+    shifted: list[AnyEvent] = [
+        event.model_copy(update={"at": event.at + (gap.started_at.replace(day=1, month=3) - gap.started_at)})
+        for event in first[half:]
+    ]
+    resumed = RunResumed(at=shifted[0].at, spent_cost_usd=0, spent_seconds=begun.clock.seconds)
+    story = RunStory.from_events([*first[:half], resumed, *shifted])
+    whole = RunStory.from_events(first)
+    assert story.clock.seconds == pytest.approx(whole.clock.seconds, abs=60)
+    assert story.clock.seconds < 3600
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_lineage_leads_from_the_ensemble_back_to_a_retrieved_model(seed: int) -> None:
+    story = RunStory.from_events(Invented(seed=seed, L=3).events())
+    line = lineage_of(story)
+    assert line.source == "ensemble"
+    assert line.ensemble is story.best_ensemble
+    assert line.candidate is not None
+    assert line.candidate.model_name in story.models
+    assert [path.index for path in line.paths] == [0, 1, 2]
+    for path in line.paths:
+        assert all(gain.accepted for gain in path.gains)
+        assert len({gain.t for gain in path.gains}) == len(path.gains)
+
+
+def test_a_story_can_be_read_at_every_moment() -> None:
+    story = RunStory()
+    events = list(Invented(seed=random.Random(3).randrange(99), T=1, K=2, R=1).events())
+    for event in events:
+        counts(story)
+        story.apply(event)
+    assert story.state == "completed"
