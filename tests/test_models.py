@@ -1,0 +1,750 @@
+"""The data models of the specification: every REQ-DM has a test here that names it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+import timeit
+import warnings
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+import mle_star
+import mle_star.models as models
+from mle_star.models import (
+    SCORE_PATTERN,
+    AgentConfig,
+    AgentType,
+    CodeBlock,
+    CodeBlockCategory,
+    DataContaminationResult,
+    DataModality,
+    EnsembleAttempt,
+    EvaluationResult,
+    ExtractorOutput,
+    FinalResult,
+    InnerLoopResult,
+    LeakageAnswer,
+    LeakageDetectionOutput,
+    MetricDirection,
+    Phase1Result,
+    Phase2Result,
+    Phase3Result,
+    PhaseTimeBudget,
+    PipelineConfig,
+    PromptTemplate,
+    RefinementAttempt,
+    RefinePlan,
+    RetrievedModel,
+    RetrieverOutput,
+    ScoreFunction,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+    TaskType,
+    agent_config,
+    build_default_agent_configs,
+    is_improvement,
+    is_improvement_or_equal,
+)
+from mle_star.prompts import PromptRegistry
+from mle_star.scoring import parse_score
+
+SOURCE = Path(models.__file__)
+ROOT = SOURCE.parents[2]
+PAPER = {
+    "num_retrieved_models": 4,
+    "outer_loop_steps": 4,
+    "inner_loop_steps": 4,
+    "num_parallel_solutions": 2,
+    "ensemble_rounds": 5,
+    "time_limit_seconds": 86400,
+    "subsample_limit": 30000,
+    "max_debug_attempts": 3,
+}
+SCHEMAS: list[type[BaseModel]] = [
+    RetrievedModel, RetrieverOutput, RefinePlan, ExtractorOutput, LeakageAnswer, LeakageDetectionOutput,
+    DataContaminationResult,
+]  # fmt: skip
+
+
+def all_models() -> list[type[BaseModel]]:
+    """Every Pydantic model that the module defines."""
+    return [
+        value
+        for value in vars(models).values()
+        if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == models.__name__
+    ]
+
+
+def script(content: str = "x = 1", **fields: Any) -> SolutionScript:
+    return SolutionScript(content=content, phase=fields.pop("phase", SolutionPhase.init), **fields)
+
+
+def final_result(task: TaskDescription, **changes: Any) -> FinalResult:
+    phase1 = Phase1Result(
+        retrieved_models=[RetrievedModel(model_name="m", example_code="c")],
+        candidate_solutions=[script(score=0.7), script()],
+        candidate_scores=[0.7, None],
+        initial_solution=script(score=0.7),
+        initial_score=0.7,
+    )
+    phase2 = Phase2Result(
+        ablation_summaries=["s"],
+        refined_blocks=[CodeBlock(content="x", outer_step=0)],
+        best_solution=script(),
+        best_score=0.8,
+        step_history=[{"step": 0}],
+    )
+    fields: dict[str, Any] = {
+        "task": task,
+        "config": PipelineConfig(),
+        "phase1": phase1,
+        "phase2_results": [phase2],
+        "phase3": None,
+        "final_solution": script(),
+        "submission_path": "final/submission.csv",
+        "total_duration_seconds": 1.5,
+        "total_cost_usd": None,
+    }
+    return FinalResult(**{**fields, **changes})
+
+
+def required(model: type[BaseModel]) -> set[str]:
+    return {name for name, field in model.model_fields.items() if field.is_required()}
+
+
+def assert_every_field_is_required(model: type[BaseModel], complete: dict[str, Any]) -> None:
+    model(**complete)
+    assert required(model) == set(complete)
+    for name in complete:
+        with pytest.raises(ValidationError) as refusal:
+            model(**{key: value for key, value in complete.items() if key != name})
+        assert refusal.value.errors()[0]["loc"] == (name,)
+
+
+# --- configuration and task ------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-001")
+def test_the_default_settings_carry_the_papers_numbers() -> None:
+    config = PipelineConfig()
+    assert {name: getattr(config, name) for name in PAPER} == PAPER
+    assert (config.permission_mode, config.model, config.log_level) == ("bypassPermissions", "sonnet", "INFO")
+    assert (config.max_budget_usd, config.log_file, config.phase_time_budget, config.work_dir) == (
+        None,
+        None,
+        None,
+        ".",
+    )
+    assert (config.agent_timeout_seconds, config.script_timeout_seconds) == (900, None)
+    assert (config.max_concurrent_paths, config.tool_profile) == (None, "minimal")
+
+
+INTEGERS = [name for name, field in PipelineConfig.model_fields.items() if "int" in str(field.annotation)]
+
+
+@pytest.mark.req("REQ-DM-002")
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "two"])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_a_setting_that_is_no_positive_whole_number_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        PipelineConfig(**{name: value})
+    assert [error["loc"] for error in refusal.value.errors()] == [(name,)]
+    if value in (0, -1) and value is not True:
+        assert "at least 1" in str(refusal.value)
+
+
+@pytest.mark.req("REQ-DM-002")
+def test_optional_numbers_follow_the_rule_only_when_set_and_unknown_keys_are_refused() -> None:
+    assert set(PAPER) <= set(INTEGERS)
+    for value in (0, -0.5, float("nan"), float("inf"), True):
+        with pytest.raises(ValidationError, match="max_budget_usd"):
+            PipelineConfig(max_budget_usd=value)
+    assert PipelineConfig(max_budget_usd=None, script_timeout_seconds=None).max_budget_usd is None
+    with pytest.raises(ValidationError, match="outer_steps"):
+        PipelineConfig(outer_steps=3)  # type: ignore[call-arg]
+    assert PipelineConfig(seed=42).model_fields_set == {"seed"}
+
+
+@pytest.mark.req("REQ-DM-003")
+@given(
+    numbers=st.fixed_dictionaries({name: st.integers(1, 10**9) for name in PAPER}),
+    budget=st.none() | st.floats(0.01, 1e6),
+    model=st.text(),
+    shares=st.booleans(),
+)
+def test_settings_survive_json(numbers: dict[str, Any], budget: float | None, model: str, shares: bool) -> None:
+    time = PhaseTimeBudget(phase1=0.25, phase2=0.25, phase3=0.25, finalization=0.25) if shares else None
+    config = PipelineConfig(**numbers, max_budget_usd=budget, model=model, phase_time_budget=time)
+    assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("enum", "values"),
+    [
+        pytest.param(
+            TaskType,
+            "classification regression image_classification image_to_image text_classification audio_classification "
+            "sequence_to_sequence tabular",
+            marks=pytest.mark.req("REQ-DM-004"),
+        ),
+        pytest.param(DataModality, "tabular image text audio mixed", marks=pytest.mark.req("REQ-DM-005")),
+        pytest.param(MetricDirection, "maximize minimize", marks=pytest.mark.req("REQ-DM-006")),
+        pytest.param(SolutionPhase, "init merged refined ensemble final", marks=pytest.mark.req("REQ-DM-008")),
+        pytest.param(
+            CodeBlockCategory,
+            "preprocessing feature_engineering model_selection training hyperparameter_tuning ensemble "
+            "postprocessing other",
+            marks=pytest.mark.req("REQ-DM-011"),
+        ),
+        pytest.param(
+            AgentType,
+            "retriever init merger ablation summarize extractor coder planner ens_planner ensembler debugger leakage "
+            "data test",
+            marks=pytest.mark.req("REQ-DM-013"),
+        ),
+    ],
+)
+def test_an_enum_has_exactly_its_members_and_each_equals_its_text(enum: type[Enum], values: str) -> None:
+    assert [member.value for member in enum] == values.split()
+    assert all(member.name == member.value == member for member in enum)
+    assert issubclass(enum, str)
+    with pytest.raises(ValueError, match="initial"):
+        enum("initial")
+
+
+@pytest.mark.req("REQ-DM-013")
+def test_there_are_fourteen_agents() -> None:
+    assert len(AgentType) == 14
+
+
+@pytest.mark.req("REQ-DM-007")
+def test_a_task_needs_six_fields_and_has_two_directories() -> None:
+    complete = {
+        "competition_id": "c",
+        "task_type": "classification",
+        "data_modality": "tabular",
+        "evaluation_metric": "accuracy",
+        "metric_direction": "maximize",
+        "description": "d",
+    }
+    assert_every_field_is_required(TaskDescription, complete)
+    task = TaskDescription.model_validate(complete)
+    assert (task.data_dir, task.output_dir) == ("./input", "./final")
+    assert (
+        TaskDescription.model_validate({**complete, "description": "", "data_dir": "/nowhere"}).data_dir == "/nowhere"
+    )
+
+
+# --- scripts and blocks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-009")
+def test_a_script_needs_content_and_phase_and_is_dated() -> None:
+    assert_every_field_is_required(SolutionScript, {"content": "", "phase": "init"})
+    made = script()
+    assert (made.score, made.is_executable, made.source_model) == (None, True, None)
+    assert made.created_at.tzinfo is not None
+    assert datetime.now(timezone.utc) - made.created_at < timedelta(minutes=5)
+    made.score = 0.5
+    assert made.score == 0.5
+
+
+@pytest.mark.req("REQ-DM-010")
+def test_only_the_first_occurrence_of_a_block_is_replaced_in_a_copy() -> None:
+    old = script("a b a", phase=SolutionPhase.merged, score=0.4, source_model="m", is_executable=False)
+    new = old.replace_block("a", "c")
+    assert new.content == "c b a"
+    assert old.content == "a b a"
+    assert new.model_dump(exclude={"content"}) == old.model_dump(exclude={"content"})
+    for missing in ("z", ""):
+        with pytest.raises(ValueError, match="block"):
+            old.replace_block(missing, "c")
+
+
+@pytest.mark.req("REQ-DM-010")
+@given(st.text(max_size=20), st.text(min_size=1, max_size=5), st.text(max_size=20), st.text(max_size=5))
+def test_replacing_equals_replace_once(before: str, old: str, after: str, new: str) -> None:
+    content = before + old + after
+    assert script(content).replace_block(old, new).content == content.replace(old, new, 1)
+
+
+@pytest.mark.req("REQ-DM-012")
+def test_a_block_needs_content_only_and_an_empty_one_is_a_placeholder() -> None:
+    assert_every_field_is_required(CodeBlock, {"content": "x"})
+    block = CodeBlock(content="x")
+    assert (block.category, block.outer_step, block.is_placeholder) == (None, None, False)
+    assert CodeBlock(content="").is_placeholder
+    assert CodeBlock.model_validate({"content": "x", "category": "other"}).category is CodeBlockCategory.other
+
+
+# --- structured replies ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-014")
+def test_a_retrieved_model_has_two_texts_and_defining_it_warns_of_nothing() -> None:
+    assert_every_field_is_required(RetrievedModel, {"model_name": "", "example_code": ""})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        spec = importlib.util.spec_from_file_location("models_again", SOURCE)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["models_again"] = module
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            del sys.modules["models_again"]
+
+
+LISTS = [
+    pytest.param(
+        RetrieverOutput,
+        "models",
+        {"model_name": "m", "example_code": "c"},
+        marks=pytest.mark.req("REQ-DM-015"),
+        id="retriever",
+    ),
+    pytest.param(
+        ExtractorOutput, "plans", {"code_block": "b", "plan": "p"}, marks=pytest.mark.req("REQ-DM-017"), id="extractor"
+    ),
+    pytest.param(
+        LeakageDetectionOutput,
+        "answers",
+        {"leakage_status": "No Data Leakage", "code_block": "b"},
+        marks=pytest.mark.req("REQ-DM-019"),
+        id="leakage",
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "field", "entry"), LISTS)
+def test_a_list_reply_has_one_field_that_may_not_be_empty(
+    model: type[BaseModel], field: str, entry: dict[str, str]
+) -> None:
+    assert set(model.model_fields) == {field}
+    with pytest.raises(ValidationError, match="at least one"):
+        model.model_validate({field: []})
+    with pytest.raises(ValidationError):
+        model.model_validate({})
+    other = {**entry, list(entry)[-1]: "second"}
+    wrapped = model.model_validate_json(json.dumps({field: [entry, other]}))
+    bare = model.model_validate_json(json.dumps([entry, other]))
+    assert wrapped == bare
+    assert wrapped.model_dump()[field] == [entry, other]
+    ignored = model.model_validate({field: [{**entry, "more": 1}], "why": "because"})
+    assert ignored.model_dump() == {field: [entry]}
+    jsonschema.validate({field: [entry]}, model.model_json_schema())
+
+
+@pytest.mark.req("REQ-DM-016")
+def test_a_plan_needs_block_and_plan() -> None:
+    assert_every_field_is_required(RefinePlan, {"code_block": "b", "plan": "p"})
+
+
+@pytest.mark.req("REQ-DM-018")
+def test_a_leakage_answer_knows_two_statuses_only() -> None:
+    assert_every_field_is_required(LeakageAnswer, {"leakage_status": "Yes Data Leakage", "code_block": "b"})
+    for status in ("Maybe", "yes data leakage", "No data leakage", ""):
+        with pytest.raises(ValidationError, match="leakage_status"):
+            LeakageAnswer.model_validate({"leakage_status": status, "code_block": "b"})
+
+
+@pytest.mark.req("REQ-DM-020")
+def test_a_contamination_verdict_is_novel_or_same_and_nothing_more() -> None:
+    assert_every_field_is_required(DataContaminationResult, {"verdict": "Novel"})
+    assert set(DataContaminationResult.model_fields) == {"verdict"}
+    assert DataContaminationResult(verdict="Same").verdict == "Same"
+    with pytest.raises(ValidationError):
+        DataContaminationResult.model_validate({"verdict": "novel"})
+
+
+# --- results ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-021")
+def test_an_evaluation_may_lack_score_and_traceback_only() -> None:
+    complete = {"stdout": "", "stderr": "", "exit_code": 0, "duration_seconds": 0.1, "is_error": False}
+    assert_every_field_is_required(EvaluationResult, complete)
+    result = EvaluationResult.model_validate(complete)
+    assert (result.score, result.error_traceback) == (None, None)
+
+
+@pytest.mark.req("REQ-DM-022")
+def test_phase_1_results_keep_missing_scores_through_json(task: TaskDescription) -> None:
+    result = final_result(task).phase1
+    assert Phase1Result.model_validate_json(result.model_dump_json()) == result
+    assert result.candidate_scores == [0.7, None]
+    assert (result.merge_attempts, result.data_usage_changed) == ([], False)
+    assert required(Phase1Result) == {
+        "retrieved_models", "candidate_solutions", "candidate_scores", "initial_solution", "initial_score",
+    }  # fmt: skip
+
+
+@pytest.mark.req("REQ-DM-023")
+def test_phase_2_results_keep_their_history_as_plain_dictionaries(task: TaskDescription) -> None:
+    result = final_result(task).phase2_results[0]
+    assert type(result.step_history[0]) is dict
+    assert result.step_history == [{"step": 0}]
+    assert result.partial is False
+    assert required(Phase2Result) == {
+        "ablation_summaries", "refined_blocks", "best_solution", "best_score", "step_history",
+    }  # fmt: skip
+
+
+@pytest.mark.req("REQ-DM-024")
+def test_the_best_ensemble_always_has_a_score() -> None:
+    complete: dict[str, Any] = {
+        "input_solutions": [script()],
+        "ensemble_plans": ["p"],
+        "ensemble_scores": [None],
+        "best_ensemble": script(),
+        "best_ensemble_score": 0.5,
+    }
+    assert_every_field_is_required(Phase3Result, complete)
+    assert Phase3Result(**complete).attempts == []
+    with pytest.raises(ValidationError, match="best_ensemble_score"):
+        Phase3Result(**{**complete, "best_ensemble_score": None})
+
+
+@pytest.mark.req("REQ-DM-025")
+def test_a_final_result_survives_json_without_phase_3_and_cost(task: TaskDescription) -> None:
+    result = final_result(task)
+    assert FinalResult.model_validate_json(result.model_dump_json()) == result
+    assert (result.phase3, result.total_cost_usd) == (None, None)
+    assert final_result(task, submission_path="").submission_path == ""
+    assert required(FinalResult) == {
+        "task", "config", "phase1", "phase2_results", "phase3", "final_solution", "submission_path",
+        "total_duration_seconds", "total_cost_usd",
+    }  # fmt: skip
+
+
+@pytest.mark.req("REQ-DM-042")
+def test_a_refinement_attempt_may_lack_a_score() -> None:
+    complete = {"plan": "p", "score": None, "code_block": "", "was_improvement": False}
+    assert_every_field_is_required(RefinementAttempt, complete)
+
+
+@pytest.mark.req("REQ-DM-043")
+def test_an_ensemble_attempt_and_an_inner_result_carry_their_script_through_json() -> None:
+    attempt = EnsembleAttempt(plan="p", score=None, solution=script("print(1)"))
+    assert EnsembleAttempt.model_validate_json(attempt.model_dump_json()) == attempt
+    inner = InnerLoopResult(best_solution=script(), best_score=0.1, attempts=[], improved=False)
+    assert InnerLoopResult.model_validate_json(inner.model_dump_json()) == inner
+
+
+@pytest.mark.req("REQ-DM-043")
+def test_the_shares_of_time_are_positive_and_add_up() -> None:
+    assert PhaseTimeBudget().model_dump() == {"phase1": 0.1, "phase2": 0.65, "phase3": 0.15, "finalization": 0.1}
+    with pytest.raises(ValidationError, match="add up to 1"):
+        PhaseTimeBudget(phase1=0.5)
+    with pytest.raises(ValidationError):
+        PhaseTimeBudget(phase1=0.0, phase2=0.75)
+
+
+# --- scoring ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-026")
+def test_a_score_function_takes_a_script_and_a_task_at_once(task: TaskDescription) -> None:
+    class Constant:
+        def __call__(self, solution: SolutionScript, task: TaskDescription) -> EvaluationResult:
+            text = f"{solution.content} for {task.competition_id}"
+            return EvaluationResult(stdout=text, stderr="", exit_code=0, duration_seconds=0, is_error=False)
+
+    scorer: ScoreFunction = Constant()
+    assert isinstance(scorer, ScoreFunction)
+    assert not isinstance("no scorer", ScoreFunction)
+    assert scorer(script("a"), task).stdout == "a for sizes"
+    assert [name for name in vars(ScoreFunction) if name == "__call__"]
+
+
+@pytest.mark.req("REQ-DM-027")
+@pytest.mark.parametrize(
+    ("output", "score"),
+    [
+        ("Final Validation Performance: 0.8196", 0.8196),
+        ("x\nFinal Validation Performance:   -1e-3\ny", -1e-3),
+        ("Final Validation Performance:\n12", 12.0),
+        ("final validation performance: 0.5", None),
+        ("Final Validation Performance: 0.85.", None),
+        ("Final Validation Performance: nan", None),
+        ("Final Validation Performance: inf", None),
+        ("", None),
+    ],
+)
+def test_the_score_line_is_read_as_specified(output: str, score: float | None) -> None:
+    assert SCORE_PATTERN == r"Final Validation Performance:\s*([\d.eE+-]+)"
+    assert parse_score(output) == score
+
+
+BETTER = [(0.9, 0.8), (-1.0, -2.0), (1e-9, 0.0)]
+
+
+@pytest.mark.req("REQ-DM-028")
+@pytest.mark.parametrize(("large", "small"), BETTER)
+def test_strictly_better_depends_on_the_direction_and_a_tie_is_not(large: float, small: float) -> None:
+    up, down = MetricDirection.maximize, MetricDirection.minimize
+    assert is_improvement(large, small, up)
+    assert not is_improvement(small, large, up)
+    assert is_improvement(small, large, down)
+    assert not is_improvement(large, small, down)
+    for direction in MetricDirection:
+        assert not is_improvement(large, large, direction)
+        assert not is_improvement(float("nan"), large, direction)
+
+
+@pytest.mark.req("REQ-DM-029")
+@pytest.mark.parametrize(("large", "small"), BETTER)
+def test_a_tie_is_at_least_as_good(large: float, small: float) -> None:
+    for direction in MetricDirection:
+        assert is_improvement_or_equal(new_score=large, old_score=large, direction=direction)
+    assert is_improvement_or_equal(large, small, MetricDirection.maximize)
+    assert not is_improvement_or_equal(small, large, MetricDirection.maximize)
+    assert is_improvement_or_equal(small, large, MetricDirection.minimize)
+    assert not is_improvement_or_equal(large, small, MetricDirection.minimize)
+
+
+# --- prompts ---------------------------------------------------------------------------------------------
+
+
+def template(text: str, *variables: str) -> PromptTemplate:
+    return PromptTemplate(agent_type=AgentType.init, figure_ref="Figure 10", template=text, variables=list(variables))
+
+
+@pytest.mark.req("REQ-DM-030")
+def test_a_template_needs_agent_figure_text_and_variables() -> None:
+    complete = {"agent_type": "coder", "figure_ref": "Figure 15", "template": "{x}", "variables": ["x"]}
+    assert_every_field_is_required(PromptTemplate, complete)
+    with pytest.raises(ValidationError):
+        PromptTemplate.model_validate({**complete, "agent_type": "plumber"})
+
+
+@pytest.mark.req("REQ-DM-031")
+def test_a_template_is_filled_in_one_pass() -> None:
+    listing = template("List {M} models for {task_description}", "M", "task_description")
+    assert listing.render(M=4, task_description="classify images") == "List 4 models for classify images"
+    assert (
+        listing.render(M="{task_description}", task_description="x", more=1) == "List {task_description} models for x"
+    )
+    with pytest.raises(KeyError, match="M"):
+        listing.render(task_description="x")
+    assert template("{a} {final_validation_score} {{b}}", "a").render(a=1) == "1 {final_validation_score} {{b}}"
+    assert template("{two words}", "two words").render(**{"two words": 5}) == "5"
+    assert template("{nothing}").render() == "{nothing}"
+
+
+@pytest.mark.req("REQ-DM-031")
+@given(st.text())
+def test_whatever_is_inserted_comes_through_untouched(value: str) -> None:
+    assert template("<{x}|{y}>", "x", "y").render(x=value, y="{x}") == f"<{value}|{{x}}>"
+
+
+@pytest.mark.req("REQ-DM-032")
+def test_the_registry_finds_a_template_by_agent_and_an_unknown_one_is_a_key_error() -> None:
+    found = PromptRegistry().get(AgentType.coder)
+    assert isinstance(found, PromptTemplate)
+    assert found.agent_type is AgentType.coder
+    with pytest.raises(KeyError):
+        PromptRegistry().get("plumber")  # type: ignore[arg-type]
+
+
+@pytest.mark.req("REQ-DM-033", "REQ-DM-034", "REQ-DM-035")
+def test_the_registry_has_fourteen_agents_and_all_figures() -> None:
+    registry = PromptRegistry()
+    assert len(registry) == 14
+    variants: dict[AgentType, list[str | None]] = {
+        AgentType.leakage: ["detection", "correction"],
+        AgentType.test: [None, "subsampling_extract", "subsampling_remove", "contamination"],
+    }
+    figures = [registry.get(agent, v).figure_ref for agent in AgentType for v in variants.get(agent, [None])]
+    assert figures == [f"Figure {n}" for n in [*range(9, 15), 15, 16, 17, 18, 19, 20, 21, 22, 25, 26, 27, 28]]
+    assert registry.get(AgentType.leakage) == registry.get(AgentType.leakage, "detection")
+    with pytest.raises(KeyError):
+        registry.get(AgentType.leakage, "prevention")
+
+
+# --- agents ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-036")
+def test_an_agent_config_needs_its_agent_only() -> None:
+    assert_every_field_is_required(AgentConfig, {"agent_type": "coder"})
+    config = AgentConfig(agent_type=AgentType.coder)
+    optional = ("system_prompt", "tools", "model", "output_schema", "max_turns")
+    assert [getattr(config, name) for name in optional] == [None] * 5
+    assert config.description
+    assert AgentConfig(agent_type=AgentType.coder, description="mine").description == "mine"
+    with pytest.raises(ValidationError, match="model"):
+        AgentConfig.model_validate({"agent_type": "coder", "model": "gpt"})
+    with_schema = AgentConfig(agent_type=AgentType.coder, output_schema=RetrieverOutput)
+    assert json.loads(with_schema.model_dump_json())["output_schema"] == "RetrieverOutput"
+
+
+@pytest.mark.req("REQ-DM-037")
+@pytest.mark.parametrize("agent", AgentType)
+def test_an_agent_definition_has_four_keys_and_always_a_prompt(agent: AgentType) -> None:
+    own = AgentConfig(agent_type=agent, system_prompt="mine", tools=["Read"], model="opus").to_agent_definition()
+    assert own == {"description": own["description"], "prompt": "mine", "tools": ["Read"], "model": "opus"}
+    default = AgentConfig(agent_type=agent).to_agent_definition()
+    assert set(default) == {"description", "prompt", "tools", "model"}
+    assert default["prompt"] == PromptRegistry().get(agent).template
+    assert (default["tools"], default["model"]) == (None, None)
+
+
+@pytest.mark.req("REQ-DM-038", "REQ-DM-049")
+def test_a_schema_travels_in_the_sdks_envelope_and_no_other() -> None:
+    configs = build_default_agent_configs()
+    with_schema = {agent for agent, config in configs.items() if config.output_schema is not None}
+    assert with_schema == {AgentType.retriever, AgentType.extractor, AgentType.leakage}
+    for agent in with_schema:
+        schema = configs[agent].output_schema
+        assert schema is not None
+        assert configs[agent].to_output_format() == {"type": "json_schema", "schema": schema.model_json_schema()}
+    with pytest.raises(ValueError, match="coder"):
+        configs[AgentType.coder].to_output_format()
+
+
+@pytest.mark.req("REQ-DM-040")
+def test_the_default_agents_have_the_tools_and_schemas_of_their_duty() -> None:
+    configs = build_default_agent_configs()
+    tools = {agent.value: config.tools for agent, config in configs.items()}
+    readers = ("extractor", "leakage", "init", "merger", "ablation", "ensembler", "data", "test")
+    read = {agent: ["Read"] for agent in readers}
+    assert tools == {
+        **read,
+        **dict.fromkeys(("summarize", "coder", "planner", "ens_planner")),
+        "retriever": ["WebSearch", "WebFetch"],
+        "debugger": ["Read", "Bash"],
+    }
+    schemas: dict[AgentType, type[BaseModel]] = {
+        AgentType.retriever: RetrieverOutput,
+        AgentType.extractor: ExtractorOutput,
+        AgentType.leakage: LeakageDetectionOutput,
+    }
+    assert all(config.output_schema is schemas.get(agent) for agent, config in configs.items())
+    assert all(config.model is None and config.agent_type is agent for agent, config in configs.items())
+    assert agent_config(AgentType.leakage, "correction").output_schema is None
+    contamination = agent_config(AgentType.test, "contamination")
+    assert (contamination.output_schema, contamination.tools) == (DataContaminationResult, None)
+    full = build_default_agent_configs("full")
+    assert full[AgentType.coder].tools == ["Bash", "Edit", "Write", "Read"]
+    assert full[AgentType.planner].tools == ["Read"]
+
+
+# --- across models ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-DM-039")
+def test_every_model_but_the_script_is_frozen(task: TaskDescription) -> None:
+    frozen = {model: model.model_config.get("frozen") for model in all_models()}
+    assert frozen.pop(SolutionScript) is False
+    assert set(frozen.values()) == {True}
+    with pytest.raises(ValidationError, match="frozen"):
+        task.description = "other"  # type: ignore[misc]
+    assert task.model_copy(update={"description": "other"}).description == "other"
+
+
+@pytest.mark.req("REQ-DM-041")
+@pytest.mark.parametrize("model", SCHEMAS)
+def test_a_reply_schema_is_valid_and_of_the_form_the_sdk_wants(model: type[BaseModel]) -> None:
+    schema = model.model_json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["type"] == "object"
+    assert set(schema["required"]) == set(model.model_fields)
+    text = json.dumps(schema)
+    assert "minItems" not in text
+    for field in schema["properties"].values():
+        assert field["type"] in ("string", "array")
+        assert field["type"] == "string" or field["items"]["$ref"].startswith("#/$defs/")
+    if model in (LeakageAnswer, DataContaminationResult):
+        assert "enum" in text
+
+
+@pytest.mark.req("REQ-DM-044")
+def test_models_with_large_texts_build_in_less_than_a_millisecond(task: TaskDescription) -> None:
+    code, plan = "x = 1\n" * 8500, "p" * 2000
+    big = script(code)
+    attempt = {"plan": plan, "score": 0.5, "code_block": code, "was_improvement": True}
+    builders = [
+        lambda: SolutionScript(content=code, phase=SolutionPhase.init),
+        lambda: CodeBlock(content=code),
+        lambda: RefinePlan(code_block=code, plan=plan),
+        lambda: RefinementAttempt.model_validate(attempt),
+        lambda: EnsembleAttempt(plan=plan, score=0.1, solution=big),
+        lambda: EvaluationResult(stdout=code, stderr="", exit_code=0, duration_seconds=1, is_error=False),
+        lambda: RetrieverOutput(models=[RetrievedModel(model_name="m", example_code=code)]),
+        lambda: final_result(task, final_solution=big),
+        PipelineConfig,
+        lambda: AgentConfig(agent_type=AgentType.coder),
+    ]
+    for build in builders:
+        quickest = min(timeit.repeat(build, number=20, repeat=10)) / 20
+        assert quickest < 0.001
+
+
+@pytest.mark.req("REQ-DM-045")
+def test_all_types_live_in_one_module() -> None:
+    offered = [getattr(mle_star, name) for name in mle_star.__all__]
+    kinds = [kind for kind in offered if isinstance(kind, type) and issubclass(kind, BaseModel | Enum)]
+    assert len(kinds) > 30
+    assert {kind.__module__ for kind in kinds} == {"mle_star.models"}
+
+
+VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
+TOO_NEW = {"StrEnum", "UTC", "Self", "TaskGroup", "tomllib", "ExceptionGroup", "override", "assert_never", "batched"}
+
+
+@pytest.mark.req("REQ-DM-047")
+def test_the_sources_keep_to_what_python_3_10_has() -> None:
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
+        for node in ast.walk(tree):
+            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom | ast.Import) else set()
+            assert names & TOO_NEW == set(), path
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) not in {
+                    ("asyncio", "timeout"), ("asyncio", "TaskGroup"), ("asyncio", "Runner"), ("datetime", "UTC"),
+                }, path  # fmt: skip
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'requires-python = ">=3.10"' in declared
+    assert all(f"Python :: {version}" in declared for version in VERSIONS)
+
+
+@pytest.mark.req("REQ-DM-047")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_models_pass_the_type_check_of_every_supported_python(version: str, tmp_path: Path) -> None:
+    # What differs between versions is the standard library; following Pydantic's imports would cost ten seconds each.
+    options = ["--config-file=", "--follow-imports=skip", "--ignore-missing-imports", f"--cache-dir={tmp_path}"]
+    command = [sys.executable, "-m", "mypy", "--python-version", version, *options, str(SOURCE)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.req("REQ-DM-048")
+def test_every_model_is_a_pydantic_2_model() -> None:
+    assert int(pydantic.VERSION.split(".")[0]) >= 2
+    classes = {v for v in vars(models).values() if isinstance(v, type) and v.__module__ == models.__name__}
+    exempt = {kind for kind in classes if issubclass(kind, Enum) or kind is ScoreFunction}
+    assert classes - exempt == set(all_models())
+
+
+@pytest.mark.req("REQ-DM-050")
+def test_the_module_imports_the_standard_library_and_pydantic_only() -> None:
+    for node in ast.parse(SOURCE.read_text(encoding="utf-8")).body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert [n for n in names if n.split(".")[0] not in {*sys.stdlib_module_names, "pydantic"}] == []
