@@ -1,0 +1,57 @@
+"""Every requirement is named by a test, and docs/traceability.md says which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools import trace
+
+MARKED = """
+import pytest
+pytestmark = pytest.mark.req("REQ-DM-001")
+IDS = ["REQ-DM-002", "REQ-DM-003"]
+CASES = [pytest.param(1, marks=pytest.mark.req("REQ-DM-004"))]
+own = pytest.mark.req("REQ-DM-005", "REQ-DM-006")
+
+@pytest.mark.req(*IDS)
+@pytest.mark.parametrize("n", CASES)
+async def test_one(n): ...
+
+@own
+class TestTwo:
+    @pytest.mark.req("REQ-DM-007")
+    def test_three(self): ...
+    def helper(self): ...
+
+@pytest.mark.req("REQ-DM-008")
+def helper(): "REQ-DM-009"
+"""
+
+
+def test_marks_are_found_wherever_pytest_finds_them(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "deep").mkdir(parents=True)
+    (tmp_path / "tests" / "deep" / "test_x.py").write_text(MARKED)
+    found = trace.collect(tmp_path / "tests")
+    one, three = {"tests/deep/test_x.py": ["test_one"]}, {"tests/deep/test_x.py": ["test_three"]}
+    assert {identifier: dict(files) for identifier, files in found.items()} == {
+        "REQ-DM-001": {"tests/deep/test_x.py": ["test_one", "test_three"]},
+        "REQ-DM-002": one, "REQ-DM-003": one, "REQ-DM-004": one,
+        "REQ-DM-005": three, "REQ-DM-006": three, "REQ-DM-007": three,
+    }  # fmt: skip
+
+
+def test_the_list_of_requirements_is_that_of_the_specification() -> None:
+    counts = {"DM": 50, "EX": 47, "SF": 46, "P1": 45, "P2O": 44, "P2I": 50, "P3": 49, "FN": 48, "OR": 57}
+    expected = [f"REQ-{key}-{number:03}" for key, count in counts.items() for number in range(1, count + 1)]
+    assert list(trace.requirements()) == expected
+    assert len(expected) == 436
+
+
+def test_every_requirement_is_named_by_a_test_and_no_other_id_is() -> None:
+    assert trace.problems(trace.collect(trace.ROOT / "tests")) == []
+
+
+def test_the_table_in_the_docs_is_current() -> None:
+    assert trace.TABLE.read_text(encoding="utf-8") == trace.table(trace.collect(trace.ROOT / "tests")), (
+        "run `make trace`"
+    )
