@@ -18,8 +18,10 @@ from mle_star.codeblocks import (
 )
 from mle_star.context import current_run, scope
 from mle_star.errors import BudgetExceeded
+from mle_star.events import ScriptFinished
 from mle_star.execution import (
     check_submission_format,
+    detect_error_masking,
     evaluate_with_retry,
     get_submission_info,
     verify_submission,
@@ -51,6 +53,11 @@ logger = logging.getLogger(__name__)
 
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
 SUBMISSION = Path("final") / "submission.csv"
+_PHASES = {
+    "phase1/candidate": SolutionPhase.init, "phase1": SolutionPhase.merged, "phase2": SolutionPhase.refined,
+    "phase3": SolutionPhase.ensemble, "": SolutionPhase.final,
+}  # fmt: skip
+"""What a script is, by the place it ran in."""
 _SAYS_NONE = re.compile(r"^\W*$|^\W*none\W*$|\b(?:no|not|never|without)\b[^.]*\bsubsampl", re.IGNORECASE)
 
 
@@ -90,7 +97,9 @@ async def run_finalization(
             solution.phase.value, len(solution.content), task.competition_id,
         )  # fmt: skip
         submission = await _best_submission(solution, task, config)
+        logger.info("step 7: check for contamination")
         contamination = await _contamination_if_affordable(submission.script, reference_discussions)
+    logger.info("step 8: build the result")
     seconds = time.monotonic() - started
     logger.info(
         "result built: phase %s, path %r, %.1f s in total", submission.script.phase.value, submission.path, seconds
@@ -194,10 +203,11 @@ async def _run(
     script: SolutionScript, repair: _Repairs, task: TaskDescription, config: PipelineConfig
 ) -> tuple[SolutionScript, EvaluationResult]:
     """One run with repairs of crashes, at full length."""
-    run = current_run()
+    for finding in detect_error_masking(script.content):
+        logger.warning("the test script may hide errors: %s", finding)
     logger.info("run start: %d characters, timeout %d s", len(script.content), config.time_limit_seconds)
     script, result = await evaluate_with_retry(script, task, config, repair, max_retries=repair.left)
-    written = verify_submission(str(run.work_dir))
+    written = verify_submission(str(current_run().work_dir))
     logger.info(
         "run result: exit code %d, %.1f s, file written: %s",
         result.exit_code, result.duration_seconds, "yes" if written else "no",
@@ -221,8 +231,6 @@ def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submission:
         "verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"]
     )  # fmt: skip
     warnings = check_submission_format(str(run.work_dir))
-    if not info["row_count"]:
-        warnings.append("the submission has no rows")
     for warning in warnings:
         logger.warning("submission: %s", warning)
     path = _publish(run.work_dir / SUBMISSION)
@@ -230,16 +238,32 @@ def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submission:
 
 
 def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
-    """Step 6: the validated script, with the best submission that was kept on the way if there is one."""
+    """Step 6: the best submission that was kept on the way and the script that made it, else the validated script."""
     run = current_run()
-    logger.warning("fallback: %s; phase %s, score %s", reason, solution.phase.value, solution.score)
+    logger.info("step 6: fall back")
     warnings = [f"no submission by a script of its own: {reason}"]
     score, source = run.shared.kept_submission or (None, "")
-    if not source or not (run.run_dir / source).is_file():
-        return Submission(solution, "", warnings)
-    warnings.append(f"the submission is the best one kept on the way, by a script with score {score}")
-    logger.warning("fallback: %s", warnings[-1])
-    return Submission(solution, _publish(run.run_dir / source), warnings)
+    if source and (run.run_dir / source).is_file():
+        solution, path = _maker_of(source, score, solution), _publish(run.run_dir / source)
+        warnings.append(f"the submission is the best one kept on the way, by a script with score {score}")
+    else:
+        path = ""
+        (run.run_dir / SUBMISSION).unlink(missing_ok=True)  # one of an earlier process is not this result's
+    logger.warning("fallback: %s; phase %s, score %s", "; ".join(warnings), solution.phase.value, solution.score)
+    return Submission(solution, path, warnings)
+
+
+def _maker_of(source: str, score: float | None, solution: SolutionScript) -> SolutionScript:
+    """The script that left a kept submission: `solution` itself where that may be, else as the journal has it."""
+    made = [
+        event
+        for event in current_run().journal.events
+        if isinstance(event, ScriptFinished) and (event.submission, event.score) == (source, score)
+    ]
+    if not made or any(event.script == solution.content for event in made):
+        return solution
+    phase = next(phase for place, phase in _PHASES.items() if made[0].step.startswith(place))
+    return SolutionScript(content=made[0].script, phase=phase, score=score)
 
 
 def _publish(source: Path) -> str:

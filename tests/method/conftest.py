@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -98,6 +100,16 @@ class ScriptedCall:
         return self.agent.value if self.variant is None else f"{self.agent.value}-{self.variant}"
 
 
+def by_step(**replies: Reply) -> Callable[[ScriptedCall], Reply]:
+    """A reply by the place that asks: `by_step(candidate_0=..., merge_1=..., otherwise=...)`."""
+
+    def choose(call: ScriptedCall) -> Reply:
+        places = [place for place in replies if place.replace("_", "-") in call.step.split("/")]
+        return replies[places[0] if places else "otherwise"]
+
+    return choose
+
+
 NO_LEAKAGE = {"answers": [{"leakage_status": "No Data Leakage", "code_block": "x = 1"}]}
 
 
@@ -141,7 +153,7 @@ class ScriptedAgents:
     def __init__(self) -> None:
         self.log: list[ScriptedCall] = []
         self.cost_usd = 0.0
-        self.faults: dict[int, Fault] = {}
+        self.faults: dict[int | str, Fault] = {}  # by position or by step name
         self._queues: dict[str, list[Reply]] = defaultdict(list)
         self._standing = _calm_replies()
 
@@ -174,7 +186,8 @@ class ScriptedAgents:
         )
         self.log.append(call)
         await asyncio.sleep(0)  # as the real one, this lets others run
-        if (fault := self.faults.get(index)) is not None:
+        fault = self.faults.get(index) or self.faults.get(call.step)
+        if fault is not None:
             return self._faulty(fault, call)
         name = call.name if call.name in self._queues or call.name in self._standing else call.agent.value
         queue = self._queues[name]
@@ -213,12 +226,12 @@ def _announced() -> AgentStarted:
 
 @dataclass
 class RecordingExecutor:
-    """Passes scripts on to `inner` and keeps them; the n-th run crashes when `faults` names it."""
+    """Passes scripts on to `inner` and keeps them; `faults` names those that crash, by number or by words."""
 
     inner: Executor
     requests: list[ScriptRequest] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
-    faults: set[int] = field(default_factory=set)
+    faults: set[int | str] = field(default_factory=set)
     running: int = 0
     most_at_once: int = 0
 
@@ -227,7 +240,7 @@ class RecordingExecutor:
         index = len(self.requests)
         self.requests.append(request)
         self.scripts.append(Path(request.script_path).read_text(encoding="utf-8"))
-        if index in self.faults:
+        if index in self.faults or any(isinstance(words, str) and words in self.scripts[-1] for words in self.faults):
             return crash("RuntimeError: scripted crash")
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
@@ -359,6 +372,8 @@ def scripted_run(
             task=make_task(data, **task), config=config, agents=agents, executor=recording, budget=budget,
             journal=journal, run_dir=run_dir, work_dir=work_dir, parts=parts, shared=RunShared(script_slots=slots),
         )  # fmt: skip
+        if executor is not None:
+            context.shared.notes["surroundings"] = "scripted"  # no interpreter will run, so none is asked what it has
         with enter_run(context):
             yield ScriptedRun(context, agents, recording)
 
@@ -371,7 +386,18 @@ def run(tmp_path: Path) -> Iterator[ScriptedRun]:
 
 
 @pytest.fixture
-def quick_run(tmp_path: Path) -> Iterator[ScriptedRun]:
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: a journal syncs every line, and that is most of what a quick run does."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="mle-star-", dir=memory) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def quick_run(quick_path: Path) -> Iterator[ScriptedRun]:
     """As `run`, with scripts judged by their words."""
-    with scripted_run(tmp_path, executor=ScriptedExecutor()) as entered:
+    with scripted_run(quick_path, executor=ScriptedExecutor()) as entered:
         yield entered

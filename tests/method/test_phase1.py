@@ -588,8 +588,8 @@ async def test_the_retriever_prompt_asks_for_m_models_with_code(run: ScriptedRun
 
 
 @pytest.mark.req("REQ-P1-037")
-async def test_the_phase_itself_takes_no_time(tmp_path: Path) -> None:
-    with scripted_run(tmp_path, executor=ScriptedExecutor()) as run:
+async def test_the_phase_itself_takes_no_time(quick_path: Path) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor()) as run:
         config = stage(run, *(0.9 - i / 100 for i in range(8)), merges=tuple(0.91 + i / 100 for i in range(7)))
         started = time.perf_counter()
         result = await run_phase1(run.task, config)

@@ -6,11 +6,13 @@ import ast
 import inspect
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mle_star import safety
+from mle_star.codeblocks import extract_code_block
 from mle_star.errors import AgentError, BudgetExceeded
 from mle_star.events import DebugAttempted, LeakageChecked
 from mle_star.execution import evaluate_with_retry
@@ -559,16 +561,14 @@ def test_the_templates_come_from_the_registry() -> None:
 
 @pytest.mark.req("REQ-SF-034")
 def test_all_three_take_and_give_scripts() -> None:
-    hints = {
-        name: inspect.get_annotations(function, eval_str=True)
-        for name, function in {"d": debug_solution, "l": check_and_fix_leakage, "u": check_data_usage}.items()
-    }
+    functions: list[Callable[..., object]] = [debug_solution, check_and_fix_leakage, check_data_usage]
+    debugger, leakage, data = (inspect.get_annotations(function, eval_str=True) for function in functions)
     script_and_task = {"solution": SolutionScript, "task": TaskDescription}
-    assert hints["d"] == {
+    assert debugger == {
         **script_and_task, "traceback": str, "config": PipelineConfig, "return": tuple[SolutionScript, EvaluationResult]
     }  # fmt: skip
-    assert hints["l"] == {"solution": SolutionScript, "return": SolutionScript}
-    assert hints["u"] == {**script_and_task, "return": SolutionScript}
+    assert leakage == {"solution": SolutionScript, "return": SolutionScript}
+    assert data == {**script_and_task, "return": SolutionScript}
 
 
 @pytest.mark.req("REQ-SF-036")
@@ -648,7 +648,7 @@ def test_everything_lives_in_one_module() -> None:
     for name in ("debug_solution", "make_debug_callback", "check_and_fix_leakage", "check_data_usage",
                  "parse_data_agent_response"):  # fmt: skip
         assert getattr(safety, name).__module__ == "mle_star.safety"
-    assert safety.extract_code_block("```python\nprint('hello')\n```") == "print('hello')"
+    assert extract_code_block("```python\nprint('hello')\n```") == "print('hello')"
 
 
 def test_contamination_leaves_the_test_agent_alone() -> None:

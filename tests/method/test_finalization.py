@@ -1,0 +1,696 @@
+"""Finalization: subsampling, the test script, its submission, contamination; with real scripts in the real harness."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star import finalization
+from mle_star.context import scope
+from mle_star.errors import AgentError
+from mle_star.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted
+from mle_star.execution import evaluate_solution
+from mle_star.finalization import (
+    check_contamination,
+    generate_test_submission,
+    remove_subsampling,
+    run_finalization,
+)
+from mle_star.models import (
+    AgentType,
+    DataContaminationResult,
+    FinalResult,
+    Phase1Result,
+    Phase2Result,
+    Phase3Result,
+    PipelineConfig,
+    RetrievedModel,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+    agent_config,
+    build_default_agent_configs,
+)
+from mle_star.prompts import PromptRegistry
+from tests.method.conftest import (
+    GARBAGE,
+    ScriptedExecutor,
+    ScriptedRun,
+    broken_script,
+    fenced,
+    leaky,
+    script,
+    scripted_run,
+    settings,
+    solution,
+)
+
+SAMPLED = "rows = list(range(9))\nrows = rows[:5]  # subsample\nlevel = len(rows)\n" + script(0.8)
+BLOCK = "rows = rows[:5]  # subsample\nlevel = len(rows)"
+FULL = SAMPLED.replace(BLOCK, "level = len(rows)")
+BEST = solution(SAMPLED, score=0.8, phase=SolutionPhase.refined)
+NO_FILE = "print('Final Validation Performance: 0.9')"
+
+
+def writer(text: str, *, note: str = "") -> str:
+    """A test script that writes `text` as its submission."""
+    return f"# {note}\nfrom pathlib import Path\nPath('final/submission.csv').write_text({text!r})"
+
+
+GOOD = writer("id,target\n1,0\n2,1\n", note="good")
+
+
+def phase1_of(best: SolutionScript) -> Phase1Result:
+    return Phase1Result(
+        retrieved_models=[RetrievedModel(model_name="m", example_code="m()")], candidate_solutions=[best],
+        candidate_scores=[best.score], initial_solution=best, initial_score=best.score or 0.0,
+    )  # fmt: skip
+
+
+async def finalize(run: ScriptedRun, best: SolutionScript = BEST, **more: Any) -> FinalResult:
+    config = more.pop("config", run.config)
+    references = more.pop("references", None)
+    return await run_finalization(best, run.task, config, phase1_of(best), [], None, references, **more)
+
+
+def lines_of(caplog: pytest.LogCaptureFixture, level: str, name: str = "mle_star.finalization") -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == name and r.levelname == level]
+
+
+# --- subsampling -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-FN-002")
+@pytest.mark.parametrize("content", ["", " \n"])
+async def test_a_blank_script_is_not_searched(run: ScriptedRun, content: str) -> None:
+    blank = solution(content)
+    assert await remove_subsampling(blank) is blank
+    assert run.agents.log == []
+
+
+@pytest.mark.req("REQ-FN-001", "REQ-FN-003", "REQ-FN-004", "REQ-FN-005", "REQ-FN-007", "REQ-FN-009", "REQ-FN-038")
+async def test_the_block_that_cuts_rows_is_found_and_rewritten(run: ScriptedRun) -> None:
+    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
+    before = BEST.model_dump()
+    full = await remove_subsampling(BEST)
+    assert full.content == FULL and "subsample" not in full.content
+    assert (full.phase, full.score) == (BEST.phase, BEST.score) and BEST.model_dump() == before
+    extract, remove = run.agents.log
+    assert SAMPLED in extract.prompt and BLOCK in remove.prompt and "rows = list" not in remove.prompt
+
+
+@pytest.mark.req("REQ-FN-007", "REQ-FN-006")
+@pytest.mark.parametrize(
+    ("content", "block", "reply", "wanted"),
+    [
+        ("A = 1\ndf = df.sample(30000)\nB = 2", "df = df.sample(30000)\nB = 2", fenced("B = 2"), "A = 1\nB = 2"),
+        ("A = 1\ndf = df.sample(9)\nB = 2", "df = df.sample(9)\n", "```python\n```", None),
+        ("def f(d):\n    d = d.sample(9)\n    return d\n", "    d = d.sample(9)", fenced("d = d"),
+         "def f(d):\n    d = d\n    return d\n"),
+    ],
+)  # fmt: skip
+async def test_the_new_block_takes_the_place_of_the_old_one(
+    run: ScriptedRun, content: str, block: str, reply: str, wanted: str | None
+) -> None:
+    run.agents.reply("test-subsampling_extract", fenced(block))
+    run.agents.reply("test-subsampling_remove", reply)
+    full = await remove_subsampling(solution(content))
+    assert full.content == (content.replace(block.rstrip("\n"), "") if wanted is None else wanted)
+
+
+@pytest.mark.req("REQ-FN-007")
+async def test_a_new_block_that_breaks_the_script_is_dropped(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    run.agents.reply("test-subsampling_remove", fenced("level = ("))
+    assert await remove_subsampling(BEST) is BEST
+    assert any("no longer compile" in line for line in lines_of(caplog, "WARNING"))
+
+
+@pytest.mark.req("REQ-FN-008", "REQ-FN-038", "REQ-FN-005")
+@pytest.mark.parametrize(
+    "reply", ["There is no subsampling.", "The script does not subsample.", "None.", "```\n```", ""]
+)
+async def test_without_subsampling_nothing_is_removed(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: str
+) -> None:
+    caplog.set_level(logging.INFO, "mle_star")
+    run.agents.reply("test-subsampling_extract", reply)
+    assert await remove_subsampling(BEST) is BEST
+    assert run.agents.names == ["test-subsampling_extract"]
+    assert any("found: no" in line for line in lines_of(caplog, "INFO"))
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+@pytest.mark.req("REQ-FN-003", "REQ-FN-008", "REQ-FN-039")
+@pytest.mark.parametrize("reply", [fenced("rows  =  rows[:5]"), fenced("x" * 900), GARBAGE])
+async def test_a_foreign_block_is_no_block(run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: str) -> None:
+    caplog.set_level(logging.INFO, "mle_star")
+    run.agents.reply("test-subsampling_extract", reply)
+    assert await remove_subsampling(BEST) is BEST
+    assert run.agents.names == ["test-subsampling_extract"]
+    [warning] = lines_of(caplog, "WARNING", "mle_star.safety")
+    assert warning.endswith(repr(reply[:200]))
+    assert any("found: no" in line for line in lines_of(caplog, "INFO"))
+
+
+@pytest.mark.req("REQ-FN-006")
+@pytest.mark.parametrize("reply", [GARBAGE, "", AgentError("down", agent="test")])
+async def test_a_removal_without_code_keeps_the_script(run: ScriptedRun, reply: object) -> None:
+    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    run.agents.reply("test-subsampling_remove", reply)
+    assert await remove_subsampling(BEST) is BEST
+
+
+# --- the test script -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-FN-011", "REQ-FN-012", "REQ-FN-014", "REQ-FN-015", "REQ-FN-016", "REQ-FN-017", "REQ-FN-047")
+async def test_the_prompt_asks_for_a_complete_submission_with_small_changes(run: ScriptedRun) -> None:
+    await generate_test_submission(run.task, BEST)
+    [call] = run.agents.log
+    for words in (
+        run.task.description, SAMPLED, "Read the test samples", "./input/", "already unpacked", "`submission.csv`",
+        "Every test sample gets a prediction", "you can even use the full training set", "as little as possible",
+        "self-contained Python file", "single Markdown code block", "exit()", "covers up unexpected behaviour",
+    ):  # fmt: skip
+        assert words in call.prompt, words
+    assert call.prompt.count("./final/") >= 2 and "./final/submission.csv" in call.prompt
+    assert call.config.tools == ["Read"] and call.config.output_schema is None
+
+
+@pytest.mark.req("REQ-FN-013", "REQ-FN-019")
+async def test_a_test_script_is_a_final_one_without_a_score(run: ScriptedRun) -> None:
+    run.agents.reply("test", fenced(GOOD))
+    final = await generate_test_submission(run.task, BEST)
+    assert final.content == GOOD and "```" not in final.content
+    assert (final.phase, final.score, final.is_executable) == (SolutionPhase.final, None, True)
+    assert list(inspect.signature(generate_test_submission).parameters) == ["task", "solution"]
+
+
+# --- the whole of it -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-FN-035", "REQ-FN-015", "REQ-FN-036", "REQ-SF-022")
+async def test_the_steps_follow_one_another_and_end_in_a_submission(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mle_star.finalization")
+    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
+    run.agents.reply("test", fenced(GOOD))
+    result = await finalize(run, references=["a post"])
+    assert run.agents.names == [
+        "test-subsampling_extract", "test-subsampling_remove", "test", "leakage-detection", "test-contamination"
+    ]  # fmt: skip
+    assert FULL in run.agents.calls("test")[0].prompt and GOOD in run.agents.calls("leakage-detection")[0].prompt
+    assert all(event.step.startswith("finalization/") for event in run.events(AgentFinished))
+    steps = [e.step for e in run.journal.events]
+    assert steps.index("finalization/leakage-detection") < steps.index("finalization/submission-script")
+    assert run.executor.scripts == [GOOD]
+    spoken = [line.split(":")[0] for line in lines_of(caplog, "INFO") if line.startswith("step ")]
+    assert spoken == ["step 1", "step 2", "step 3", "step 4", "step 5", "step 7", "step 8"]
+    path = Path(result.submission_path)
+    assert path.is_absolute() and path == (run.run_dir / "final" / "submission.csv").absolute()
+    assert path.read_text() == "id,target\n1,0\n2,1\n"
+
+
+@pytest.mark.req("REQ-FN-036", "REQ-FN-034")
+async def test_the_result_holds_everything_that_went_in(run: ScriptedRun) -> None:
+    run.agents.reply("test", fenced(GOOD))
+    phase1 = phase1_of(BEST)
+    phase2 = [
+        Phase2Result(ablation_summaries=["s"], refined_blocks=[], best_solution=BEST, best_score=0.8, step_history=[])
+    ]
+    phase3 = Phase3Result(
+        input_solutions=[BEST], ensemble_plans=["p"], ensemble_scores=[0.8], best_ensemble=BEST, best_ensemble_score=0.8
+    )
+    result = await run_finalization(
+        BEST, run.task, run.config, phase1, phase2, phase3, started_at=time.monotonic() - 100, total_cost_usd=1.25
+    )
+    assert (result.task, result.config, result.phase1) == (run.task, run.config, phase1)
+    assert (result.phase2_results, result.phase3) == (phase2, phase3)
+    assert (result.final_solution.content, result.final_solution.phase) == (GOOD, SolutionPhase.final)
+    assert result.final_solution.score == 0.8, "the score that was validated"
+    assert 100 <= result.total_duration_seconds < 160 and result.total_cost_usd == 1.25
+    assert result.contamination is None and result.warnings == []
+
+
+@pytest.mark.req("REQ-FN-034")
+def test_the_signature_is_the_specified_one() -> None:
+    parameters = inspect.signature(run_finalization, eval_str=True).parameters
+    positional = {n: p.annotation for n, p in parameters.items() if p.kind is not inspect.Parameter.KEYWORD_ONLY}
+    assert positional == {
+        "solution": SolutionScript, "task": TaskDescription, "config": PipelineConfig, "phase1_result": Phase1Result,
+        "phase2_results": list[Phase2Result], "phase3_result": Phase3Result | None,
+        "reference_discussions": list[str] | None,
+    }  # fmt: skip
+    assert parameters["reference_discussions"].default is None
+    assert inspect.get_annotations(run_finalization, eval_str=True)["return"] is FinalResult
+
+
+@pytest.mark.req("REQ-FN-036")
+async def test_without_a_start_the_duration_counts_from_the_entry(quick_run: ScriptedRun) -> None:
+    assert (await finalize(quick_run)).total_duration_seconds < 30
+
+
+@pytest.mark.req("REQ-FN-035", "REQ-SF-022")
+async def test_a_leak_in_the_test_script_is_fixed_before_it_runs(run: ScriptedRun) -> None:
+    run.agents.reply("test", fenced("level = 1\n" + GOOD))
+    run.agents.reply("leakage-detection", leaky("level = 1"))
+    run.agents.reply("leakage-correction", fenced("level = 2"))
+    result = await finalize(run)
+    assert run.executor.scripts == ["level = 2\n" + GOOD] == [result.final_solution.content]
+
+
+# --- running and verifying -------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-FN-020")
+async def test_the_test_script_runs_at_full_length_in_an_empty_output_folder(run: ScriptedRun) -> None:
+    (run.work_dir / "final" / "submission.csv").write_text("stale")
+    run.agents.reply("test", fenced(NO_FILE))
+    run.agents.always("debugger", GARBAGE)
+    config = settings(time_limit_seconds=1234)
+    result = await finalize(run, config=config)
+    assert result.submission_path == "", "a stale file is no submission"
+    assert run.events(ScriptStarted)[0].timeout_seconds == 1234
+    assert {event.purpose for event in run.events(ScriptStarted)} == {"submission"}
+
+
+@pytest.mark.req("REQ-FN-021", "REQ-FN-023")
+@pytest.mark.parametrize("first", [writer(""), NO_FILE, broken_script("in the test script"), "while True print(1)"])
+async def test_a_test_script_that_leaves_no_file_is_repaired(run: ScriptedRun, first: str) -> None:
+    run.agents.reply("test", fenced(first))
+    run.agents.reply("debugger", fenced(GOOD))
+    result = await finalize(run)
+    assert Path(result.submission_path).is_file() and result.final_solution.content == GOOD
+    [call] = run.agents.calls("debugger-submission")
+    assert first in call.prompt and "{final_validation_score}" not in call.prompt
+    if first in (writer(""), NO_FILE):
+        assert "FileNotFoundError: ./final/submission.csv missing or empty" in call.prompt
+    assert run.executor.scripts[-1] == GOOD
+
+
+@pytest.mark.req("REQ-FN-021")
+async def test_a_missing_score_line_does_not_matter(run: ScriptedRun) -> None:
+    run.agents.reply("test", fenced(GOOD))
+    assert Path((await finalize(run)).submission_path).is_file()
+    assert run.agents.calls("debugger-submission") == []
+
+
+@pytest.mark.req("REQ-FN-022", "REQ-FN-018")
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("id,target\n", "no rows"),
+        ("id,target\n1,0\n", "1 rows"),
+        ("key,target\n1,0\n2,1\n", "columns are"),
+    ],
+)
+async def test_an_odd_file_is_a_warning_and_never_more(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture, text: str, warning: str
+) -> None:
+    run.agents.reply("test", fenced(writer(text)))
+    result = await finalize(run)
+    assert Path(result.submission_path).read_text() == text
+    assert run.agents.calls("debugger-submission") == []
+    assert any(warning in line for line in result.warnings)
+    assert any(warning in line for line in lines_of(caplog, "WARNING"))
+
+
+@pytest.mark.req("REQ-FN-023", "REQ-FN-024")
+@pytest.mark.parametrize("limit", [1, 2, 4])
+async def test_crashes_and_missing_files_share_one_limit(run: ScriptedRun, limit: int) -> None:
+    run.agents.reply("test", fenced(NO_FILE))
+    replies = [fenced(broken_script(f"{n}") if n % 2 == 0 else f"{NO_FILE} # {n}") for n in range(limit)]
+    run.agents.reply("debugger", *replies)
+    result = await finalize(run, config=settings(max_debug_attempts=limit))
+    assert len(run.agents.calls("debugger-submission")) == limit == len(run.events(DebugAttempted))
+    assert result.submission_path == "" and result.final_solution == BEST
+
+
+@pytest.mark.req("REQ-FN-025", "REQ-FN-036")
+async def test_when_nothing_helps_the_validated_script_comes_back(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.agents.reply("test", fenced(broken_script("hopeless")))
+    run.agents.always("debugger", fenced(broken_script("still hopeless")))
+    (run.run_dir / "final").mkdir()
+    (run.run_dir / "final" / "submission.csv").write_text("of an earlier process")
+    result = await finalize(run)
+    assert result.final_solution == BEST and result.final_solution.phase == SolutionPhase.refined
+    assert result.submission_path == "" and not (run.run_dir / "final" / "submission.csv").exists()
+    [warning] = [line for line in lines_of(caplog, "WARNING") if line.startswith("fallback")]
+    assert "RuntimeError: still hopeless" in warning and "phase refined, score 0.8" in warning
+    assert result.warnings
+
+
+@pytest.mark.req("REQ-FN-040")
+@pytest.mark.parametrize("reply", [GARBAGE, "", AgentError("down", agent="test")])
+async def test_without_a_test_script_the_debugger_makes_one(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: object
+) -> None:
+    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
+    run.agents.reply("test", reply)
+    run.agents.reply("debugger", fenced(GOOD + "\nprint(open('input/test.csv').read())"))
+    result = await finalize(run)
+    [call] = run.agents.calls("debugger-submission")
+    assert FULL in call.prompt and "submission.csv missing or empty" in call.prompt
+    assert result.final_solution.content.startswith(GOOD) and Path(result.submission_path).is_file()
+    if reply == GARBAGE:
+        assert any(GARBAGE[:50] in line for line in lines_of(caplog, "WARNING", "mle_star.safety"))
+
+
+@pytest.mark.req("REQ-FN-040")
+async def test_a_missing_test_script_uses_up_one_attempt(run: ScriptedRun) -> None:
+    best = solution(NO_FILE, score=0.8)
+    run.agents.reply("test", GARBAGE)
+    run.agents.always("debugger", GARBAGE)
+    result = await finalize(run, best, config=settings(max_debug_attempts=2))
+    assert len(run.agents.calls("debugger-submission")) == 2
+    assert result.submission_path == "" and result.final_solution == best
+
+
+@pytest.mark.req("REQ-FN-046")
+@pytest.mark.parametrize("call", ["quit()", "exit()", "import sys; sys.exit(0)", "import os; os._exit(0)"])
+async def test_a_script_that_ends_itself_goes_to_the_debugger(run: ScriptedRun, call: str) -> None:
+    run.agents.reply("test", fenced(f"{GOOD}\n{call}"))
+    run.agents.reply("debugger", fenced(GOOD))
+    result = await finalize(run)
+    assert Path(result.submission_path).is_file() and run.executor.scripts == [GOOD]
+    assert "which would end the run" in run.agents.calls("debugger-submission")[0].prompt
+    assert "exit()" in run.agents.calls("test")[0].prompt
+
+
+@pytest.mark.req("REQ-FN-047")
+async def test_a_script_that_may_hide_errors_runs_with_a_warning(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    hiding = f"try:\n    1 / 0\nexcept:\n    pass\n{GOOD}"
+    run.agents.reply("test", fenced(hiding))
+    result = await finalize(run)
+    assert result.final_solution.content == hiding and result.submission_path
+    assert any("may hide errors" in line for line in lines_of(caplog, "WARNING"))
+
+
+@pytest.mark.req("REQ-FN-045")
+def test_prompt_and_verifier_mean_the_same_file() -> None:
+    assert "./final/submission.csv" in PromptRegistry().get(AgentType.test).template
+    assert finalization.SUBMISSION.as_posix() == "final/submission.csv"
+
+
+# --- the submission that was kept on the way -------------------------------------------------------------
+
+
+async def keep(run: ScriptedRun, content: str, *place: str) -> None:
+    """Evaluate a script somewhere in the run; the harness keeps what it leaves."""
+    with scope(*place):
+        await evaluate_solution(solution(content), run.task, run.config)
+
+
+async def test_when_nothing_helps_the_kept_submission_is_handed_over_with_its_script(run: ScriptedRun) -> None:
+    await keep(run, script(0.7, note="kept"), "phase1", "candidate-1")
+    run.agents.always("test", GARBAGE)
+    run.agents.always("debugger", fenced(broken_script()))
+    result = await finalize(run, solution(NO_FILE, score=0.8, phase=SolutionPhase.ensemble))
+    assert Path(result.submission_path) == (run.run_dir / "final" / "submission.csv").absolute()
+    assert Path(result.submission_path).read_text() == "id,target\n1,0\n2,1\n"
+    final = result.final_solution
+    assert (final.content, final.phase, final.score) == (script(0.7, note="kept"), SolutionPhase.init, 0.7)
+    assert any("kept on the way" in line for line in result.warnings)
+
+
+async def test_a_kept_submission_of_the_solution_itself_leaves_the_solution(run: ScriptedRun) -> None:
+    best = solution(script(0.7), score=0.7, phase=SolutionPhase.refined)
+    await keep(run, best.content, "phase2", "path-0")
+    run.agents.always("test", fenced(broken_script()))
+    run.agents.always("debugger", GARBAGE)
+    result = await finalize(run, best)
+    assert result.final_solution == best and Path(result.submission_path).is_file()
+
+
+async def test_what_a_test_script_prints_is_no_score_of_the_run(run: ScriptedRun) -> None:
+    await keep(run, script(0.7), "phase2")
+    run.agents.reply("test", fenced(script(0.999)))
+    result = await finalize(run)
+    assert run.context.shared.best_score == 0.7 and result.final_solution.score == 0.8
+
+
+# --- limits ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def poor(tmp_path: Path) -> Any:
+    with scripted_run(tmp_path, config=settings(max_budget_usd=10.0)) as entered:
+        entered.context.budget.charge(10.0, phase="phase2")
+        yield entered
+
+
+async def test_with_the_money_gone_the_test_script_is_all_that_is_asked_for(poor: ScriptedRun) -> None:
+    poor.agents.reply("test", fenced(GOOD))
+    result = await finalize(poor, references=["a post"])
+    assert poor.agents.names == ["test"] and Path(result.submission_path).is_file()
+    assert poor.agents.log[0].max_cost_usd == pytest.approx(0.5), "5 % of the budget"
+    assert result.contamination is None
+
+
+async def test_with_the_money_gone_one_repair_is_all_there_is(poor: ScriptedRun) -> None:
+    poor.agents.cost_usd = 0.4
+    await keep(poor, script(0.7), "phase1", "candidate-0")
+    poor.agents.reply("test", fenced(broken_script()))
+    poor.agents.always("debugger", fenced(broken_script("again")))
+    result = await finalize(poor)
+    assert poor.agents.names == ["test", "debugger-submission"]
+    assert Path(result.submission_path).is_file(), "then what was kept"
+    assert poor.context.budget.spent_usd == pytest.approx(10.8)
+
+
+async def test_with_the_money_gone_a_refused_repair_is_not_asked_for_again(poor: ScriptedRun) -> None:
+    trains = "model.fit(x)\nprint('Final Validation Performance: 1')"
+    poor.agents.reply("test", fenced(trains))
+    poor.agents.always("debugger", fenced("print('gutted, and long enough not to look shrunk at all')"))
+    result = await finalize(poor)
+    assert poor.agents.names == ["test", "debugger-submission"] and result.submission_path == ""
+
+
+async def test_money_that_ends_on_the_way_leads_to_the_two_last_calls(tmp_path: Path) -> None:
+    with scripted_run(tmp_path, config=settings(max_budget_usd=1.0)) as run:
+        run.agents.cost_usd = 0.6
+        run.agents.reply("test-subsampling_extract", fenced(BLOCK))  # this and the next call use it up
+        run.agents.reply("test", fenced(GOOD))
+        result = await finalize(run)
+        assert run.agents.names == ["test-subsampling_extract", "test-subsampling_remove", "test"]
+    assert Path(result.submission_path).is_file()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_after_the_deadline_only_what_was_kept_is_handed_over(tmp_path: Path, kept: bool) -> None:
+    now = 0.0
+    with scripted_run(tmp_path, clock=lambda: now) as run:
+        if kept:
+            await keep(run, script(0.7), "phase1", "candidate-0")
+        now = 4000.0  # the limit is 3600
+        result = await finalize(run, references=["a post"])
+        assert run.agents.log == [] and result.contamination is None
+    assert Path(result.submission_path).is_file() if kept else result.submission_path == ""
+    assert any("time spent" in line for line in result.warnings)
+
+
+async def test_a_deadline_during_the_test_script_leads_to_what_was_kept(tmp_path: Path) -> None:
+    now = 0.0
+
+    def late(call: Any) -> str:
+        nonlocal now
+        now = 4000.0
+        return str(fenced(GOOD))
+
+    with scripted_run(tmp_path, clock=lambda: now) as run:
+        await keep(run, script(0.7), "phase1", "candidate-0")
+        run.agents.reply("test", late)
+        result = await finalize(run)
+        assert len(run.executor.scripts) == 1, "the test script never ran"
+    assert Path(result.submission_path).is_file() and result.final_solution.score == 0.7
+
+
+async def test_a_second_time_everything_comes_from_the_journal(tmp_path: Path) -> None:
+    for _ in range(2):
+        with scripted_run(tmp_path) as run:
+            run.agents.reply("test", fenced(GOOD))
+            result = await finalize(run, references=["a post"])
+            calls, scripts = len(run.agents.log), len(run.executor.scripts)
+            Path(result.submission_path).unlink()
+    assert (calls, scripts) == (0, 0) and result.final_solution.content == GOOD
+    assert result.contamination == DataContaminationResult(verdict="Novel")
+
+
+# --- contamination ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-FN-030", "REQ-FN-033")
+@pytest.mark.parametrize("references", [None, []])
+async def test_without_references_nothing_is_checked(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture, references: list[str] | None
+) -> None:
+    caplog.set_level(logging.INFO, "mle_star.finalization")
+    run.agents.reply("test", fenced(GOOD))
+    result = await finalize(run, references=references)
+    assert result.contamination is None and run.agents.calls("test-contamination") == []
+    assert await check_contamination(BEST, references or []) is None
+    assert any("contamination skipped" in line for line in lines_of(caplog, "INFO"))
+
+
+@pytest.mark.req("REQ-FN-029", "REQ-FN-031", "REQ-FN-033", "REQ-FN-041")
+@pytest.mark.parametrize(
+    ("verdicts", "overall"),
+    [
+        (["Novel"], "Novel"),
+        (["Same"], "Same"),
+        (["Novel", "Same", "Novel"], "Same"),
+        (["Novel", "Novel"], "Novel"),
+        (["Maybe"], None),
+        (["Novel", "Maybe"], None),
+        (["Maybe", "Same"], "Same"),
+    ],
+)
+async def test_one_copy_is_enough(run: ScriptedRun, verdicts: list[str], overall: str | None) -> None:
+    run.agents.reply("test-contamination", *({"verdict": verdict} for verdict in verdicts))
+    references = [f"post {n}" for n in range(len(verdicts))]
+    found = await check_contamination(BEST, references)
+    assert (None if found is None else found.verdict) == overall
+    prompts = [call.prompt for call in run.agents.calls("test-contamination")]
+    assert len(prompts) == len(references)
+    assert all(ref in prompt and SAMPLED in prompt for ref, prompt in zip(references, prompts, strict=True))
+
+
+@pytest.mark.req("REQ-FN-026", "REQ-FN-027", "REQ-FN-029")
+async def test_a_judge_has_no_tools_and_two_words(run: ScriptedRun) -> None:
+    await check_contamination(BEST, ["a post with {braces}"])
+    [call] = run.agents.log
+    assert call.agent is AgentType.test and call.config.tools is None
+    assert call.config.to_output_format() == {
+        "type": "json_schema", "schema": DataContaminationResult.model_json_schema()
+    }  # fmt: skip
+    assert all(words in call.prompt for words in ("a post with {braces}", SAMPLED, "`Novel`", "`Same`"))
+
+
+@pytest.mark.req("REQ-FN-028")
+async def test_blank_references_are_skipped(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    found = await check_contamination(BEST, ["", "a post", " \n"])
+    assert found is not None and found.verdict == "Novel" and len(run.agents.log) == 1
+    assert any("blank references" in line for line in lines_of(caplog, "WARNING"))
+    assert await check_contamination(BEST, [" "]) is None and len(run.agents.log) == 1
+
+
+@pytest.mark.req("REQ-FN-041")
+@pytest.mark.parametrize("reply", ["{oops", "", "Novel, I think", AgentError("down", agent="test")])
+async def test_an_unreadable_verdict_is_no_verdict(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: object
+) -> None:
+    run.agents.reply("test", fenced(GOOD))
+    run.agents.reply("test-contamination", reply)
+    result = await finalize(run, references=["a post"])
+    assert result.contamination is None and Path(result.submission_path).is_file()
+    assert lines_of(caplog, "WARNING", "mle_star.safety")
+
+
+@pytest.mark.req("REQ-FN-032", "REQ-FN-036")
+async def test_the_verdicts_are_logged_and_kept(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mle_star.finalization")
+    run.agents.reply("test", fenced(GOOD))
+    run.agents.reply("test-contamination", {"verdict": "Novel"}, {"verdict": "Same"})
+    result = await finalize(run, references=["one", "two"])
+    assert result.contamination == DataContaminationResult(verdict="Same")
+    assert "contamination result: 2 references, Novel, Same, overall Same" in lines_of(caplog, "INFO")
+
+
+# --- the rest of the specification -----------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-FN-010", "REQ-FN-026", "REQ-FN-048")
+def test_the_test_agent_is_set_up_as_specified() -> None:
+    config = build_default_agent_configs()[AgentType.test]
+    assert (config.tools, config.output_schema, config.model) == (["Read"], None, None)
+    assert config.to_agent_definition()["description"]
+    contamination = agent_config(AgentType.test, "contamination")
+    assert (contamination.tools, contamination.output_schema) == (None, DataContaminationResult)
+    assert agent_config(AgentType.test, "subsampling_extract").output_schema is None
+    assert build_default_agent_configs()[AgentType.test] == config
+
+
+@pytest.mark.req("REQ-FN-001", "REQ-FN-004", "REQ-FN-027")
+def test_the_variants_have_their_figures() -> None:
+    figures = {None: "25", "subsampling_extract": "26", "subsampling_remove": "27", "contamination": "28"}
+    for variant, figure in figures.items():
+        assert PromptRegistry().get(AgentType.test, variant).figure_ref.endswith(figure)
+
+
+@pytest.mark.req("REQ-FN-037")
+async def test_finalization_itself_takes_no_time(quick_path: Path) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor()) as run:
+        run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+        run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
+        started = time.perf_counter()
+        result = await finalize(run, references=["a post"] * 5)
+    assert result.submission_path and time.perf_counter() - started < 5
+
+
+@pytest.mark.req("REQ-FN-042")
+async def test_every_event_is_logged_at_its_level(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mle_star.finalization")
+    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
+    run.agents.reply("test", fenced(GOOD))
+    await finalize(run, references=["a post"])
+    run.agents.reply("test", fenced(broken_script("oh")))
+    run.agents.always("debugger", GARBAGE)
+    await finalize(run)
+    lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "mle_star.finalization"]
+    for level, words in [
+        ("INFO", f"finalization start: phase refined, {len(SAMPLED)} characters, tiny-task"),
+        ("INFO", f"extraction start: {len(SAMPLED)} characters"),
+        ("INFO", f"extraction result: found: yes, block of {len(BLOCK)} characters"),
+        ("INFO", f"removal result: {len(BLOCK)} characters became 17"),
+        ("INFO", f"replacement result: done: yes, {len(FULL) - len(SAMPLED):+d} characters"),
+        ("INFO", f"A_test start: tiny-task, {len(FULL)} characters"),
+        ("INFO", f"A_test result: {len(GOOD)} characters"),
+        ("INFO", f"run start: {len(GOOD)} characters, timeout 3600 s"),
+        ("INFO", "run result: exit code 0, "),
+        ("INFO", "verification: exists True, 18 bytes, 2 rows"),
+        ("WARNING", "repair: attempt 1 of 2, RuntimeError: oh"),
+        ("WARNING", "fallback: "),
+        ("INFO", "contamination start: 1 references"),
+        ("INFO", "contamination result: 1 references, Novel, overall Novel"),
+        ("INFO", "contamination skipped: no references"),
+        ("INFO", "result built: phase final, path '"),
+        ("INFO", "result built: phase refined, path ''"),
+    ]:
+        assert any(level == found and words in line for found, line in lines), (level, words)
+
+
+@pytest.mark.req("REQ-FN-044", "REQ-FN-009", "REQ-FN-019", "REQ-FN-033")
+def test_everything_lives_in_one_module() -> None:
+    wanted = {
+        "remove_subsampling": ["solution"],
+        "generate_test_submission": ["task", "solution"],
+        "check_contamination": ["solution", "reference_discussions"],
+    }
+    for name, parameters in wanted.items():
+        function = getattr(finalization, name)
+        assert function.__module__ == "mle_star.finalization"
+        assert list(inspect.signature(function).parameters) == parameters
+
+
+async def test_the_submission_script_is_recorded_for_what_it_is(run: ScriptedRun) -> None:
+    run.agents.reply("test", fenced(GOOD))
+    await finalize(run)
+    [event] = run.events(ScriptFinished)
+    assert (event.purpose, event.step, event.is_error) == ("submission", "finalization/submission-script", False)
