@@ -95,7 +95,7 @@ async def run_phase2_inner_loop(
     improved = is_improvement(state.best_score, best_score, task.metric_direction)
     logger.info(
         "%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s",
-        run.place, len(state.attempts), sum(s is not None for s in state.scores), state.best_score, _yes_no(improved),
+        run.place, len(state.attempts), sum(s is not None for s in state.scores), state.best_score, yes_no(improved),
     )  # fmt: skip
     return InnerLoopResult(
         best_solution=state.best_solution, best_score=state.best_score, attempts=state.attempts, improved=improved
@@ -186,7 +186,7 @@ async def check_and_evaluate(
     checked = await check_and_fix_leakage(candidate)
     log.info(
         "%s: leakage check complete: leakage found: %s, content changed: %s",
-        place, _yes_no(_leakage_was_found()), _yes_no(checked.content != candidate.content),
+        place, yes_no(_leakage_was_found()), yes_no(checked.content != candidate.content),
     )  # fmt: skip
     log.info("%s: evaluation starts: %d characters", place, len(checked.content))
     script, result = await evaluate_with_retry(checked, task, config, make_debug_callback(task, config))
@@ -250,5 +250,6 @@ async def invoke_planner(code_block: str, plans: list[str], scores: list[float |
     return plan
 
 
-def _yes_no(value: bool) -> str:
+def yes_no(value: bool) -> str:
+    """As log lines say it."""
     return "yes" if value else "no"

@@ -26,7 +26,7 @@ from mle_star.models import (
     TaskDescription,
     is_improvement_or_equal,
 )
-from mle_star.phase2_inner import BlockProgress, run_phase2_inner_loop
+from mle_star.phase2_inner import BlockProgress, run_phase2_inner_loop, yes_no
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.safety import exception_line, make_debug_callback, try_agent, warn_unusable
 from mle_star.scoring import BASELINE, parse_ablation_lines
@@ -39,7 +39,7 @@ AUTO_SUMMARY_CHARACTERS = 2000
 MAX_ABLATION_SECONDS = 600.0
 MAX_BLOCK_RETRIES = 2  # REQ-P2O-018
 MAX_PARSE_RETRIES = 1  # REQ-P2O-034
-COMPARABLE_WITHIN = 0.01
+COMPARABLE_WITHIN, ROUNDING = 0.01, 1e-9
 
 
 # --- state -----------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ async def _refine_block(
     place = current_run().place
     logger.info("%s: inner loop handoff: block of %d characters, plan %r", place, len(block.content), step.plan[:200])
     inner = await run_phase2_inner_loop(path.best_solution, block, step.plan, path.best_score, task, config)
-    logger.info("%s: inner loop returned: best score %s, improved: %s", place, inner.best_score, inner.improved)
+    logger.info("%s: inner loop returned: best score %s, improved: %s", place, inner.best_score, yes_no(inner.improved))
     path.accept(inner.best_solution, inner.best_score)
     step.attempts = inner.attempts
 
@@ -239,7 +239,7 @@ async def study_components(
         return AblationStudy(code=script.content)
     scores = parse_ablation_lines(result.stdout)
     baseline = next((value for name, value in scores.items() if name.lower() == BASELINE), None)
-    comparable = baseline is None or abs(baseline - score) <= COMPARABLE_WITHIN * abs(score)
+    comparable = baseline is None or abs(baseline - score) <= COMPARABLE_WITHIN * abs(score) + ROUNDING
     return AblationStudy(script.content, result.stdout, failed=False, scores=scores, comparable=comparable)
 
 

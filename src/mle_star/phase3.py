@@ -123,13 +123,12 @@ def _skipped(solution: SolutionScript, task: TaskDescription) -> Phase3Result:
 
 def _best_input(solutions: list[SolutionScript], direction: MetricDirection) -> SolutionScript:
     """The input with the best score, the first one on ties; unscored ones only when there is nothing else."""
-    best: SolutionScript | None = None
-    for solution in solutions:
-        if solution.score is None:
-            continue
-        if best is None or best.score is None or is_improvement(solution.score, best.score, direction):
-            best = solution
-    return best or solutions[0]
+    best, best_score = solutions[0], solutions[0].score
+    for solution in solutions[1:]:
+        score = solution.score
+        if score is not None and (best_score is None or is_improvement(score, best_score, direction)):
+            best, best_score = solution, score
+    return best
 
 
 def _known_score(solution: SolutionScript) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from mle_star.models import CodeBlock, MetricDirection, SolutionPhase, SolutionScript
 
-from .conftest import ScriptedAgents, ScriptedCall, fenced
+from .conftest import ScriptedAgents, ScriptedCall, broken_script, fenced, script
 
 BLOCK = "level = 0.5"
 FAILURES = ("coder", "crash", "planner")
@@ -68,9 +67,17 @@ def play_attempts(agents: ScriptedAgents, attempts: Sequence[Outcome], mark: str
 
 
 def section(prompt: str, heading: str) -> str:
-    """The text below one `# Heading` of a prompt, up to the next one."""
-    parts = re.split(r"^# (.+)$", prompt, flags=re.MULTILINE)
-    return next(text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name.strip() == heading)
+    """The text below one `# Heading` of a prompt, up to the next one; lines inside code fences are no headings."""
+    found: dict[str, list[str]] = {}
+    name, fence = "", ""
+    for line in prompt.split("\n"):
+        ticks = line[: len(line) - len(line.lstrip("`"))]
+        if fence or len(ticks) >= 3:
+            fence = "" if fence and line.strip() == fence else fence or ticks
+        elif line.startswith("# "):
+            name = line[2:].strip()
+        found.setdefault(name, []).append(line)
+    return "\n".join(found[heading][1:])
 
 
 def says(caplog: pytest.LogCaptureFixture, level: int, *fragments: str) -> bool:
@@ -97,3 +104,46 @@ def then(*steps: Callable[[ScriptedCall], None], reply: Any) -> Callable[[Script
         return reply
 
     return answer
+
+
+# --- a whole path ----------------------------------------------------------------------------------------
+
+Step = Sequence[Outcome] | str
+"""What happens in one outer step: the outcomes of its attempts, or `skip` when no block is found."""
+
+
+def part(t: int) -> str:
+    """The line that outer step `t` refines."""
+    return f"part_{t} = 0"
+
+
+def plans(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """An extractor's reply: blocks with their plans."""
+    return {"plans": [{"code_block": code, "plan": plan} for code, plan in pairs]}
+
+
+def play_steps(agents: ScriptedAgents, steps: Sequence[Step]) -> None:
+    """Queue the replies for a path: step `t` refines `part_{t}`, attempt `k` leaves the mark `t{t}k{k}`."""
+    for t, step in enumerate(steps):
+        agents.reply("summarize", f"summary {t}")
+        if isinstance(step, str):
+            agents.reply("extractor", "no JSON", "still no JSON")
+            continue
+        agents.reply("extractor", plans((part(t), f"plan t{t}k0")))
+        play_attempts(agents, step, mark=f"t{t}", before=f"part_{t} = 1\n")
+
+
+# --- Phase 3 ---------------------------------------------------------------------------------------------
+
+
+def play_rounds(agents: ScriptedAgents, outcomes: Sequence[Outcome]) -> None:
+    """Queue the replies for the rounds of Phase 3; round `r` leaves its mark, and nobody can repair a crash."""
+    agents.always("debugger", "I cannot repair this.")
+    for r, outcome in enumerate(outcomes):
+        agents.reply("ens_planner", "" if outcome == "planner" else f"plan {r}")
+        if outcome == "ensembler":
+            agents.reply("ensembler", "No code today.")
+        elif outcome == "crash":
+            agents.reply("ensembler", fenced(broken_script(note=f"round {r}")))
+        elif outcome != "planner":
+            agents.reply("ensembler", fenced(script(outcome, note=f"round {r}")))

@@ -81,7 +81,7 @@ async def test_the_coders_prompt_holds_block_plan_and_rules(quick_run: ScriptedR
     assert "better performance" in prompt and "improvement plan" in prompt
     assert code in section(prompt, "Code block")
     assert "use {code_block} twice" in section(prompt, "Plan")
-    assert "Implement the improvement plan" in section(prompt, "Your task")
+    assert "mplement the improvement plan" in section(prompt, "Your task")
     assert "do not remove subsampling if exists." in prompt.lower()
     assert "defined earlier" in prompt and "not introduce dummy variables" in prompt
     assert "single markdown code block" in prompt.lower() and "no headings" in prompt.lower()

@@ -1,0 +1,797 @@
+"""The outer loop of Phase 2: ablation, summary, choice of the block, and what a path keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star import phase2_outer
+from mle_star.context import path_context, scope
+from mle_star.errors import BudgetExceeded
+from mle_star.events import (
+    AblationFinished,
+    AgentFinished,
+    BestImproved,
+    BlockChosen,
+    RefinementTried,
+    ScriptFinished,
+    ScriptStarted,
+)
+from mle_star.models import (
+    AgentConfig,
+    AgentType,
+    CodeBlock,
+    ExtractorOutput,
+    MetricDirection,
+    Phase2Result,
+    PipelineConfig,
+    RefinementAttempt,
+    SolutionPhase,
+    SolutionScript,
+    agent_config,
+)
+from mle_star.phase2_outer import (
+    ABLATION_FAILED,
+    AUTO_SUMMARY,
+    ablation_timeout,
+    choose_block,
+    execute_ablation,
+    invoke_ablation,
+    invoke_extractor,
+    invoke_summarize,
+    partial_result,
+    run_phase2_outer_loop,
+    validate_code_block,
+)
+from mle_star.prompts import BLOCK_NOT_FOUND
+
+from .conftest import (
+    AGENT_FAULTS,
+    Fault,
+    ScriptedAgents,
+    ScriptedExecutor,
+    ScriptedRun,
+    fenced,
+    leaky,
+    scripted_run,
+    settings,
+)
+from .loops import BLOCK, Step, assert_says, base_solution, part, plans, play_steps, section
+
+STUDY = "print('Ablation baseline: 0.5')\nprint('Ablation no level: 0.1')\n"
+BROKEN_STUDY = "print('Ablation baseline: 0.5')\nlevel = 1 / 0\n"
+STEP_FIELDS = {
+    "outer_step", "ablation_summary", "code_block", "plan", "inner_loop_attempts", "best_score_after_step",
+    "was_skipped", "failed",
+}  # fmt: skip
+
+
+async def follow(run: ScriptedRun, t: int, k: int = 1, **changes: Any) -> Phase2Result:
+    """A path of `t` steps with `k` attempts each, from the base script, which scores 0.5."""
+    given: dict[str, Any] = {
+        "initial_solution": base_solution(blocks=t), "initial_score": 0.5, "task": run.task,
+        "config": settings(T=t, K=k),
+    }  # fmt: skip
+    return await run_phase2_outer_loop(**{**given, **changes})
+
+
+def study(content: str = STUDY) -> SolutionScript:
+    return SolutionScript(content=content, phase=SolutionPhase.refined)
+
+
+def assert_aligned(result: Phase2Result, steps: int) -> None:
+    """One summary, one block and one record per step, each with its index."""
+    assert len(result.ablation_summaries) == len(result.refined_blocks) == len(result.step_history) == steps
+    assert [block.outer_step for block in result.refined_blocks] == list(range(steps))
+    assert [record["outer_step"] for record in result.step_history] == list(range(steps))
+    for block, record in zip(result.refined_blocks, result.step_history, strict=True):
+        assert set(record) == STEP_FIELDS
+        assert record["code_block"] == block.content
+        assert record["was_skipped"] is block.is_placeholder
+
+
+# --- the three agents ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012")
+@pytest.mark.parametrize(
+    ("agent", "tools", "schema"),
+    [
+        (AgentType.ablation, ["Read"], None),
+        (AgentType.summarize, None, None),
+        (AgentType.extractor, ["Read"], ExtractorOutput),
+    ],
+)
+async def test_the_three_agents_are_set_up_as_specified(
+    agent: AgentType, tools: list[str] | None, schema: Any, quick_run: ScriptedRun
+) -> None:
+    definition = AgentConfig(agent_type=agent).to_agent_definition()
+    assert set(definition) == {"description", "prompt", "tools", "model"}
+    assert definition["description"] and definition["prompt"]
+    config = agent_config(agent)
+    assert (config.agent_type, config.tools, config.output_schema, config.model) == (agent, tools, schema, None)
+    play_steps(quick_run.agents, [[0.6]])
+    await follow(quick_run, t=1)
+    assert [call.config for call in quick_run.agents.calls(agent.value)] == [config]
+
+
+@pytest.mark.req("REQ-P2O-002", "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-042")
+async def test_the_ablation_prompt_holds_solution_summaries_and_rules(quick_run: ScriptedRun) -> None:
+    solution = base_solution()
+    await invoke_ablation(solution, [])
+    await invoke_ablation(solution, ["The scaler is idle.", "The encoder matters."])
+    first, second = (call.prompt for call in quick_run.agents.calls("ablation"))
+    for prompt in (first, second):
+        assert "Kaggle grandmaster" in prompt
+        assert solution.content in section(prompt, "Python solution")
+        assert "2-3 parts" in prompt and "ablation study" in prompt
+        assert "no previous study has considered" in prompt
+        assert "`Ablation <name>: <score>`" in prompt and "contributes most" in prompt
+        assert "not load test data" in prompt and "validation set only" in prompt
+        assert "self-contained" in prompt and "import nothing from it" in prompt
+        assert "printing statements" in prompt and "No headings" in prompt
+    assert "Previous ablation studies" not in first
+    shown = section(second, "Previous ablation studies")
+    assert re.search(r"1\n.*The scaler is idle\..*2\n.*The encoder matters\.", shown, re.DOTALL)
+
+
+@pytest.mark.req("REQ-P2O-003")
+@pytest.mark.parametrize("change", [{"content": " \n"}, {"is_executable": False}])
+async def test_an_ablation_needs_a_solution_that_can_be_run(change: dict[str, Any], quick_run: ScriptedRun) -> None:
+    with pytest.raises(ValueError, match="A_abl requires"):
+        await invoke_ablation(base_solution().model_copy(update=change), [])
+    assert quick_run.agents.log == []
+
+
+@pytest.mark.req("REQ-P2O-004")
+async def test_the_ablation_script_is_the_code_of_the_reply(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("ablation", f"Here:\n```python\n{STUDY}```\nGood luck!", "No study today.")
+    script = await invoke_ablation(base_solution(), [])
+    assert script is not None
+    assert script.content == STUDY.strip()
+    assert (script.phase, script.is_executable, script.score) == (SolutionPhase.refined, True, None)
+    assert await invoke_ablation(base_solution(), []) is None
+
+
+@pytest.mark.req("REQ-P2O-009", "REQ-P2O-010", "REQ-P2O-011")
+async def test_the_summary_is_the_whole_reply_about_code_and_output(quick_run: ScriptedRun) -> None:
+    output = "Baseline: 0.8196\nNo StandardScaler: 0.8102\nNo OneHotEncoder: 0.7886\nNo Imputation: 0.8196"
+
+    def by_numbers(call: Any) -> str:
+        scores = re.findall(r"No (\w+): ([\d.]+)", section(call.prompt, "Printed output"))
+        return f"\n{min(scores, key=lambda item: float(item[1]))[0]} has the most impact.\n```\n1\n```\n"
+
+    quick_run.agents.reply("summarize", by_numbers)
+    summary = await invoke_summarize("print('study')", output)
+    assert summary == "\nOneHotEncoder has the most impact.\n```\n1\n```\n"  # nothing stripped, nothing extracted
+    prompt = quick_run.agents.calls("summarize")[0].prompt
+    assert "print('study')" in section(prompt, "Ablation code") and output in section(prompt, "Printed output")
+    assert "ummarize" in prompt and "most impact" in prompt
+    with pytest.raises(ValueError, match="code of the ablation study"):
+        await invoke_summarize(" ", output)
+    assert await invoke_summarize("print()", "") == "The level matters most."  # no output is odd, but allowed
+
+
+@pytest.mark.req("REQ-P2O-036")
+@pytest.mark.parametrize("fault", ["empty", "raises"])
+@pytest.mark.parametrize("length", [10, 2000, 5000])
+async def test_without_a_summary_the_end_of_the_output_stands_in(
+    length: int, fault: Fault, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = "".join(chr(97 + n % 26) for n in range(length))
+    quick_run.agents.faults[0] = fault
+    assert await invoke_summarize("print()", output) == "[Auto-summary from raw output] " + output[-2000:]
+    assert_says(caplog, (logging.WARNING, ("summarize",)))
+
+
+@pytest.mark.req("REQ-P2O-013")
+async def test_the_extractors_prompt_holds_solution_summary_blocks_and_rules(quick_run: ScriptedRun) -> None:
+    solution = base_solution()
+    await invoke_extractor("The level matters.", solution, [])
+    await invoke_extractor("The level matters.", solution, ["a = 1", "b = 2"], retry=True)
+    first, second = (call.prompt for call in quick_run.agents.calls("extractor"))
+    for prompt in (first, second):
+        assert "Kaggle grandmaster" in prompt and "better performance" in prompt
+        assert solution.content in section(prompt, "Python solution")
+        assert "The level matters." in section(prompt, "Ablation summary")
+        rules = section(prompt, "Your task")
+        assert "3-5 sentences" in rules and "hyperparameter" in rules and "not improved before" in rules
+        assert "exactly" in rules
+        answer = section(prompt, "Answer")
+        assert "list[Refine_Plan]" in answer and "{'code_block': str, 'plan': str}" in answer and '"plans"' in answer
+    assert "Code blocks improved before" not in first and BLOCK_NOT_FOUND not in first
+    shown = section(second, "Code blocks improved before")
+    assert re.search(r"1\n.*a = 1.*2\n.*b = 2", shown, re.DOTALL) and BLOCK_NOT_FOUND in second
+
+
+@pytest.mark.req("REQ-P2O-014", "REQ-P2O-015")
+@pytest.mark.parametrize("as_text", [False, True])
+async def test_the_extractor_answers_by_its_schema_and_its_first_plan_counts(
+    as_text: bool, quick_run: ScriptedRun
+) -> None:
+    assert agent_config(AgentType.extractor).to_output_format() == {
+        "type": "json_schema", "schema": ExtractorOutput.model_json_schema(),
+    }  # fmt: skip
+    answer = ExtractorOutput.model_validate(plans((BLOCK, "first"), ("from pathlib import Path", "second")))
+    quick_run.agents.always("extractor", answer.model_dump_json() if as_text else answer)
+    assert await invoke_extractor("summary", base_solution(), []) == answer
+    chosen = await choose_block("summary", base_solution(), [])
+    assert chosen == answer.plans[0] and chosen.code_block in base_solution().content
+
+
+@pytest.mark.req("REQ-P2O-016")
+async def test_the_extractor_is_not_asked_without_summary_and_solution(quick_run: ScriptedRun) -> None:
+    for summary, content in ((" ", "x = 1"), ("summary", "\n")):
+        with pytest.raises(ValueError, match="A_extractor requires"):
+            await invoke_extractor(summary, base_solution().model_copy(update={"content": content}), [])
+    assert quick_run.agents.log == []
+
+
+# --- finding the block -----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P2O-017")
+@pytest.mark.parametrize(
+    ("block", "valid"),
+    [
+        ("scaler = StandardScaler()\nX_train = scaler.fit_transform(X_train)", True),
+        ("caler = StandardScaler()", True),
+        ("scaler = StandardScaler() \nX_train = scaler.fit_transform(X_train)", False),
+        ("scaler  = StandardScaler()", False),
+        ("Scaler = StandardScaler()", False),
+    ],
+)
+def test_a_block_is_valid_when_every_character_agrees(block: str, valid: bool) -> None:
+    content = "import x\nscaler = StandardScaler()\nX_train = scaler.fit_transform(X_train)\nprint(1)\n"
+    assert validate_code_block(block, base_solution().model_copy(update={"content": content})) is valid
+
+
+@pytest.mark.req("REQ-P2O-018")
+async def test_blanks_at_line_ends_and_fences_do_not_hide_a_block(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    solution = base_solution().model_copy(update={"content": "a = 1\nif a:   \n    b = 2\t\nc = 3\n"})
+    quick_run.agents.reply("extractor", plans(("if a:\n    b = 2  ", "p")))
+    quick_run.agents.reply("extractor", plans(("```python\nc = 3\n```", "q")))
+    chosen = await choose_block("summary", solution, [])
+    assert chosen is not None and chosen.plan == "p"
+    assert chosen.code_block.rstrip() == "if a:   \n    b = 2" and validate_code_block(chosen.code_block, solution)
+    assert_says(caplog, (logging.INFO, ("validation passed", "whitespace-normalized")))
+    again = await choose_block("summary", solution, [])
+    assert again is not None and (again.code_block, again.plan) == ("c = 3", "q")
+    assert len(quick_run.agents.log) == 2
+
+
+@pytest.mark.req("REQ-P2O-018")
+@pytest.mark.parametrize("bad", [0, 1, 2])
+async def test_a_block_that_is_not_in_the_solution_is_asked_for_twice_more(
+    bad: int, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick_run.agents.reply("extractor", *[plans((f"level = {n}{'9' * 120}", "p")) for n in range(bad)])
+    quick_run.agents.reply("extractor", plans((BLOCK, "good")))
+    chosen = await choose_block("summary", base_solution(), ["old"])
+    assert chosen is not None and (chosen.code_block, chosen.plan) == (BLOCK, "good")
+    calls = quick_run.agents.calls("extractor")
+    assert [BLOCK_NOT_FOUND in call.prompt for call in calls] == [False, *[True] * bad]
+    assert all("old" in section(call.prompt, "Code blocks improved before") for call in calls)  # same inputs
+    expected = [(logging.WARNING, (f"attempt {n + 1}", f"level = {n}999")) for n in range(bad)]
+    assert_says(caplog, *expected)
+    assert not any("9" * 100 in record.getMessage() for record in caplog.records)  # 100 characters of the block
+
+
+@pytest.mark.req("REQ-P2O-018")
+async def test_after_three_wrong_blocks_any_other_plan_of_the_newest_answer_will_do(quick_run: ScriptedRun) -> None:
+    wrong, right = ("not there", "p"), "from pathlib import Path"
+    quick_run.agents.reply("extractor", plans(wrong, (BLOCK, "old")), plans(wrong, (right, "newer")), plans(wrong))
+    chosen = await choose_block("summary", base_solution(), [])
+    assert chosen is not None and (chosen.code_block, chosen.plan) == (right, "newer")
+    assert len(quick_run.agents.log) == 3
+    quick_run.agents.reply("extractor", plans(wrong), plans(wrong), plans(wrong, ("", "p")))
+    assert await choose_block("summary", base_solution(), []) is None
+
+
+@pytest.mark.req("REQ-P2O-034", "REQ-P2O-018")
+@pytest.mark.parametrize(
+    ("answers", "asked", "found"),
+    [
+        (["bad", "ok"], 2, True),
+        (["bad", "bad", "ok"], 2, False),
+        (["wrong", "bad", "wrong", "ok"], 4, True),  # the two counters are apart: four calls at most
+        (["bad", "wrong", "wrong", "ok"], 4, True),
+        (["bad", "wrong", "wrong", "wrong", "ok"], 4, False),
+        (["wrong", "bad", "bad", "ok"], 3, False),
+        (["wrong", "wrong", "wrong", "ok"], 3, False),
+    ],
+)
+async def test_unreadable_answers_and_wrong_blocks_are_counted_apart(
+    answers: list[str], asked: int, found: bool, quick_run: ScriptedRun
+) -> None:
+    replies = {"bad": '{"plans": "oops"}', "wrong": plans(("not there", "p")), "ok": plans((BLOCK, "good"))}
+    quick_run.agents.reply("extractor", *(replies[name] for name in answers))
+    assert (await choose_block("summary", base_solution(), []) is not None) is found
+    assert len(quick_run.agents.log) == asked
+
+
+@pytest.mark.req("REQ-P2O-034")
+async def test_an_unreadable_answer_is_logged_and_asked_for_again(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick_run.agents.reply("extractor", "Let me think: {")
+    output = [await invoke_extractor("summary", base_solution(), []) for _ in range(2)]
+    assert output[0] is None and output[1] is not None
+    assert_says(caplog, (logging.WARNING, ("extractor", "Let me think: {")))
+
+
+@pytest.mark.req("REQ-P2O-032", "REQ-P2O-031")
+async def test_processing_replies_takes_next_to_no_time(quick_run: ScriptedRun) -> None:
+    lines = "\n".join(f"value_{n} = {n}" for n in range(3000))
+    assert len(lines) > 50_000
+    solution = base_solution().model_copy(update={"content": lines})
+    started = time.monotonic()
+    assert not validate_code_block("value_2999 = 2998", solution)
+    assert validate_code_block("value_2998 = 2998\nvalue_2999 = 2999", solution)
+    assert time.monotonic() - started < 0.1  # two of 50 ms
+    quick_run.agents.reply("ablation", fenced(lines))
+    started = time.monotonic()
+    await invoke_ablation(solution, [])
+    assert time.monotonic() - started < 0.5
+
+
+# --- running the study -----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P2O-020")
+async def test_the_study_runs_in_the_paths_directory_and_its_output_is_summarised(
+    run: ScriptedRun, tmp_path: Path
+) -> None:
+    content = "import os\nprint(sorted(os.listdir('input')))\nprint('Final Validation Performance: 0.99')"
+    run.agents.reply("ablation", fenced(content))
+    play_steps(run.agents, [[0.6]])
+    work_dir = tmp_path / "run" / "work" / "path-3"
+    work_dir.mkdir(parents=True)
+    with scope("phase2"), path_context(3, work_dir):
+        await follow(run, t=1)
+    prompt = run.agents.calls("summarize")[0].prompt
+    assert content in section(prompt, "Ablation code")
+    assert "['sample_submission.csv', 'test.csv', 'train.csv']" in section(prompt, "Printed output")
+    assert run.executor.requests[0].working_dir == str(work_dir)
+    ran = run.events(ScriptFinished)
+    assert [(event.step, event.purpose) for event in ran] == [
+        ("phase2/path-3/t-0/ablation-script", "ablation"), ("phase2/path-3/t-0/k-0/script", "solution"),
+    ]  # fmt: skip
+    assert [event.score for event in run.events(BestImproved)] == [0.6]  # a study has no score of its own
+    assert run.events(AblationFinished)[0].path == 3
+
+
+@pytest.mark.req("REQ-P2O-021")
+async def test_a_study_that_crashes_is_repaired_and_run_again(run: ScriptedRun) -> None:
+    run.agents.reply("ablation", fenced(BROKEN_STUDY))
+    run.agents.reply("debugger", fenced(STUDY + "print('repaired')"))
+    play_steps(run.agents, [[0.6]])
+    await follow(run, t=1)
+    assert run.agents.names[:3] == ["ablation", next(n for n in run.agents.names if "debug" in n), "summarize"]
+    assert "ZeroDivisionError" in run.agents.log[1].prompt
+    shown = section(run.agents.calls("summarize")[0].prompt, "Printed output")
+    assert "repaired" in shown and "Ablation no level: 0.1" in shown
+    event = run.events(AblationFinished)[0]
+    assert not event.failed and event.scores == {"baseline": 0.5, "no level": 0.1}
+
+
+@pytest.mark.req("REQ-P2O-021")
+async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(run: ScriptedRun) -> None:
+    debugger = [fenced(f"{BROKEN_STUDY}print({n})") for n in range(9)]
+    run.agents.reply("ablation", fenced(STUDY), fenced(BROKEN_STUDY))
+    play_steps(run.agents, [[0.4], [0.6]])
+    run.agents.reply("debugger", *debugger)
+    run.agents.reply("debugger-ablation", *debugger)
+    result = await follow(run, t=2, config=settings(T=2, K=1, max_debug_attempts=2))
+    assert sum("debug" in name for name in run.agents.names) == 2
+    assert len([e for e in run.events(ScriptFinished) if e.purpose == "ablation"]) == 1 + 3
+    assert result.ablation_summaries == ["summary 0", ""] and result.best_score == 0.6
+    assert run.agents.names.count("summarize") == 1
+    told = section(run.agents.calls("extractor")[1].prompt, "Ablation summary")
+    assert ABLATION_FAILED == "Ablation study failed for this step"
+    assert re.search(rf"{ABLATION_FAILED}.*summary 0", told, re.DOTALL)
+    failed = run.events(AblationFinished)[1]
+    assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
+
+
+async def test_no_repair_means_that_the_study_is_not_run_again(quick_run: ScriptedRun) -> None:
+    for name in ("debugger", "debugger-ablation"):
+        quick_run.agents.always(name, "I cannot.")
+    script, result = await execute_ablation(study("raise RuntimeError('x')"), quick_run.task, settings())
+    assert result.is_error and script.content == "raise RuntimeError('x')"
+    assert len(quick_run.executor.scripts) == 1 and len(quick_run.agents.log) == 2
+
+
+@pytest.mark.req("REQ-P2O-021")
+@pytest.mark.parametrize(
+    ("lines", "failed"),
+    [
+        (["import traceback", "try:", "    1 / 0", "except ZeroDivisionError:", "    traceback.print_exc()",
+          "import sys", "print('all is well', file=sys.stderr)"], False),
+        (["import traceback", "try:", "    1 / 0", "except ZeroDivisionError:", "    traceback.print_exc()"], True),
+        (["raise SystemExit(3)"], True),
+    ],
+)  # fmt: skip
+async def test_a_traceback_counts_only_at_the_end_of_the_errors(
+    lines: list[str], failed: bool, run: ScriptedRun
+) -> None:
+    for name in ("debugger", "debugger-ablation"):
+        run.agents.always(name, "I cannot.")
+    _, result = await execute_ablation(study("\n".join(lines)), run.task, settings(max_debug_attempts=1))
+    assert result.is_error is failed
+
+
+@pytest.mark.req("REQ-P2O-035")
+@pytest.mark.parametrize(
+    ("limit", "steps", "timeout"),
+    [(86400, 4, 600.0), (4800, 4, 600.0), (2400, 4, 300.0), (600, 2, 150.0), (60, 1, 30.0)],
+)
+def test_a_study_may_take_half_a_share_and_ten_minutes_at_most(limit: int, steps: int, timeout: float) -> None:
+    assert ablation_timeout(PipelineConfig(time_limit_seconds=limit, outer_loop_steps=steps)) == timeout
+
+
+@pytest.mark.req("REQ-P2O-035")
+async def test_the_timeout_is_what_the_study_runs_under(tmp_path: Path) -> None:
+    now = [0.0]
+    config = settings(T=1, K=1, time_limit_seconds=1000)
+    with scripted_run(tmp_path, config=config, executor=ScriptedExecutor(), clock=lambda: now[0]) as run:
+        await execute_ablation(study(), run.task, config)
+        now[0] = 800.0
+        await execute_ablation(study("print(2)"), run.task, config)
+        started = run.events(ScriptStarted)
+    assert [event.timeout_seconds for event in started] == [500.0, 200.0]  # never longer than what is left
+    assert [request.timeout_seconds for request in run.executor.requests] == [500.0, 200.0]
+
+
+@pytest.mark.req("REQ-P2O-021", "REQ-P2O-035")
+async def test_a_study_that_takes_too_long_is_a_case_for_the_debugger(run: ScriptedRun) -> None:
+    config = settings(T=1, time_limit_seconds=2, max_debug_attempts=1)
+    for name in ("debugger", "debugger-ablation"):
+        run.agents.always(name, fenced("import time\nprint('quick')"))
+    script, result = await execute_ablation(study("import time\ntime.sleep(30)\nprint('slow')"), run.task, config)
+    assert "TimeoutError" in run.agents.log[0].prompt and "1 seconds" in run.agents.log[0].prompt
+    assert not result.is_error and "quick" in result.stdout and "quick" in script.content
+
+
+@pytest.mark.parametrize(
+    ("baseline", "score", "comparable"),
+    [
+        ("0.5", 0.5, True), ("0.505", 0.5, True), ("0.495", 0.5, True), ("0.51", 0.5, False), ("0.494", 0.5, False),
+        ("-0.5", -0.5, True), ("-0.6", -0.5, False), ("0.0", 0.0, True), ("0.001", 0.0, False), (None, 0.5, True),
+    ],
+)  # fmt: skip
+async def test_a_baseline_off_by_more_than_one_percent_is_not_comparable(
+    baseline: str | None, score: float, comparable: bool, run: ScriptedRun
+) -> None:
+    lines = ["print('Ablation no level: 0.1')", *([f"print('Ablation Baseline: {baseline}')"] if baseline else [])]
+    run.agents.reply("ablation", fenced("\n".join(lines)))
+    run.agents.always("extractor", "no JSON")
+    await follow(run, t=1, initial_score=score)
+    event = run.events(AblationFinished)[0]
+    assert (event.comparable, event.solution_score, event.scores["no level"]) == (comparable, score, 0.1)
+    assert event.scores.get("Baseline") == (float(baseline) if baseline else None)
+    assert event.summary == "The level matters most."
+    prompt = run.agents.calls("summarize")[0].prompt
+    assert ("not comparable" in prompt) is not comparable
+    assert (f"own score, {score:g}" in prompt) is not comparable
+
+
+# --- the loop --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P2O-019", "REQ-P2O-025", "REQ-P2O-026", "REQ-P2O-040", "REQ-P2O-038")
+async def test_two_steps_are_two_rounds_of_study_choice_and_refinement(run: ScriptedRun) -> None:
+    play_steps(run.agents, [[0.6, 0.55], [0.7, 0.8]])
+    with scope("phase2", "path-0"):
+        result = await follow(run, t=2, k=2)
+    attempts = ["coder", "leakage-detection", "planner", "coder", "leakage-detection"]
+    assert run.agents.names == ["ablation", "summarize", "extractor", *attempts] * 2
+    assert run.executor.most_at_once == 1 and len(run.events(ScriptFinished)) == 2 * 3
+    assert [call.step for call in run.agents.calls("coder")] == [
+        f"phase2/path-0/t-{t}/k-{k}/coder" for t in range(2) for k in range(2)
+    ]
+    assert len(run.events(AgentFinished)) == len(run.agents.log)  # no other way to a model
+    for t, call in enumerate(run.agents.calls("coder")[::2]):  # the handoff: block and plan of this step
+        assert part(t) in section(call.prompt, "Code block") and f"plan t{t}k0" in section(call.prompt, "Plan")
+    assert [(e.t, e.block, e.plan) for e in run.events(BlockChosen)] == [
+        (t, part(t), f"plan t{t}k0") for t in range(2)
+    ]  # fmt: skip
+    assert result.best_score == 0.8 and not result.partial
+    second = run.agents.calls("ablation")[1].prompt
+    assert "level = 0.6  # t0k0" in section(second, "Python solution")  # s_t is the best so far
+
+
+@pytest.mark.req("REQ-P2O-022", "REQ-P2O-023", "REQ-P2O-028", "REQ-P2O-030", "REQ-P2O-044")
+async def test_summaries_blocks_and_history_grow_by_one_a_step(quick_run: ScriptedRun) -> None:
+    play_steps(quick_run.agents, [[0.6], [0.4], [0.7]])
+    result = await follow(quick_run, t=3)
+    assert_aligned(result, 3)
+    assert result.ablation_summaries == ["summary 0", "summary 1", "summary 2"]
+    assert result.refined_blocks == [CodeBlock(content=part(t), outer_step=t) for t in range(3)]
+    assert result.step_history[1] == {
+        "outer_step": 1, "ablation_summary": "summary 1", "code_block": part(1), "plan": "plan t1k0",
+        "inner_loop_attempts": [
+            RefinementAttempt(
+                plan="plan t1k0", score=0.4, code_block="part_1 = 1\nlevel = 0.4  # t1k0", was_improvement=False
+            )
+        ],
+        "best_score_after_step": 0.6, "was_skipped": False, "failed": False,
+    }  # fmt: skip
+    assert [record["best_score_after_step"] for record in result.step_history] == [0.6, 0.6, 0.7]
+    for t in range(3):
+        ablation, extractor = (quick_run.agents.calls(name)[t].prompt for name in ("ablation", "extractor"))
+        assert re.findall(r"summary \d", ablation) == [f"summary {n}" for n in range(t)]
+        if t:
+            shown = section(extractor, "Code blocks improved before")
+            assert re.findall(r"part_\d = 0", shown) == [part(n) for n in range(t)]
+
+
+@pytest.mark.req("REQ-P2O-024", "REQ-P2O-027", "REQ-P2O-041")
+@pytest.mark.parametrize(
+    ("direction", "start", "steps", "bests"),
+    [
+        (MetricDirection.maximize, 0.82, [[0.85], [0.8]], [0.85, 0.85]),
+        (MetricDirection.maximize, 0.85, [[0.9], [0.9]], [0.9, 0.9]),
+        (MetricDirection.maximize, 0.85, [[0.8], [0.84]], [0.85, 0.85]),
+        (MetricDirection.minimize, 0.5, [[0.6], [0.4]], [0.5, 0.4]),
+        (MetricDirection.minimize, 0.5, [[0.4], [0.5]], [0.4, 0.4]),
+    ],
+)
+async def test_the_best_score_never_gets_worse(
+    direction: MetricDirection, start: float, steps: list[Step], bests: list[float], tmp_path: Path
+) -> None:
+    with scripted_run(tmp_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
+        play_steps(run.agents, steps)
+        result = await follow(run, t=len(steps), initial_score=start)
+    assert [record["best_score_after_step"] for record in result.step_history] == bests
+    assert result.best_score == bests[-1] == result.best_solution.score
+    kept = [t for t, best in enumerate(bests) if steps[t] == [best]]  # an equal score replaces, too
+    assert (f"# t{kept[-1]}k0" in result.best_solution.content) if kept else "#" not in result.best_solution.content
+
+
+@pytest.mark.req("REQ-P2O-029", "REQ-P2O-043", "REQ-P2O-028")
+async def test_without_an_improvement_the_initial_solution_comes_back(quick_run: ScriptedRun) -> None:
+    solution = base_solution(blocks=4)
+    solution.score = None
+    before = solution.model_copy(deep=True)
+    play_steps(quick_run.agents, [[0.1, "crash"], ["coder", 0.2], [0.3, 0.4], "skip"])
+    result = await follow(quick_run, t=4, k=2, initial_solution=solution)
+    assert solution == before  # not touched, not even its score
+    assert result.best_solution.content == before.content and result.best_score == 0.5
+    assert result.best_solution.score == 0.5
+    assert_aligned(result, 4)
+
+
+@pytest.mark.req("REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-018")
+async def test_a_skipped_step_leaves_placeholders_that_no_prompt_shows(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    play_steps(quick_run.agents, [[0.6], "skip", [0.7]])
+    result = await follow(quick_run, t=3)
+    assert_aligned(result, 3)
+    assert result.ablation_summaries == ["summary 0", "", "summary 2"]
+    assert [block.content for block in result.refined_blocks] == [part(0), "", part(2)]
+    skipped = result.step_history[1]
+    assert skipped["was_skipped"] and not skipped["failed"] and skipped["plan"] == ""
+    assert skipped["ablation_summary"] == "summary 1"  # the true one
+    assert skipped["inner_loop_attempts"] == [] and skipped["best_score_after_step"] == 0.6
+    last = quick_run.agents.calls("ablation")[2].prompt
+    assert "summary 0" in last and "summary 1" not in last
+    shown = section(quick_run.agents.calls("extractor")[-1].prompt, "Code blocks improved before")
+    assert re.findall(r"^## .*$", shown, re.MULTILINE) == ["## Block 1"]
+    assert [event.block for event in quick_run.events(BlockChosen)] == [part(0), "", part(2)]
+    assert_says(caplog, (logging.WARNING, ("t=1", "outer step 1 skipped")))
+
+
+async def test_a_study_that_was_never_written_is_a_study_that_failed(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("ablation", "No study today.")
+    play_steps(quick_run.agents, [[0.6]])
+    result = await follow(quick_run, t=1)
+    assert quick_run.agents.names[:2] == ["ablation", "extractor"]  # nothing to repair, nothing to summarise
+    assert ABLATION_FAILED in section(quick_run.agents.calls("extractor")[0].prompt, "Ablation summary")
+    assert result.ablation_summaries == [""] and result.best_score == 0.6
+    assert result.step_history[0]["ablation_summary"] == "" and not result.step_history[0]["was_skipped"]
+    assert quick_run.events(AblationFinished)[0].failed
+
+
+@pytest.mark.req("REQ-P2O-039", "REQ-P2O-038")
+def test_the_outer_loop_is_one_module_that_knows_no_client() -> None:
+    names = ("run_phase2_outer_loop", "validate_code_block", "invoke_ablation", "invoke_summarize", "invoke_extractor")
+    assert {getattr(phase2_outer, name).__module__ for name in names} == {"mle_star.phase2_outer"}
+    source = Path(phase2_outer.__file__).read_text(encoding="utf-8")
+    assert not re.search(r"claude_agent_sdk|anthropic|subprocess|httpx|urllib|requests", source)
+
+
+@pytest.mark.req("REQ-P2O-033")
+async def test_a_step_itself_takes_next_to_no_time(quick_run: ScriptedRun) -> None:
+    play_steps(quick_run.agents, [[0.6]])
+    started = time.monotonic()
+    await follow(quick_run, t=1)
+    assert time.monotonic() - started < 10  # of the 900 s that a step with its models may take
+
+
+@pytest.mark.req("REQ-P2O-037")
+async def test_the_log_tells_every_event_of_an_outer_step(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="mle_star.phase2_outer")
+    agents, info, warning = run.agents, logging.INFO, logging.WARNING
+    agents.reply("ablation", fenced(BROKEN_STUDY))
+    for name in ("debugger", "debugger-ablation"):
+        agents.reply(name, fenced(STUDY))
+    agents.reply("summarize", "The level matters.")
+    agents.reply("extractor", plans(("x" * 150, "p")), plans((part(0), "p" * 300)))
+    agents.reply("coder", fenced("level = 0.6"))
+    agents.reply("extractor", "no", "no")
+    with scope("phase2", "path-1"):
+        await follow(run, t=2, k=1)
+    size = len(base_solution(blocks=2).content)
+    assert_says(
+        caplog,
+        (info, ("path-1 t=0:", "outer step 0 starts", "h_best 0.5", "0 summaries")),
+        (info, ("t=0", "ablation starts", f"{size} characters", "0 summaries")),
+        (info, ("t=0", "ablation complete", f"{len(BROKEN_STUDY.strip())} characters")),
+        (info, ("t=0", "ablation script starts", str(run.work_dir), "timeout 600 s")),
+        (info, ("t=0", "ablation script complete", "exit code 1", "23 characters")),
+        (warning, ("t=0", "ablation script failed", "exit code 1", "ZeroDivisionError")),
+        (info, ("t=0", "ablation script complete", "exit code 0", "46 characters", " s")),
+        (info, ("t=0", "summarize starts", f"code of {len(STUDY.strip())}", "output of 46 characters")),
+        (info, ("t=0", "summarize complete", "18 characters")),
+        (info, ("t=0", "extractor starts", "summary of 18", f"solution of {size} characters", "0 previous blocks")),
+        (info, ("t=0", "extractor complete", "1 plans", "150 characters")),
+        (info, ("t=0", "validation failed")),
+        (warning, ("t=0", "not in the solution", "attempt 1", "'" + "x" * 100 + "'")),
+        (info, ("t=0", "validation passed", "exact")),
+        (info, ("t=0", "inner loop handoff", "10 characters", "'" + "p" * 200 + "'")),
+        (info, ("t=0", "inner loop returned", "best score 0.6", "improved: yes")),
+        (info, ("t=0", "outer step 0 complete", "h_best 0.6", " s")),
+        (info, ("t=1", "outer step 1 starts", "h_best 0.6", "1 summaries")),
+        (info, ("t=1", "extractor starts", "1 previous blocks")),
+        (warning, ("t=1", "outer step 1 skipped", "no code block")),
+        (info, ("path-1:", "outer loop complete", "2 steps", "h_best 0.6", " s")),
+    )
+
+
+# --- failures and endings --------------------------------------------------------------------------------
+
+
+def eventful(agents: ScriptedAgents) -> None:
+    """Two steps that call every agent: a study to repair, a wrong block, a crash to repair, a leak to correct."""
+    agents.reply("ablation", fenced("raise RuntimeError('study')"))
+    agents.reply("debugger-ablation", fenced(STUDY * 2))
+    agents.reply("extractor", plans(("not there", "p")), plans((part(0), "p0")), plans((part(1), "p1")))
+    agents.reply("coder", fenced("raise RuntimeError('first')"), fenced("level = 0.9"))
+    agents.reply("debugger", fenced(base_solution(0.6, blocks=2).content))
+    agents.always("debugger", "I cannot repair this.")
+    agents.always("debugger-ablation", "I cannot repair this.")
+    agents.reply("leakage-detection", *[{"answers": [{"leakage_status": "No Data Leakage", "code_block": ""}]}] * 2)
+    agents.reply("leakage-detection", leaky("level = 0.9"))
+    agents.reply("leakage-correction", fenced("level = 0.8"))
+
+
+EVENTFUL = ["ablation", "debugger-ablation", "summarize", "extractor", "extractor",
+            "coder", "leakage-detection", "debugger", "leakage-detection",
+            "ablation", "summarize", "extractor", "coder", "leakage-detection", "leakage-correction"]  # fmt: skip
+EVENTFUL_SCRIPTS = 6
+
+
+def assert_valid(result: Phase2Result, steps: int, k: int = 1) -> None:
+    """A result that the orchestrator can work with."""
+    assert_aligned(result, steps)
+    assert result.best_score >= 0.5 and result.best_solution.score == result.best_score
+    for record in result.step_history:
+        assert len(record["inner_loop_attempts"]) == (0 if record["was_skipped"] else k)
+        assert record["failed"] is False
+    assert Phase2Result.model_validate_json(result.model_dump_json()).best_score == result.best_score
+
+
+async def test_the_eventful_path_calls_every_agent(quick_run: ScriptedRun) -> None:
+    eventful(quick_run.agents)
+    result = await follow(quick_run, t=2)
+    assert quick_run.agents.names == EVENTFUL and len(quick_run.executor.scripts) == EVENTFUL_SCRIPTS
+    assert [record["best_score_after_step"] for record in result.step_history] == [0.6, 0.8]
+
+
+@pytest.mark.req("REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-036", "REQ-P2O-021")
+@pytest.mark.parametrize("fault", AGENT_FAULTS)
+@pytest.mark.parametrize("position", range(len(EVENTFUL)))
+async def test_no_agent_failure_anywhere_ends_the_path(position: int, fault: Fault, quick_run: ScriptedRun) -> None:
+    eventful(quick_run.agents)
+    quick_run.agents.faults[position] = fault
+    assert_valid(await follow(quick_run, t=2), steps=2)
+    assert quick_run.agents.log[position].name == EVENTFUL[position]
+
+
+@pytest.mark.req("REQ-P2O-025", "REQ-P2O-021")
+@pytest.mark.parametrize("position", range(EVENTFUL_SCRIPTS))
+async def test_no_script_failure_anywhere_ends_the_path(position: int, quick_run: ScriptedRun) -> None:
+    eventful(quick_run.agents)
+    quick_run.executor.faults.add(position)
+    assert_valid(await follow(quick_run, t=2), steps=2)
+
+
+@pytest.mark.req("REQ-P2O-025", "REQ-P2O-029")
+@pytest.mark.parametrize("fault", AGENT_FAULTS)
+async def test_when_everything_fails_every_step_is_skipped(fault: Fault, quick_run: ScriptedRun) -> None:
+    quick_run.agents.faults.update(dict.fromkeys(range(99), fault))
+    result = await follow(quick_run, t=4)
+    assert_valid(result, steps=4)
+    assert all(record["was_skipped"] for record in result.step_history)
+    assert result.best_solution.content == base_solution(blocks=4).content
+
+
+@pytest.mark.parametrize("position", range(len(EVENTFUL)))
+@pytest.mark.parametrize("signal", [BudgetExceeded(limit="time", used=2, allowed=1), asyncio.CancelledError()])
+async def test_the_signals_to_stop_pass_through(signal: BaseException, position: int, quick_run: ScriptedRun) -> None:
+    eventful(quick_run.agents)
+    for name in ("summarize", "ablation"):  # as many queued replies as there are calls
+        quick_run.agents.reply(name, *[quick_run.agents._standing[name]] * 2)
+    quick_run.agents._queues[EVENTFUL[position]].insert(EVENTFUL[:position].count(EVENTFUL[position]), signal)
+    with pytest.raises(type(signal)):
+        await follow(quick_run, t=2)
+    assert len(quick_run.agents.log) == position + 1
+    partial = partial_result("main")
+    assert partial is not None and partial.partial
+    assert_aligned(partial, 1 if position < 9 else 2)
+    assert partial.best_score == partial.best_solution.score == (0.5 if position < 9 else 0.6)
+    assert [record["failed"] for record in partial.step_history] == ([True] if position < 9 else [False, False])
+
+
+async def test_a_path_that_is_cut_off_keeps_the_best_attempt_of_the_step_it_was_in(quick_run: ScriptedRun) -> None:
+    forever = asyncio.Event()
+
+    async def hang(_: Any) -> str:
+        await forever.wait()
+        return ""
+
+    play_steps(quick_run.agents, [[0.4], [0.8, 0.7]])
+    quick_run.agents.reply("planner", hang)
+    with scope("phase2"), path_context(0, quick_run.work_dir):
+        assert partial_result("path-0") is None  # not begun yet
+        path = asyncio.create_task(follow(quick_run, t=2, k=3, config=settings(T=2, K=3)))
+    quick_run.agents._queues["planner"][:] = ["p", "p", "p", hang]
+    quick_run.agents._queues["coder"][:] = [
+        fenced(f"level = {level}") for level in (0.4, 0.3, 0.2, 0.8, 0.7)
+    ]  # fmt: skip
+    while len(quick_run.agents.calls("planner")) < 4:
+        await asyncio.sleep(0.01)
+    path.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await path
+    partial = partial_result("path-0")
+    assert partial is not None and partial.partial
+    assert_aligned(partial, 2)
+    assert partial.best_score == 0.8 == partial.best_solution.score and "level = 0.8" in partial.best_solution.content
+    assert [len(record["inner_loop_attempts"]) for record in partial.step_history] == [3, 2]
+    last = partial.step_history[1]
+    assert (last["best_score_after_step"], last["was_skipped"], last["failed"]) == (0.8, False, False)
+    assert partial_result("path-0") == partial  # asking changes nothing
+
+
+async def test_a_path_that_ended_has_its_whole_result(quick_run: ScriptedRun) -> None:
+    play_steps(quick_run.agents, [[0.6]])
+    result = await follow(quick_run, t=1)
+    assert partial_result("main") == result and not result.partial
+    assert partial_result("path-7") is None
+
+
+async def test_a_run_that_is_told_to_finish_ends_the_path_after_the_step(quick_run: ScriptedRun) -> None:
+    def finish(_: Any) -> Any:
+        quick_run.context.budget.finish_requested = True
+        return plans((part(1), "last plan"))
+
+    quick_run.agents.reply("extractor", plans((part(0), "p0")), finish)
+    quick_run.agents.always("coder", fenced("level = 0.6"))
+    result = await follow(quick_run, t=4, k=2)
+    assert_aligned(result, 2)
+    assert [len(record["inner_loop_attempts"]) for record in result.step_history] == [2, 0]
+    assert result.best_score == 0.6 and not result.partial and result.step_history[1]["plan"] == "last plan"
+    assert len(quick_run.events(RefinementTried)) == 2
+    assert AUTO_SUMMARY not in "".join(result.ablation_summaries)
