@@ -67,7 +67,7 @@ def open_run(tmp_path: Path, task: TaskDescription) -> OpenRun:
                 journal=journal,
                 run_dir=run_dir,
                 work_dir=work,
-                shared=RunShared(),
+                shared=fields.pop("shared", None) or RunShared(),
                 **fields,
             )
             with enter_run(context):

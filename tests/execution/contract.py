@@ -171,7 +171,8 @@ class ExecutorContract:
         code = (
             "import os, sys, time\n"
             "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
-            f"        os.execve(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)', '{token}'], {{}})\n"
+            f"        sleep = ['-c', 'import time; time.sleep(600)', '{token}']\n"
+            "        os.execve(sys.executable, [sys.executable, *sleep], {})\n"
             "    os._exit(0)\nos.wait()\nprint('done')"
         )
         started = time.monotonic()
@@ -204,14 +205,14 @@ class ExecutorContract:
     async def test_runs_side_by_side_do_not_touch_each_other(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
     ) -> None:
-        before = os.getcwd()
+        before = Path.cwd()
         code = "import os, time\ntime.sleep(0.2)\nos.environ['X'] = '1'\nprint('{}')"
         requests = [request_for(code.replace("{}", str(i)), name=f"script{i}.py") for i in range(3)]
         results: list[ExecutionRawResult] = await asyncio.gather(*map(executor.run, requests))
         assert [raw.stdout for raw in results] == ["0\n", "1\n", "2\n"]
         again = await executor.run(requests[1])
         assert (again.stdout, again.exit_code) == (results[1].stdout, 0)
-        assert os.getcwd() == before and "X" not in os.environ
+        assert Path.cwd() == before and "X" not in os.environ
 
     async def test_the_interpreter_sees_its_packages(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]

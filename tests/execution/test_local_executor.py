@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from mle_star.context import ScriptRequest
-from mle_star.errors import ConfigError
 from mle_star.execution import Limits, LocalExecutor
 from mle_star.models import PipelineConfig
-from tests.execution.contract import PLAIN_ENV, ExecutorContract
+from tests.execution.contract import ExecutorContract
 
 LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), grace_seconds=0.5, tasks=200, memory_bytes=2 * 10**9)
 CONFINED = "writes only in the working directory"

@@ -97,7 +97,7 @@ class LocalExecutor:
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
         means = await asyncio.to_thread(self.probe)
-        temporary = Path(tempfile.mkdtemp(prefix="mle-star-"))
+        temporary = Path(tempfile.mkdtemp(prefix=f"mle-star-{os.getpid()}-"))
         group = means.cgroups.create(self.limits) if means.cgroups else None
         try:
             (temporary / "home").mkdir()

@@ -90,7 +90,7 @@ async def _run_and_record(
     async with directory_lock(run), script_slot(run) as gpus:
         raw, result, submission = await _run(run, script, purpose, step, timeout_seconds, gpus)
     event = ScriptFinished(
-        step=step, digest=digest, purpose=purpose, script=script.content, stdout=shorten(result.stdout),
+        step=step, digest=digest, purpose=purpose, script=_storable(script.content), stdout=shorten(result.stdout),
         stderr=shorten(result.stderr), exit_code=result.exit_code, seconds=result.duration_seconds,
         timed_out=raw is not None and raw.timed_out, is_error=result.is_error, score=result.score,
         traceback=result.error_traceback, isolation=result.isolation, submission=submission,
@@ -159,6 +159,11 @@ def log_outcome(path: str, limit: float, raw: ExecutionRawResult, result: Evalua
     if result.is_error:
         lines = debug_text(result, limit).splitlines()
         logger.warning("error: exit code %d, %s %s", result.exit_code, lines[0], lines[-1][:300])
+
+
+def _storable(text: str) -> str:
+    """A script that was refused because it is no text must still fit into the journal."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def shorten(text: str) -> str:

@@ -15,6 +15,7 @@ INSTALL_HINT = (
     "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap; "
     "Arch: pacman -S bubblewrap)"
 )
+_SECRETS = ("/etc/shadow", "/etc/gshadow")  # root could read them
 _GPU_DEVICES = ("nvidia*", "dri", "kfd")
 
 
@@ -85,7 +86,7 @@ def bubblewrap_command(bubblewrap: Bubblewrap, world: World, command: list[str])
             words += ["--dev-bind-try", str(device), str(device)]
     for place in hidden:
         words += ["--tmpfs", place]
-    for secret in ("/etc/shadow", "/etc/gshadow"):
+    for secret in _SECRETS:
         if os.access(secret, os.R_OK):
             words += ["--ro-bind", os.devnull, secret]
     words += ["--bind", world.temporary_dir, "/tmp"]
@@ -97,6 +98,7 @@ def bubblewrap_command(bubblewrap: Bubblewrap, world: World, command: list[str])
     inside = str(Path(world.working_dir) / "input")
     if world.input_dir is not None or Path(inside).is_dir():
         words += ["--ro-bind", world.input_dir or inside, inside]
+    words += [word for place in hidden for word in ("--remount-ro", place)]
     return [*words, "--chdir", world.working_dir, "--", *command]
 
 
@@ -139,7 +141,7 @@ def is_below(path: str, place: str) -> bool:
 
 def readable_outside(hidden: Iterable[str], folder: str = "/") -> list[str]:
     """Every folder and file that is not hidden, as few and as high as possible (for allow-lists without exceptions)."""
-    places = set(hidden)
+    places = {*hidden, *_SECRETS}
     if not any(place == folder or is_below(place, folder) for place in places):
         return [folder]
     found: list[str] = []

@@ -20,8 +20,8 @@ MARKER = ".mle-star-work"
 """Lies in directories that this package made for scripts; only those are ever emptied."""
 
 _FORBIDDEN = {
-    "exit()": re.compile(r"\bexit\s*\("),
     "sys.exit()": re.compile(r"\bsys\.exit\s*\("),
+    "exit()": re.compile(r"\bexit\s*\("),
     "os._exit()": re.compile(r"\bos\._exit\s*\("),
     "quit()": re.compile(r"\bquit\s*\("),
 }

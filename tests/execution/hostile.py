@@ -1,0 +1,187 @@
+"""Scripts that are broken, careless or hostile, each with what the harness must make of it.
+
+`TOKEN` stands for a word that occurs nowhere else, `OUTSIDE` for a folder that no script may change, `PORT` for a
+port on which the test listens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCORE = "print('Final Validation Performance: 0.5')"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script and its expected outcome; None means that either outcome is contained."""
+
+    name: str
+    code: str
+    error: bool | None = True
+    score: float | None = None
+    says: str = ""  # must be in what the debugger is told, or else on stdout
+    timeout: float = 15.0
+    only_boxed: bool = False  # too dangerous, or not preventable, without bubblewrap
+    submission: bool = False
+
+
+CASES = [
+    # --- too much of everything
+    Case("fork bomb", "import os\nwhile True:\n    os.fork()", says="BlockingIOError"),
+    Case(
+        "children that sleep",
+        "import os, time\nfor _ in range(300):\n    if os.fork() == 0:\n        time.sleep(600)\n" + SCORE,
+        says="BlockingIOError",
+    ),
+    Case(
+        "thread bomb",
+        "import threading, time\nfor _ in range(500):\n"
+        "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n" + SCORE,
+        says="can't start new thread",
+    ),
+    Case("memory hog", "hoard = []\nwhile True:\n    hoard.append(bytearray(20 << 20))", says="MemoryError"),
+    Case(
+        "memory hogs side by side",
+        "import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        x = bytearray(b'x') * (120 << 20)\n"
+        "        time.sleep(2)\n        os.abort()\nends = [os.wait()[1] for _ in range(4)]\n"
+        "raise RuntimeError(f'children ended with {ends}')",
+    ),
+    Case("memory hog in shared memory", "with open('/dev/shm/TOKEN', 'wb') as f:\n    while True:\n"
+         "        f.write(bytes(10 << 20))", only_boxed=True),
+    Case(
+        "much output",
+        "import sys\nline = 'x' * 99 + '\\n'\nfor _ in range(300):\n    sys.stdout.write(line * 1000)\n" + SCORE,
+        error=False, score=0.5, says="the output was cut",
+    ),
+    Case(
+        "much output on stderr",
+        "import sys\nfor _ in range(300):\n    sys.stderr.write(('y' * 99 + '\\n') * 1000)\n1 / 0",
+        says="ZeroDivisionError",
+    ),
+    Case(
+        "output without newline", "import sys\nsys.stdout.write('x' * 5_000_000)\n" + SCORE, error=False, score=0.5
+    ),
+    Case(
+        "binary output",
+        "import os, sys\nsys.stdout.buffer.write(os.urandom(1 << 20) + b'\\n')\nsys.stdout.flush()\n" + SCORE,
+        error=False, score=0.5,
+    ),
+    Case("ten gigabytes of holes", "open('big', 'wb').truncate(10 << 30)", says="File too large"),
+    Case(
+        "a large file",
+        "with open('big', 'wb') as f:\n    for _ in range(10):\n        f.write(bytes(10 << 20))",
+        says="File too large",
+    ),
+    Case("too many open files", "kept = [open('/dev/null') for _ in range(1000)]", says="Too many open files"),
+    Case(
+        "many files",
+        "import pathlib\nfor i in range(2000):\n    pathlib.Path(f'f{i}').touch()\n" + SCORE, error=False, score=0.5,
+    ),
+    Case("children nobody waits for", "import os\nfor _ in range(20):\n    if os.fork() == 0:\n"
+         "        os.kill(os.getpid(), 9)\n" + SCORE, error=False, score=0.5),
+    Case(
+        "raises its own limits",
+        "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)",
+        says="not allowed to raise maximum limit",
+    ),
+    # --- strange ends
+    Case("closed stdout", "import sys\nsys.stdout.close()\n" + SCORE, says="I/O operation on closed file"),
+    Case("closed descriptors", "import os\nos.closerange(0, 50)\n" + SCORE),
+    Case("leaves at once", "import os\ngetattr(os, '_ex' + 'it')(0)\n" + SCORE, error=False),
+    Case("sys.exit before the score", "import sys\nsys.exit(0)\n" + SCORE, says="sys.exit()"),
+    Case("exit in other words", "raise SystemExit(0)\n" + SCORE, error=False),
+    Case("exit with a message", "raise SystemExit('no data')", says="no data"),
+    Case("segfault", "import ctypes\nctypes.string_at(0)", says="SIGSEGV"),
+    Case("abort", "import os\nos.abort()", says="SIGABRT"),
+    Case("stack overflow", "import sys\nsys.setrecursionlimit(10**6)\nclass A:\n    def __repr__(self):\n"
+         "        return repr([A()])\nrepr(A())"),
+    Case("kills its own group", "import os, signal\nos.killpg(0, signal.SIGKILL)", says="SIGKILL"),
+    Case("syntax error", "def f(:\n    pass\n" + SCORE, says="SyntaxError"),
+    Case("nothing to import", "import a_module_that_is_not_there", says="ModuleNotFoundError"),
+    Case("empty", "   \n\n", says="the script is empty"),
+    # --- never ends
+    Case("ignores SIGTERM", "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)",
+         says="time limit of 1 second", timeout=1.0),
+    Case("deadlock", "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+         says="TimeoutError", timeout=1.0),
+    Case("a thread that never ends", "import threading, time\n"
+         "threading.Thread(target=time.sleep, args=(600,)).start()\n" + SCORE, score=0.5, says="TimeoutError", timeout=1.0),
+    Case("stops itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", says="TimeoutError", timeout=1.0),
+    Case("endless output", "while True:\n    print('again and again')", says="TimeoutError", timeout=1.0),
+    Case("waits for stdin", "name = input('name? ')", says="EOFError"),
+    Case(
+        "daemon that outlives the script",
+        "import os, sys\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "        os.execve(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)', 'TOKEN'], {})\n"
+        "    os.kill(os.getpid(), 9)\nos.wait()\n" + SCORE,
+        error=False, score=0.5,
+    ),
+    # --- other people's things
+    Case("writes to the folder above", "open('../escaped', 'w').write('x')\n" + SCORE, error=None, score=0.5),
+    Case("writes elsewhere", "open('OUTSIDE/escaped', 'w').write('x')"),
+    Case("moves a file away", "import os\nos.rename('OUTSIDE/precious', 'final/submission.csv')"),
+    Case(
+        "writes to the real home folder",
+        "import os, pwd\nopen(os.path.join(pwd.getpwuid(os.getuid()).pw_dir, 'TOKEN'), 'w').write('x')",
+    ),
+    Case("reads the home folder", "import os, pwd\nfound = os.listdir(pwd.getpwuid(os.getuid()).pw_dir)\n"
+         "assert not [n for n in found if n.startswith('.bash')], found\n" + SCORE, error=None, score=0.5),
+    Case("writes to what it takes for home", "import pathlib\n"
+         "(pathlib.Path.home() / 'TOKEN').write_text('x')\n" + SCORE, error=False, score=0.5),
+    Case("writes to the data", "open('input/train.csv', 'a').write('x')"),
+    Case("adds to the data", "open('input/TOKEN.csv', 'w').write('x')\n" + SCORE, error=None, score=0.5),
+    Case("deletes the data", "import shutil\nshutil.rmtree('input', ignore_errors=True)\n" + SCORE,
+         error=False, score=0.5),
+    Case("deletes its own directory", "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n" + SCORE,
+         error=False, score=0.5),
+    Case("locks its own directory", "import os\nos.mkdir('d')\nopen('d/f', 'w').close()\nos.chmod('d', 0)\n"
+         "os.chmod('.', 0o500)\n" + SCORE, error=False, score=0.5),
+    Case("puts a link in place of the script", "import os\nos.remove('solution.py')\n"
+         "os.symlink('OUTSIDE/precious', 'solution.py')\n" + SCORE, error=False, score=0.5),
+    Case("reads the password file", "print(len(open('/etc/shadow').read()))\n" + SCORE, error=None, score=0.5),
+    Case("reads the environment", "import os\nprint(dict(os.environ))\n" + SCORE, error=False, score=0.5),
+    Case("reads everybody's environment", "import glob\nfor path in glob.glob('/proc/[0-9]*/environ'):\n    try:\n"
+         "        print(open(path, 'rb').read())\n    except OSError:\n        pass\n" + SCORE, error=False, score=0.5),
+    Case("opens a socket", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 3)\n" + SCORE,
+         only_boxed=True, says="Connection refused"),
+    Case("kills its parent", "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\n"
+         "time.sleep(0.3)\n" + SCORE, error=None, score=0.5),
+    Case("kills everything", "import os, signal\nos.kill(-1, signal.SIGKILL)\n" + SCORE, error=None, score=0.5,
+         only_boxed=True),
+    Case("writes to all descriptors", "import os\nfor fd in range(3, 100):\n    try:\n"
+         "        os.write(fd, b'{\"exit\": 0, \"signal\": null, \"applied\": [], \"reason\": \"\"}')\n"
+         "    except OSError:\n        pass\nraise ValueError('still an error')", says="still an error"),
+    Case("pretends that the sandbox failed", "import sys\nprint('bwrap: no', file=sys.stderr)\nraise SystemExit(1)",
+         says="bwrap: no"),
+    Case("changes the clock", "import time\ntime.clock_settime(time.CLOCK_REALTIME, time.time())",
+         says="PermissionError"),
+    Case("changes locale and mask", "import locale, os\nlocale.setlocale(locale.LC_ALL, 'C')\n"
+         "os.environ['LANG'] = 'xx'\nos.umask(0o777)\nos.nice(5)\n" + SCORE, error=False, score=0.5),
+    Case("mounts something", "import ctypes\n"
+         "assert ctypes.CDLL(None).mount(b'none', b'final', b'tmpfs', 0, None) == 0"),
+    # --- submissions that are none
+    Case("symlink as submission", "import os\nos.symlink('OUTSIDE/precious', 'final/submission.csv')\n" + SCORE,
+         error=False, score=0.5),
+    Case("final is a link", "import os\nos.rmdir('final')\nos.symlink('OUTSIDE', 'final')\n" + SCORE,
+         error=False, score=0.5),
+    Case("fifo as submission", "import os\nos.mkfifo('final/submission.csv')\n" + SCORE, error=False, score=0.5),
+    Case("socket as submission", "import socket\ns = socket.socket(socket.AF_UNIX)\ns.bind('final/submission.csv')\n"
+         + SCORE, error=False, score=0.5),
+    Case("directory as submission", "import os\nos.mkdir('final/submission.csv')\n" + SCORE, error=False, score=0.5),
+    Case("device as submission", "import os, stat\n"
+         "os.mknod('final/submission.csv', 0o600 | stat.S_IFCHR, os.makedev(1, 5))", says="PermissionError"),
+    # --- output that misleads
+    Case("prints the score twice", "print('Final Validation Performance: 0.9')\n" + SCORE, error=False, score=0.5),
+    Case("prints nan", "print('Final Validation Performance: nan')", error=False),
+    Case("prints an infinite score", "print('Final Validation Performance: 1e999')", error=False),
+    Case("prints the score, then crashes", SCORE + "\n1 / 0", score=0.5, says="ZeroDivisionError"),
+    Case("huge message", "raise ValueError('x' * 5_000_000)", says="characters left out"),
+    Case("deep traceback", "import json\ndef f(n):\n    return f(n - 1) if n else json.loads('{')\n"
+         "def g(n):\n    return g(n - 1) if n else f(300)\ng(300)", says="JSONDecodeError"),
+    Case("unprintable text", "print('\\ud800 \\U0001f600')\n" + SCORE, error=False, score=0.5),
+    Case("text that is no UTF-8", "open('t', 'wb').write(b'\\xff')\nopen('t', encoding='utf-8').read()",
+         says="UnicodeDecodeError"),
+    Case("source that is no text", "x = '\ud800'\n" + SCORE, says="not valid text"),
+    Case("logs a traceback and goes on", "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n"
+         "    logging.exception('handled')\n" + SCORE, error=False, score=0.5),
+]  # fmt: skip

@@ -1,0 +1,129 @@
+"""Each hostile script is contained: the right result, no process or file left, the harness alive."""
+
+from __future__ import annotations
+
+import locale
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.context import RunShared
+from mle_star.execution import (
+    Limits,
+    LocalExecutor,
+    debug_text,
+    execute_in_run,
+    verify_submission,
+)
+from mle_star.models import EvaluationResult, TaskDescription
+from tests.execution.conftest import OpenRun, scored, script
+from tests.execution.contract import gone
+from tests.execution.hostile import CASES, Case
+
+MB = 1 << 20
+SMALL = Limits(
+    memory_bytes=300 * MB,
+    tasks=60,
+    file_bytes=50 * MB,
+    open_files=256,
+    output_bytes=4 * MB,
+    head_bytes=MB,
+    tail_bytes=MB // 4,
+    grace_seconds=0.3,
+)
+CANARY = "canary-9b1d"
+Files = dict[str, bytes]
+
+
+def contents(folder: Path) -> Files:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "precious").write_text("mine\n")
+    return folder
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def surroundings() -> dict[str, Any]:
+    """What a run finds out once, found out once for all these runs."""
+    return {"surroundings": "the same for all", "gpus": []}
+
+
+@pytest.fixture(scope="module")
+def neighbour() -> Iterator[None]:
+    """Another process of this user, with a secret in its environment."""
+    env = {"SECRET": CANARY, "PATH": os.environ.get("PATH", "")}
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=env)
+    yield
+    assert process.poll() is None, "a script has killed somebody else's process"
+    process.kill()
+    process.wait()
+
+
+def leftovers() -> list[str]:
+    """Temporary folders and control groups of this process that nobody removed."""
+    pattern = f"mle-star-{os.getpid()}-*"
+    folders = [Path(tempfile.gettempdir()), Path("/sys/fs/cgroup")]
+    return [str(path) for folder in folders for depth in ("", "*/") for path in folder.glob(depth + pattern)]
+
+
+def check(case: Case, result: EvaluationResult) -> None:
+    told = debug_text(result, case.timeout) if result.is_error else ""
+    assert case.error is None or result.is_error is case.error, result
+    assert result.score == case.score or (case.error is None and result.is_error), result
+    assert case.says in told or case.says in result.stdout, told
+    assert len(told) < 40_000 and len(result.stdout) + len(result.stderr) < 300_000
+    assert CANARY not in result.stdout
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "none"], ids=["bubblewrap", "alone"])
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.usefixtures("neighbour")
+async def test_a_hostile_script_is_contained(
+    case: Case, sandbox: str, open_run: OpenRun, task: TaskDescription, outside: Path, port: int,
+    surroundings: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if case.only_boxed and sandbox == "none":
+        return  # promised inside bubblewrap only
+    monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
+    token = uuid.uuid4().hex
+    code = case.code.replace("TOKEN", token).replace("OUTSIDE", str(outside)).replace("PORT", str(port))
+    before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
+    executor = LocalExecutor(limits=SMALL, sandbox="none" if sandbox == "none" else "auto")
+    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+        result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
+        check(case, result)
+        assert verify_submission(str(run.work_dir)) is case.submission
+        assert await gone(token, str(run.run_dir))
+        assert not leftovers()
+        after = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
+        assert after == before
+        assert not (Path(pwd.getpwuid(os.getuid()).pw_dir) / token).exists()
+        assert not (run.work_dir.parent / "escaped").exists()
+        again = await execute_in_run(scored(0.75, "print(len(open('input/train.csv').read()))"), timeout_seconds=15)
+        assert (again.score, again.is_error) == (0.75, False), again
+        assert contents(outside) == before[1]
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(CASES) >= 40
+    assert len({case.name for case in CASES}) == len(CASES)
