@@ -45,7 +45,7 @@ class CallPolicy:
     retry_delays: tuple[float, ...] = (1.0, 2.0, 4.0)
     busy_delays: tuple[float, ...] = (15.0, 30.0, 60.0, 120.0, 240.0, 300.0, 300.0)
     cli_retries: int = 4
-    look_ahead_after: float = 0.3
+    look_ahead_after: float | None = 0.3  # seconds into a call; None: connect nothing unasked
 
 
 class AgentClient:
@@ -226,10 +226,10 @@ class AgentClient:
         if turn.timed_out:
             return turn, Failure("timeout", f"no answer within {self.config.agent_timeout_seconds} s")
         outcome = judge_turn(config, turn)
-        if isinstance(outcome, Answer) or (turn.result is not None and outcome.reason in ("unparseable", "other")):
-            self._pool.release(worker)
-        else:
+        if isinstance(outcome, Failure) and outcome.reason == "transport":
             self._pool.discard(worker)
+        else:
+            self._pool.release(worker)  # also after an error: the CLI outlives what the API refuses
         return turn, outcome
 
     async def _await_turn(self, worker: Worker, config: AgentConfig, prompt: str, label: str) -> Turn:
@@ -273,7 +273,8 @@ class AgentClient:
         key = (config.agent_type.value, config.variant)
         guess = self._foresight.observe(label, key)
         self._expected.pop(label, None)
-        if guess is None:
+        wait = self.policy.look_ahead_after
+        if guess is None or wait is None:
             return lambda: None
         self._expected[label] = guess
         copies = sum(expected == guess for expected in self._expected.values())
@@ -283,7 +284,7 @@ class AgentClient:
             with suppress(RuntimeError):
                 self.prepare(AgentType(guess[0]), guess[1], label=label, copies=copies)
 
-        handle = asyncio.get_running_loop().call_later(self.policy.look_ahead_after, connect)
+        handle = asyncio.get_running_loop().call_later(wait, connect)
         return connect
 
     def _config_of(self, key: AgentKey) -> AgentConfig:

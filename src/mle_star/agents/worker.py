@@ -118,6 +118,8 @@ class Worker:
         """Disconnect, by force when it does not go by itself."""
         self.closed = True
         self._jobs.put_nowait(None)
+        if not self._free.is_set() and self._client is None:
+            self.kill()  # still connecting: nobody will need it
         done, _ = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
         if not done:
             self.kill()

@@ -183,7 +183,8 @@ class MessagesServer:
             self._charge(asked, message)
             return JSONResponse(message)
         if fault is not None and fault.kind == "cut":
-            return _Cut(b"".join(list(events_of(message))[:3]), content_type=b"text/event-stream")
+            free = {**message, "usage": dict.fromkeys(message["usage"], 0)}  # what is not delivered is not charged
+            return _Cut(b"".join(list(events_of(free))[:3]), content_type=b"text/event-stream")
         if fault is not None and fault.kind == "garbage":
             return Response(b'event: message_start\ndata: {"type": "mess\n\n', media_type="text/event-stream")
         return StreamingResponse(self._stream(asked, message), media_type="text/event-stream")

@@ -170,7 +170,12 @@ def message_of(asked: BrainRequest, reply: BrainReply) -> dict[str, Any]:
 def events_of(message: dict[str, Any]) -> Iterator[bytes]:
     """The same reply as server-sent events."""
     usage = message["usage"]
-    start = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    start = {
+        **message,
+        "content": [],
+        "stop_reason": None,
+        "usage": {**usage, "output_tokens": min(1, usage["output_tokens"])},
+    }
     yield _event({"type": "message_start", "message": start})
     for index, block in enumerate(message["content"]):
         if block["type"] == "text":

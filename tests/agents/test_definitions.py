@@ -1,0 +1,136 @@
+"""Which agents there are, what they know and which tools they get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from claude_agent_sdk import AgentDefinition
+
+from mle_star.agents.definitions import (
+    MCP_TOOLS,
+    PERSONA,
+    EnvironmentFacts,
+    build_definitions,
+    build_system_prompt,
+    effective_tools,
+)
+from mle_star.agents.foresight import Foresight
+from mle_star.agents.version import MINIMUM_VERSION, check_sdk_version, installed_sdk_version, require_sdk
+from mle_star.models import (
+    AgentType,
+    MetricDirection,
+    TaskDescription,
+    agent_config,
+    build_default_agent_configs,
+)
+from tests.agents.conftest import FACTS
+
+WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test"}
+
+
+@pytest.mark.req("REQ-OR-006", "REQ-OR-057")
+def test_all_fourteen_agents_are_registered_under_the_names_of_the_enum() -> None:
+    definitions = build_definitions(agent_config(AgentType.coder), "the system prompt", "minimal", mcp=True)
+    assert sorted(definitions) == sorted(agent.value for agent in AgentType)
+    assert len(definitions) == 14
+    assert all(isinstance(definition, AgentDefinition) for definition in definitions.values())
+    assert definitions["coder"].prompt == "the system prompt"
+    assert all(definition.description and definition.prompt for definition in definitions.values())
+
+
+@pytest.mark.req("REQ-OR-006")
+def test_agents_with_a_schema_can_reach_the_tool_for_structured_replies() -> None:
+    definitions = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=True)
+    structured = {name for name, definition in definitions.items() if "StructuredOutput" in (definition.tools or [])}
+    assert structured == {"retriever", "extractor", "leakage"}
+
+
+@pytest.mark.req("REQ-OR-007")
+def test_the_system_prompt_says_who_what_and_on_which_machine(task: TaskDescription) -> None:
+    prompt = build_system_prompt(task, FACTS)
+    assert prompt.startswith(PERSONA)
+    headings = [line for line in prompt.splitlines() if line.startswith("# ")]
+    assert headings == ["# Task", "# Metric", "# Data", "# Hardware", "# Python"]
+    assert task.description in prompt
+    assert "`accuracy`, `maximize`" in prompt
+    assert f"The data folder is `{Path(task.data_dir).resolve()}`; scripts see it as `./input`." in prompt
+    assert "- `sample_submission.csv` (" in prompt
+    assert "2 (NVIDIA H200, NVIDIA H200), CUDA available" in prompt
+    assert "\nnumpy==1.26.4\nscikit-learn==1.5.0" in prompt
+    assert "pip==" not in prompt  # nothing that a solution would import
+
+
+@pytest.mark.req("REQ-OR-007")
+def test_direction_and_missing_hardware_are_said_too(task: TaskDescription) -> None:
+    task = task.model_copy(update={"metric_direction": MetricDirection.minimize, "evaluation_metric": "rmse"})
+    prompt = build_system_prompt(task, EnvironmentFacts(gpu={"cuda_available": False, "gpu_count": 0, "gpu_names": []}))
+    assert "`rmse`, `minimize`" in prompt
+    assert "- GPUs: none" in prompt
+
+
+@pytest.mark.req("REQ-OR-007")
+def test_the_persona_is_the_one_of_the_specification() -> None:
+    assert " ".join(PERSONA.split()) == (
+        "You are a Kaggle grandmaster with expert-level skills in machine learning, data science, and competitive data "
+        "analysis. You approach every task methodically, writing clean, efficient, and well-tested code. You always "
+        "validate your solutions against the training data before submission."
+    )
+
+
+@pytest.mark.req("REQ-OR-008")
+def test_the_full_profile_gives_every_agent_the_tools_of_the_table() -> None:
+    for agent, config in build_default_agent_configs("full").items():
+        expected = ["Read"]
+        if agent is AgentType.retriever:
+            expected = ["WebSearch", "WebFetch"]
+        elif agent.value in WRITERS:
+            expected = ["Bash", "Edit", "Write", "Read"]
+        assert effective_tools(config, "full") == expected, agent
+
+
+@pytest.mark.req("REQ-OR-008")
+def test_the_minimal_profile_gives_nobody_a_tool_that_acts() -> None:
+    for agent, config in build_default_agent_configs("minimal").items():
+        assert not {"Bash", "Edit", "Write"} & set(effective_tools(config, "minimal")), agent
+    assert effective_tools(agent_config(AgentType.debugger), "minimal") == ["Read"]
+
+
+@pytest.mark.req("REQ-OR-008")
+def test_no_tools_is_said_as_an_empty_list_because_a_missing_one_means_all() -> None:
+    definitions = build_definitions(agent_config(AgentType.planner), "", "minimal", mcp=True)
+    assert definitions["planner"].tools == []
+    assert definitions["summarize"].tools == []
+
+
+@pytest.mark.req("REQ-OR-010")
+def test_only_agents_with_tools_are_offered_ours() -> None:
+    definitions = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=True)
+    offered = {name for name, definition in definitions.items() if set(MCP_TOOLS) <= set(definition.tools or [])}
+    with_tools = {agent.value for agent, config in build_default_agent_configs("minimal").items() if config.tools}
+    assert offered == with_tools
+    without = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=False)
+    assert not any(set(MCP_TOOLS) & set(definition.tools or []) for definition in without.values())
+
+
+@pytest.mark.req("REQ-OR-054")
+def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed() -> None:
+    for old in ("0.1.38", "0.2.9", "0.2.181"):
+        with pytest.raises(ImportError, match=f"{old} is too old, {MINIMUM_VERSION} or later is needed"):
+            check_sdk_version(old)
+    for fine in (MINIMUM_VERSION, "0.2.182.post1", "0.3.0", "1.0", None):
+        check_sdk_version(fine)
+    assert installed_sdk_version() is not None
+    require_sdk()
+
+
+def test_the_next_agent_is_guessed_from_the_method_and_then_from_the_run() -> None:
+    foresight = Foresight()
+    assert foresight.observe("path-0", ("ablation", None)) == ("summarize", None)
+    assert foresight.observe("path-0", ("summarize", None)) == ("extractor", None)
+    assert foresight.observe("path-1", ("coder", None)) == ("leakage", "detection")
+    assert foresight.observe("path-1", ("leakage", "detection")) == ("planner", None)
+    # This run does without the leakage check: the guess follows after one look.
+    for key in (("planner", None), ("coder", None), ("planner", None)):
+        foresight.observe("path-2", key)
+    assert foresight.observe("path-2", ("coder", None)) == ("planner", None)

@@ -1,0 +1,172 @@
+"""Calls that go wrong: what is retried, what is waited for, what the error says, and that nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from mle_star.errors import AgentError
+from mle_star.models import AgentConfig, AgentType, agent_config
+from mle_star.offline.faults import FaultyBrain
+from mle_star.offline.scripted import ScriptedBrain
+from mle_star.offline.server import BrainReply, Fault, ToolCall
+from tests.agents.conftest import QUICK, Bench, OpenBench, charged
+
+CODER = agent_config(AgentType.coder)
+EXTRACTOR = agent_config(AgentType.extractor)
+SERVER_ERROR = BrainReply(fault=Fault("status", status=500))
+BUSY = BrainReply(fault=Fault("status", status=429))
+HANG = BrainReply(fault=Fault("hang"))
+
+
+async def fail(bench: Bench, config: AgentConfig = CODER) -> AgentError:
+    with pytest.raises(AgentError) as caught:
+        await bench.agents.ask(config, "go", label="main", max_cost_usd=None)
+    return caught.value
+
+
+async def ask(bench: Bench, config: AgentConfig = CODER, prompt: str = "go") -> str:
+    return (await bench.agents.ask(config, prompt, label="main", max_cost_usd=None)).text
+
+
+@pytest.mark.req("REQ-OR-052")
+async def test_a_lost_connection_is_tried_again_three_times_on_a_fresh_client(open_bench: OpenBench) -> None:
+    async with open_bench(client_reuse="clear") as bench:
+        cut = BrainReply(text="half", fault=Fault("cut"))
+        # A cut stream is asked for again without streaming by the CLI itself: two faults an attempt.
+        bench.brain.reply_with("coder", SERVER_ERROR, cut, cut, SERVER_ERROR)
+        assert await ask(bench) == "fine"
+        waits = [note.rsplit(" in ", 1)[1] for note in bench.notes]
+        assert waits == ["0.01 s", "0.02 s", "0.03 s"]
+        sessions = [request.headers["x-claude-code-session-id"] for request in bench.brain.requests]
+        assert len(set(sessions)) == 4
+
+
+@pytest.mark.req("REQ-OR-052")
+async def test_the_delays_are_one_two_and_four_seconds_and_then_the_call_fails(open_bench: OpenBench) -> None:
+    from mle_star.agents import CallPolicy
+
+    assert CallPolicy().retry_delays == (1.0, 2.0, 4.0)
+    async with open_bench() as bench:
+        bench.brain.always("coder", SERVER_ERROR)
+        error = await fail(bench)
+        assert (error.reason, error.attempts, error.agent) == ("transport", 4, "coder")
+        assert len(bench.brain.requests) == 4
+
+
+@pytest.mark.req("REQ-OR-052")
+async def test_a_cli_that_dies_in_the_middle_of_a_call_costs_a_retry_and_no_more(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        bench.brain.reply_with("coder", HANG)
+        call = asyncio.create_task(ask(bench))
+        while not bench.brain.requests:
+            await asyncio.sleep(0.02)
+        bench.processes[0].kill()
+        assert await call == "fine"
+        assert len(bench.notes) == 1
+
+
+async def test_a_client_that_died_while_it_waited_is_replaced(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        bench.agents.prepare(AgentType.coder)
+        await bench.agents.prepared()
+        bench.processes[0].kill()
+        await asyncio.sleep(0.2)
+        assert await ask(bench) == "fine"
+
+
+async def test_a_busy_service_is_waited_for_where_the_owner_of_the_run_can_see_it(open_bench: OpenBench) -> None:
+    async with open_bench(policy=replace(QUICK, cli_retries=1)) as bench:
+        bench.brain.reply_with("coder", BUSY, BrainReply(fault=Fault("status", status=529)))
+        assert await ask(bench) == "fine"
+        assert "rate limited (429), waiting" in bench.notes[0]
+        assert "the service is busy" in bench.notes[1]
+        assert len(bench.processes) <= 1
+
+
+async def test_a_service_that_stays_busy_is_given_up_after_the_last_wait(open_bench: OpenBench) -> None:
+    async with open_bench(client_reuse="clear") as bench:
+        bench.brain.always("coder", BUSY)
+        error = await fail(bench)
+        assert (error.reason, error.attempts) == ("rate_limit", 3)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (BrainReply(text="no", fault=Fault("refusal")), "refusal"),
+        (BrainReply(fault=Fault("status", status=401)), "auth"),
+        (BrainReply(fault=Fault("status", status=400)), "other"),
+        (BrainReply(fault=Fault("empty")), "other"),
+    ],
+    ids=["refusal", "401", "400", "empty"],
+)
+async def test_what_no_retry_can_mend_fails_at_once_with_its_reason(
+    open_bench: OpenBench, reply: BrainReply, reason: str
+) -> None:
+    async with open_bench() as bench:
+        bench.brain.always("coder", reply)
+        error = await fail(bench)
+        assert (error.reason, error.attempts) == (reason, 1)
+        assert error.cost_usd == pytest.approx(charged(bench.server.charges))
+        assert bench.notes == []
+
+
+async def test_a_hung_call_ends_at_its_timeout_with_the_cost_of_what_was_answered(open_bench: OpenBench) -> None:
+    async with open_bench(agent_timeout_seconds=2) as bench:
+        first = BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=1000, output_tokens=0)
+        bench.brain.reply_with("extractor", first, HANG)
+        error = await fail(bench, EXTRACTOR)
+        assert error.reason == "timeout"
+        assert len(bench.brain.requests) == 2
+        assert error.cost_usd == bench.agents.total_cost_usd == pytest.approx(0.003)
+
+
+async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        first = BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=1000, output_tokens=0)
+        bench.brain.reply_with("extractor", first, HANG)
+        call = asyncio.create_task(ask(bench, EXTRACTOR))
+        while len(bench.brain.requests) < 2:
+            await asyncio.sleep(0.02)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        for _ in range(200):
+            if not bench.processes:
+                break
+            await asyncio.sleep(0.05)
+        assert bench.processes == []
+        assert bench.agents.total_cost_usd == pytest.approx(0.003)
+
+
+@pytest.mark.timeout(240)
+async def test_two_hundred_calls_with_a_fifth_of_the_replies_spoilt(
+    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    inner = ScriptedBrain("fine")
+    inner.always("extractor", {"plans": [{"code_block": "x", "plan": "y"}]})
+    brain = FaultyBrain(inner, rate=0.2, seed=7)
+    outcomes: Counter[str] = Counter()
+    spent = 0.0
+    # A false alarm of the short timeout is an outcome like any other; a call that hangs would not come back.
+    async with open_bench(brain=brain, client_reuse="clear", agent_timeout_seconds=3) as bench:
+        for number in range(200):
+            config = EXTRACTOR if number % 4 == 0 else CODER
+            try:
+                reply = await bench.agents.ask(config, f"call {number}", label="main", max_cost_usd=None)
+                outcomes["returned"] += 1
+                spent += reply.cost_usd
+            except AgentError as error:
+                outcomes[error.reason] += 1
+                spent += error.cost_usd
+        assert sum(outcomes.values()) == 200
+        assert outcomes["returned"] >= 150
+        assert len(brain.counts) == 10, "every way to fail was met"
+        assert spent == pytest.approx(charged(bench.server.charges), abs=1e-9)
+        assert bench.agents.total_cost_usd == pytest.approx(spent, abs=1e-9)

@@ -1,0 +1,161 @@
+"""The Messages API on loopback, seen by a plain HTTP client."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from mle_star.offline.faults import FAULT_NAMES, FaultName, FaultyBrain
+from mle_star.offline.scripted import ScriptedBrain
+from mle_star.offline.server import BrainReply, BrainRequest, MessagesServer, ToolCall
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+
+
+def body(stream: bool = True, **more: Any) -> dict[str, Any]:
+    user = {"role": "user", "content": [{"type": "text", "text": "<note>"}, {"type": "text", "text": "the prompt"}]}
+    return {"model": "m", "max_tokens": 9, "stream": stream, "system": "who you are", "messages": [user], **more}
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+async def send(server: MessagesServer, method: str, path: str, content: bytes = b"", *, timeout: float = 10) -> Reply:
+    def exchange() -> Reply:
+        connection = http.client.HTTPConnection(urlsplit(server.base_url).netloc, timeout=timeout)
+        try:
+            connection.request(method, path, body=content, headers={"x-mle-star-agent": "coder"})
+            answer = connection.getresponse()
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, headers, answer.read().decode())
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(exchange)
+
+
+async def post(server: MessagesServer, payload: dict[str, Any], *, timeout: float = 10) -> Reply:
+    return await send(server, "POST", "/v1/messages?beta=true", json.dumps(payload).encode(), timeout=timeout)
+
+
+async def test_a_streamed_reply_is_the_same_message_in_pieces() -> None:
+    brain = ScriptedBrain(BrainReply(text="é" * 100_000, input_tokens=7, output_tokens=11))
+    async with MessagesServer(brain) as server:
+        streamed = events((await post(server, body())).text)
+        plain = (await post(server, body(stream=False))).json()
+    pieces = [event["delta"]["text"] for event in streamed if event["type"] == "content_block_delta"]
+    assert len(pieces) > 1
+    assert "".join(pieces) == plain["content"][0]["text"] == "é" * 100_000
+    assert streamed[0]["type"] == "message_start"
+    assert streamed[-1]["type"] == "message_stop"
+    assert streamed[-2]["usage"]["output_tokens"] == plain["usage"]["output_tokens"] == 11
+    assert [(charge.input_tokens, charge.output_tokens) for charge in server.charges] == [(7, 11), (7, 11)]
+
+
+async def test_the_brain_sees_who_asks_what() -> None:
+    brain = ScriptedBrain("fine")
+    tool = {"name": "StructuredOutput", "input_schema": SCHEMA}
+    async with MessagesServer(brain) as server:
+        await post(server, body(tools=[tool, {"name": "Read", "input_schema": {}}]))
+    (asked,) = brain.calls("coder")
+    assert (asked.system, asked.prompt, asked.schema) == ("who you are", "the prompt", SCHEMA)
+    assert asked.wants_structured
+    assert asked.tools == ("StructuredOutput", "Read")
+
+
+async def test_a_structured_value_becomes_a_tool_call_when_asked_for_and_text_otherwise() -> None:
+    async with MessagesServer(ScriptedBrain({"a": "x"})) as server:
+        tool = {"name": "StructuredOutput", "input_schema": SCHEMA}
+        asked = (await post(server, body(stream=False, tools=[tool]))).json()
+        not_asked = (await post(server, body(stream=False))).json()
+    assert asked["content"][0]["input"] == {"a": "x"}
+    assert asked["stop_reason"] == "tool_use"
+    assert json.loads(not_asked["content"][0]["text"]) == {"a": "x"}
+
+
+async def test_tool_results_reach_the_brain_with_the_prompt_they_belong_to() -> None:
+    brain = ScriptedBrain()
+    brain.reply_with("coder", BrainReply(tool=ToolCall("Read", {"file_path": "x"})), "done")
+    async with MessagesServer(brain) as server:
+        first = (await post(server, body(stream=False))).json()
+        result = {"type": "tool_result", "tool_use_id": first["content"][0]["id"], "content": "the file"}
+        messages = [*body()["messages"], {"role": "assistant", "content": first["content"]}]
+        await post(server, body(messages=[*messages, {"role": "user", "content": [result]}]))
+    assert brain.requests[1].prompt == "the prompt"
+    assert brain.requests[1].tool_results == ("the file",)
+
+
+async def test_the_other_endpoints_answer() -> None:
+    async with MessagesServer(ScriptedBrain("x"), models=("one", "two")) as server:
+        assert (await send(server, "HEAD", "/")).status == 200
+        models = (await send(server, "GET", "/v1/models")).json()["data"]
+        assert [model["id"] for model in models] == ["one", "two"]
+        counted = await send(server, "POST", "/v1/messages/count_tokens", json.dumps(body()).encode())
+        assert 10 < counted.json()["input_tokens"] < 200
+        assert (await send(server, "GET", "/api/elsewhere")).status == 404
+        broken = await send(server, "POST", "/v1/messages", b"{")
+        assert broken.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_a_brain_that_fails_is_an_api_error_and_is_remembered() -> None:
+    async with MessagesServer(ScriptedBrain()) as server:
+        reply = await post(server, body())
+        assert reply.status == 500
+        assert "no reply was scripted for 'coder'" in reply.json()["error"]["message"]
+        assert isinstance(server.errors[0], LookupError)
+
+
+@pytest.mark.parametrize(("name", "status"), [("rate_limit", 429), ("server_error", 500), ("overloaded", 529)])
+async def test_error_statuses_carry_the_api_s_error_body(name: FaultName, status: int) -> None:
+    async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
+        reply = await post(server, body())
+    assert reply.status == status
+    assert reply.json()["type"] == "error"
+    assert ("retry-after" in reply.headers) == (status == 429)
+    assert server.charges == []
+
+
+async def test_a_cut_stream_ends_in_the_middle_and_charges_nothing() -> None:
+    async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=("cut_stream",))) as server:
+        with pytest.raises(http.client.IncompleteRead):
+            await post(server, body())
+        assert server.charges == []
+
+
+async def test_a_hanging_reply_ends_when_the_server_stops() -> None:
+    async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=("hang",))) as server:
+        with pytest.raises(TimeoutError):
+            await post(server, body(), timeout=0.3)
+
+
+async def test_the_same_seed_spoils_the_same_replies() -> None:
+    async def faults(seed: int) -> list[tuple[str, ...]]:
+        brain = FaultyBrain(ScriptedBrain("x"), rate=0.2, seed=seed)
+        hits = []
+        for _ in range(300):
+            before = len(brain.injected)
+            await brain.reply(BrainRequest("coder", None, "", ""))
+            hits.append(tuple(fault.name for fault in brain.injected[before:]))
+        return hits
+
+    first = await faults(1)
+    assert first == await faults(1) != await faults(2)
+    assert 40 <= sum(bool(hit) for hit in first) <= 80
+    assert {hit[0] for hit in first if hit} == set(FAULT_NAMES)
