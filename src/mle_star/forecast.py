@@ -40,21 +40,26 @@ class Price(NamedTuple):
 
 PRICES: tuple[tuple[str, Price], ...] = (
     ("offline", Price(0, 0)),
-    ("claude-3-haiku", Price(0.25, 1.25)),
     ("3-5-haiku", Price(0.8, 4)),
-    ("haiku", Price(1, 5)),
-    ("opus-4-0", Price(15, 75)),
-    ("opus-4-1", Price(15, 75)),
-    ("opus-4-2025", Price(15, 75)),
-    ("3-opus", Price(15, 75)),
-    ("opus", Price(5, 25)),
-    ("sonnet", Price(3, 15)),
+    ("haiku-4", Price(1, 5)),
+    ("haiku", Price(0.1, 0.5)),
+    ("opus-4-5", Price(5, 25)),
+    ("opus-4-6", Price(5, 25)),
+    ("opusplan", Price(2, 10)),
+    ("opus", Price(4, 20)),
+    ("sonnet-4", Price(3, 15)),
+    ("7-sonnet", Price(3, 15)),
+    ("5-sonnet", Price(3, 15)),
+    ("sonnet", Price(2, 10)),
 )
-"""List prices by a part of the model's name; the first that fits counts. The bill comes from the API, not from here."""
+"""Prices by a part of the model's name, the first that fits: what the agents' CLI charges, measured call by call.
+
+They serve the forecast alone. What a run has cost is what its calls report.
+"""
 
 
 def price_of(model: str) -> Price | None:
-    """The list price of a model, or None when the name says nothing."""
+    """The price of a model, or None when the name says nothing."""
     return next((price for part, price in PRICES if part in model.lower()), None)
 
 
@@ -252,7 +257,7 @@ class Forecaster:
 
     def _basis(self, calls: int, scripts: int) -> str:
         if not calls and not scripts:
-            return "by the settings and list prices, before the first call"
+            return "by settings and prices, before the first call"
         return f"after {calls} calls and {scripts} scripts"
 
 

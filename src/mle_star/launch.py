@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import logging
 import platform
@@ -12,14 +13,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Any
 
-from mle_star.agents.credentials import require_credentials
+from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.budget import Budget
 from mle_star.context import Agents
 from mle_star.errors import ConfigError, JournalError
-from mle_star.events import AgentFailed, AgentFinished, RunResumed, RunStarted
-from mle_star.execution import link_input_data, prepare_path_directory
+from mle_star.events import AgentFailed, AgentFinished, Notice, RunResumed, RunStarted
+from mle_star.execution import inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.journal import Journal
-from mle_star.models import PipelineConfig, TaskDescription
+from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.run_folder import RunFolder, new_run_folder, spent_seconds, spent_usd
 
 logger = logging.getLogger(__name__)
@@ -61,8 +62,11 @@ def choose_folder(task: TaskDescription, config: PipelineConfig, run_dir: Path |
     return RunFolder(new_run_folder(Path(config.work_dir).absolute() / "runs", task.competition_id))
 
 
-def first_event(task: TaskDescription, config: PipelineConfig, hardware: dict[str, Any]) -> RunStarted:
-    """What every journal begins with."""
+def first_event(
+    task: TaskDescription, config: PipelineConfig, hardware: dict[str, Any], isolation: Isolation
+) -> RunStarted:
+    """What every journal begins with; the data folder as it can be found from anywhere."""
+    task = task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())})
     versions = {"python": platform.python_version(), "system": platform.platform()}
     for package in ("mle-star", "claude-agent-sdk"):
         try:
@@ -70,8 +74,9 @@ def first_event(task: TaskDescription, config: PipelineConfig, hardware: dict[st
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
     return RunStarted(
-        run_id=uuid.uuid4().hex[:12], task=task, config=config, model=config.model, versions=versions, hardware=hardware
-    )
+        run_id=uuid.uuid4().hex[:12], task=task, config=config, model=config.model, versions=versions,
+        isolation=isolation, hardware=hardware,
+    )  # fmt: skip
 
 
 def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
@@ -122,19 +127,26 @@ def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
 
 @asynccontextmanager
 async def connected(
-    agents: Agents | None,
     task: TaskDescription,
     config: PipelineConfig,
     journal: Journal,
+    budget: Budget,
     hardware: dict[str, Any],
     base_url: str | None,
 ) -> AsyncIterator[Agents]:
-    """The agents of the run, for as long as it lasts: the given ones, or the SDK client on the model's API."""
-    if agents is not None:
-        yield agents
-        return
+    """The SDK client, on the model's API, for as long as the run lasts."""
+
+    def notify(message: str) -> None:
+        journal.record(Notice(level="warning", message=message))
+
     async with AsyncExitStack() as stack:
-        serve = served_model(config.model)
-        if base_url is None and serve is not None:
+        serve = served_model(config.model) if base_url is None else None
+        if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
-        raise NotImplementedError
+        python = await asyncio.to_thread(inspect_interpreter, config.python)
+        facts = EnvironmentFacts(gpu=hardware, python_version=python.version, packages=python.packages)
+        work = journal.path.parent / "work"
+        client = AgentClient(
+            task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify
+        )  # fmt: skip
+        yield await stack.enter_async_context(client)

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from mle_star.launch import (
 )
 from mle_star.models import (
     FinalResult,
+    Isolation,
     Phase1Result,
     Phase2Result,
     Phase3Result,
@@ -68,6 +69,8 @@ from mle_star.stages import Outcome, Stages
 __all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_sync"]
 
 logger = logging.getLogger(__name__)
+
+_NOWHERE = logging.NullHandler()  # without any handler, Python would print warnings into a display
 
 
 @dataclass
@@ -141,8 +144,11 @@ async def run_pipeline(
     folder = choose_folder(task, config, run_dir)
     folder = folder.open() if resume else folder.create()
     setup_logging(config, console=console)
+    logging.getLogger("mle_star").addHandler(_NOWHERE)
     hardware = await asyncio.to_thread(detect_gpu)
-    first, state = first_event(task, config, hardware), state or PipelineState()
+    executor = executor or LocalExecutor(config)
+    isolation = await asyncio.to_thread(executor.isolation) if isinstance(executor, LocalExecutor) else Isolation()
+    first, state = first_event(task, config, hardware, isolation), state or PipelineState()
     if fork_from is not None:
         fork_run(Path(fork_from), folder, first)
     with Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
@@ -153,10 +159,13 @@ async def run_pipeline(
         control = RunControl(budget, journal, folder.root)
         _tell_forecasts(journal, budget, control, Forecaster(task, config))
         with control.watching(signals=signals), _closing_line(journal, budget, control):
-            async with connected(agents, task, config, journal, hardware, base_url) as client:
+            async with AsyncExitStack() as stack:
+                if agents is None:
+                    client = connected(task, config, journal, budget, hardware, base_url)
+                    agents = await stack.enter_async_context(client)
                 context = RunContext(
-                    task=task, config=config, agents=client, executor=executor or LocalExecutor(config), budget=budget,
-                    journal=journal, run_dir=folder.root, work_dir=work_dir(folder.root, task, "main"),
+                    task=task, config=config, agents=agents, executor=executor, budget=budget, journal=journal,
+                    run_dir=folder.root, work_dir=work_dir(folder.root, task, "main"),
                 )  # fmt: skip
                 with enter_run(context):
                     result = await _Pipeline(context, state).run()
@@ -365,7 +374,7 @@ class _Pipeline:
 
     def _paths_at_once(self) -> int:
         """As many as the settings and the client allow."""
-        limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_paths", None))
+        limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
         return min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
 
     def _diagnostics(self, error: Exception, *, reason: str) -> dict[str, Any]:

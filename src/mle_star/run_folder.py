@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from mle_star.errors import ConfigError, JournalError
 from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunFinished, RunResumed, RunStarted, ScriptFinished
 from mle_star.journal import read_journal
+from mle_star.models import PipelineConfig
 
 Request = Literal["finish", "stop"]
 MARK = ".mle-star-run"
@@ -198,6 +199,15 @@ def first_line(run_dir: Path) -> RunStarted:
     if not isinstance(first, RunStarted):
         raise JournalError(f"{folder.journal}, line 1: a run's first event is missing")
     return first
+
+
+def last_config(run_dir: Path) -> PipelineConfig:
+    """The settings that the run in `run_dir` had last."""
+    config = first_line(run_dir).config
+    for event in read_journal(RunFolder(run_dir).journal):
+        if isinstance(event, RunResumed) and event.config is not None:
+            config = event.config
+    return config
 
 
 def last_outcome(run_dir: Path) -> RunFinished | None:

@@ -38,6 +38,14 @@ class Command(NamedTuple):
 # codes, and add its line here.
 COMMANDS: tuple[Command, ...] = (
     Command("init", "mle_star.cli.init:init", "Look at a data folder and write its task.yaml, every guess explained."),
+    Command(
+        "run", "mle_star.cli.run:run", "Run the whole method on a task; everything it does is kept in the run's folder."
+    ),
+    Command(
+        "resume",
+        "mle_star.cli.run:resume",
+        "Take a run up again where it was stopped; what is recorded costs nothing again.",
+    ),
 )
 
 HELP = """Hand over a task and a folder of data; get back a validated submission, a readable script and a report.

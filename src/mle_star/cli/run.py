@@ -1,0 +1,303 @@
+"""`mle-star run` and `mle-star resume`: from a folder to a run folder with submission, script and report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mle_star.errors import ConfigError, PipelineError, RunInterrupted
+
+if TYPE_CHECKING:
+    from mle_star.events import AnyEvent
+    from mle_star.models import FinalResult, PipelineConfig, TaskDescription
+
+EXIT_NO_SUBMISSION, EXIT_INTERRUPTED = 2, 130
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+Folder = Annotated[
+    Path | None,
+    typer.Argument(metavar="TASK_FOLDER", help="A folder with task.yaml, or one with data: then the task is guessed."),
+]
+Target = Annotated[str | None, typer.Option(help="The column to predict; ignores task.yaml.")]
+Metric = Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss; ignores task.yaml.")]
+Maximize = Annotated[bool | None, typer.Option("--maximize/--minimize", help="Which way the metric is better.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run's folder; runs/NAME-TIME if not given.")]
+Model = Annotated[str | None, typer.Option(help="Model name or alias; `offline` needs no key and no internet.")]
+Count = Annotated[int | None, typer.Option("-M", "--models", help="M: models to look up in Phase 1.")]
+Outer = Annotated[int | None, typer.Option("-T", "--outer-steps", help="T: rounds of ablation per path.")]
+Inner = Annotated[int | None, typer.Option("-K", "--inner-steps", help="K: attempts on each block.")]
+PathCount = Annotated[int | None, typer.Option("-L", "--paths", help="L: refinement paths, side by side.")]
+Rounds = Annotated[int | None, typer.Option("-R", "--rounds", help="R: ensemble plans to try.")]
+TimeLimit = Annotated[str | None, typer.Option(help="Wall-clock limit: seconds, or 90m, 12h, 1d.")]
+MaxBudget = Annotated[float | None, typer.Option(help="Money limit in US dollars.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be given several times.")
+]
+Python = Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one that runs mle-star.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Run a script again even if the same one ran before.")]
+From = Annotated[Path | None, typer.Option("--from", metavar="RUN", help="Start from the paid results of another run.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")]
+
+
+def run(
+    folder: Folder = None,
+    target: Target = None,
+    metric: Metric = None,
+    maximize: Maximize = None,
+    output: Output = None,
+    model: Model = None,
+    models: Count = None,
+    outer_steps: Outer = None,
+    inner_steps: Inner = None,
+    paths: PathCount = None,
+    rounds: Rounds = None,
+    time_limit: TimeLimit = None,
+    max_budget: MaxBudget = None,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    python: Python = None,
+    no_cache: NoCache = False,
+    parent: From = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Run the whole method on a task; everything it does is kept in the run's folder.
+
+    Ctrl-C once finishes with the best so far, twice stops at once; `mle-star resume` goes on later.
+
+    \b
+    Examples:
+      mle-star run titanic/ --model offline
+      mle-star run data/ --target price --metric rmse --time-limit 2h --max-budget 5
+      mle-star run titanic/ -M 2 -T 1 -K 2 -L 1 --dry-run
+      mle-star run --from runs/titanic-20260131-140509 --set outer_loop_steps=6
+
+    \b
+    Exit codes:
+      0 a result with a submission        1 wrong input
+      2 a solution, but no submission     3 the pipeline failed
+      130 interrupted
+    """
+    given = {
+        "model": model,
+        "num_retrieved_models": models,
+        "outer_loop_steps": outer_steps,
+        "inner_loop_steps": inner_steps,
+        "num_parallel_solutions": paths,
+        "ensemble_rounds": rounds,
+        "time_limit_seconds": None if time_limit is None else seconds_of(time_limit),
+        "max_budget_usd": max_budget,
+        "python": python,
+        "use_cache": False if no_cache else None,
+    }
+    explicit = _explicit(given, assignments)
+    guess_words = (target, metric, maximize)
+    if parent is not None:
+        if folder is not None or any(word is not None for word in guess_words):
+            raise ConfigError("--from takes the task of the other run: give no folder, target or metric")
+        task, settings = _of_run(parent, explicit, config)
+    else:
+        if folder is None:
+            raise ConfigError("name a task folder or a data folder, or another run with --from")
+        from mle_star.config import load_config
+
+        task, settings = _task_of(folder, *guess_words), load_config(explicit, config)
+    if dry_run:
+        _show_plan(task, settings, output, as_json=as_json)
+        return
+    _run(task, settings, output, quiet=quiet, as_json=as_json, fork_from=parent)
+
+
+def resume(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    time_limit: TimeLimit = None,
+    max_budget: MaxBudget = None,
+    assignments: Assignments = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a run up again where it was stopped; what is recorded costs nothing again.
+
+    The run goes on with its own settings. Those given here replace them, and only the steps that they touch are done
+    anew. Time and money of the earlier part count towards the limits.
+
+    \b
+    Examples:
+      mle-star resume runs/titanic-20260131-140509
+      mle-star resume runs/titanic-20260131-140509 --max-budget 10 --time-limit 12h
+    """
+    limit = None if time_limit is None else seconds_of(time_limit)
+    explicit = _explicit({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
+    task, settings = _of_run(run_folder, explicit, None)
+    _run(task, settings, run_folder, quiet=quiet, as_json=as_json, resume=True)
+
+
+def seconds_of(text: str) -> int:
+    """`90`, `90s`, `15m`, `12h`, `1d` as seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip().lower())
+    seconds = round(float(found.group(1)) * _UNITS[found.group(2)]) if found else 0
+    if seconds < 1:
+        raise ConfigError(f"--time-limit {text!r}: write seconds, or a number with s, m, h or d, such as 90m")
+    return seconds
+
+
+def _explicit(given: dict[str, Any], assignments: list[str] | None) -> dict[str, Any]:
+    """What was really given: options first, `--set` last."""
+    from mle_star.config import parse_assignments
+
+    return {
+        **{name: value for name, value in given.items() if value is not None},
+        **parse_assignments(assignments or []),
+    }
+
+
+def _task_of(folder: Path, target: str | None, metric: str | None, maximize: bool | None) -> TaskDescription:
+    """The task of a folder: as its file says, else guessed from its data."""
+    from mle_star.models import MetricDirection
+    from mle_star.tasks import TASK_FILE, guess_task, load_task
+
+    has_file = folder.is_file() or (folder / TASK_FILE).exists()
+    if (has_file or not folder.exists()) and (target, metric, maximize) == (None, None, None):
+        return load_task(folder)
+    direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
+    guess = guess_task(folder, target=target, metric=metric, direction=direction)
+    for note in guess.notes:
+        typer.echo(f"note: {_plain(note)}", err=True)
+    task = guess.task
+    wanted = f"{task.task_type.value}, {task.metric_direction.value} {task.evaluation_metric}"
+    typer.echo(_plain(f"task: {task.competition_id}: {wanted}, target {', '.join(guess.targets) or '-'}"), err=True)
+    return task
+
+
+def _of_run(run_dir: Path, explicit: dict[str, Any], file: Path | None) -> tuple[TaskDescription, PipelineConfig]:
+    """The task and the settings of another run, changed by what was given."""
+    from mle_star.config import load_config, read_mapping
+    from mle_star.run_folder import first_line, last_config
+
+    base = last_config(run_dir).model_dump()
+    return first_line(run_dir).task, load_config({**base, **(read_mapping(file) if file else {}), **explicit})
+
+
+# --- the run -------------------------------------------------------------------------------------------------
+
+
+def _run(
+    task: TaskDescription,
+    config: PipelineConfig,
+    output: Path | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+    resume: bool = False,
+    fork_from: Path | None = None,
+) -> None:
+    """Run, show it, write the report; the exit code says how it ended."""
+    from mle_star.launch import choose_folder
+    from mle_star.orchestrator import run_pipeline
+
+    folder = choose_folder(task, config, output)
+    listener = _as_json if as_json else _warnings_only if quiet else _as_lines
+    try:
+        result = asyncio.run(
+            run_pipeline(
+                task, config, run_dir=folder.root, resume=resume, fork_from=fork_from, listeners=[listener],
+                signals=True, console=False,
+            )
+        )  # fmt: skip
+    except PipelineError as error:
+        _write_report(folder.root)
+        if not isinstance(error, RunInterrupted):
+            raise
+        typer.echo(f"mle-star: {error}", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    _write_report(folder.root)
+    if not as_json:
+        _show_result(result, folder.root)
+    if not result.submission_path:
+        raise typer.Exit(EXIT_NO_SUBMISSION)
+
+
+def _as_json(event: AnyEvent) -> None:
+    typer.echo(event.model_dump_json())
+
+
+def _as_lines(event: AnyEvent, levels: tuple[str, ...] = ("info", "good", "warning", "error")) -> None:
+    from mle_star.report.headlines import headline
+
+    said = headline(event)
+    if said is not None and said.level in levels:
+        typer.echo(f"{said.at.astimezone():%H:%M:%S}  {said.place}: {said.words}", err=True)
+
+
+def _warnings_only(event: AnyEvent) -> None:
+    _as_lines(event, ("warning", "error"))
+
+
+def _write_report(run_dir: Path) -> None:
+    """The page for people; a run is worth more than its report."""
+    import mle_star.report as report
+
+    try:
+        getattr(report, "write_report", lambda folder: None)(run_dir)
+    except Exception as error:
+        typer.echo(f"mle-star: the report could not be written: {error}", err=True)
+
+
+def _show_result(result: FinalResult, run_dir: Path) -> None:
+    score, task = result.final_solution.score, result.task
+    typer.echo(
+        f"score       {score} ({task.evaluation_metric}, {task.metric_direction.value}; by {result.config.model})"
+    )
+    typer.echo(f"submission  {result.submission_path or 'none'}")
+    typer.echo(f"cost, time  {result.total_cost_usd or 0:.2f} USD, {result.total_duration_seconds:.0f} s")
+    typer.echo(f"run folder  {run_dir}")
+    for warning in result.warnings:
+        typer.echo(f"warning: {_plain(warning)}", err=True)
+
+
+def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:
+    """What a run would do and is expected to take."""
+    from mle_star.forecast import Forecaster
+    from mle_star.launch import check_inputs, choose_folder
+
+    check_inputs(task, config)
+    forecast, folder = Forecaster(task, config).forecast(), choose_folder(task, config, output)
+    if as_json:
+        plan: dict[str, Any] = {
+            "task": task.model_dump(mode="json"),
+            "config": config.model_dump(mode="json"),
+            "forecast": forecast.model_dump(mode="json", exclude={"at", "step", "kind"}),
+            "run_folder": str(folder.root),
+        }
+        typer.echo(json.dumps(plan))
+        return
+    c = config
+    money = "unknown for this model" if forecast.cost_usd is None else f"about {forecast.cost_usd:.2f} USD"
+    limit = "no limit" if c.max_budget_usd is None else f"limit {c.max_budget_usd:g} USD"
+    lines = {
+        "task": f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.value})",
+        "data": task.data_dir,
+        "model": c.model,
+        "plan": f"{c.num_retrieved_models} models, {c.num_parallel_solutions} paths of {c.outer_loop_steps} x "
+        f"{c.inner_loop_steps} refinements, {c.ensemble_rounds if c.num_parallel_solutions > 1 else 0} ensembles",
+        "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts ({forecast.basis})",
+        "money": f"{money}, {limit}",
+        "time": f"known when the first script has run, limit {c.time_limit_seconds} s",
+        "run folder": str(folder.root),
+    }
+    for name, words in lines.items():
+        typer.echo(f"{name:12}{_plain(words)}")
+
+
+def _plain(text: str) -> str:
+    """Names come from the data: keep them from driving the terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)
