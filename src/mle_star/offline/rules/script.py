@@ -1,0 +1,417 @@
+"""Composes solution scripts: load, target, split, features, model, combine, metric, validate, submit.
+
+All scripts for one task share split and metric, so that their scores compare. Sections work on each other through few
+names only: `train`, `test`, `y`, `folds`, `build_features`, `MODELS`, `combine`, `decide`, `score`.
+"""
+
+from __future__ import annotations
+
+from mle_star.offline.rules import features, models
+from mle_star.offline.rules.features import name_list, quoted
+from mle_star.offline.rules.metrics import Metric
+from mle_star.offline.rules.profile import Profile
+from mle_star.offline.rules.sections import Script
+
+MANY_FOLDS_UP_TO = 10_000
+FEW_FOLDS_UP_TO = 60_000
+REPEATED_UP_TO = 1_000
+SKEWED = 1.0
+
+BASE_IMPORTS = (
+    "import os",
+    "import warnings",
+    "from pathlib import Path",
+    "import numpy as np",
+    "import pandas as pd",
+)
+
+
+def first_script(profile: Profile, model: models.Model, row_limit: int) -> Script:
+    """A simple solution around one model."""
+    better = "higher" if profile.metric.higher else "lower"
+    what = " and ".join(f"`{target}`" for target in profile.targets)
+    doc = (
+        f"Predict {what} with {model.name}, judged by {profile.setting.metric or profile.metric.name} "
+        f"({better} is better).\n\nWhatever is learned from data is learned inside each fold, from its training rows "
+        f"alone.\n"
+    )
+    sections = {
+        "load": load(profile, row_limit),
+        "target": target(profile, log=starts_with_log(profile)),
+        "split": split(profile, row_limit),
+        "features": feature_section(profile),
+        f"model: {model.name}": models.section(model, profile),
+        "combine": MEAN,
+        "metric": metric_section(profile),
+        "validate": validate(profile),
+        "submit": submit(profile),
+    }
+    imports = (*BASE_IMPORTS, *SECTION_IMPORTS, *models.imports(model, profile), *metric_imports(profile.metric))
+    return Script(doc, imports, settings(profile), sections)
+
+
+SECTION_IMPORTS = (
+    "import json",
+    "import re",
+    "from sklearn.model_selection import KFold, RepeatedKFold, RepeatedStratifiedKFold, StratifiedKFold",
+    "from sklearn.model_selection import train_test_split",
+)
+"""What sections may need; a script keeps those that it uses."""
+
+
+def settings(profile: Profile) -> str:
+    """Seed, threads and the names that everything refers to."""
+    names = (
+        f"TARGET = {quoted(profile.targets[0])}"
+        if len(profile.targets) == 1
+        else f"TARGETS = {name_list(list(profile.targets))}"
+    )
+    lines = [
+        'warnings.simplefilter("ignore")  # notices of libraries about their own future',
+        'SEED = int(os.environ.get("MLE_STAR_SEED", "42"))',
+        'THREADS = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)',
+        names,
+    ]
+    if profile.id is not None:
+        lines.append(f"ID = {quoted(profile.id)}")
+    return "\n".join([*lines, "MODELS = {}"])
+
+
+# --- load ------------------------------------------------------------------------------------------------
+
+
+def load(profile: Profile, row_limit: int) -> str:
+    """Read the tables, give columns the types they mean, and cap the training rows where the task has more."""
+    lines = [f"train = {profile.train.reader}"]
+    if profile.test is not None:
+        lines.append(f"test = {profile.test.reader}")
+    else:
+        lines.append("test = train.head(0)")
+    wanted = "TARGET" if len(profile.targets) == 1 else "TARGETS"
+    if _target_has_gaps(profile):
+        lines.append(f"train = train.dropna(subset={'[TARGET]' if wanted == 'TARGET' else wanted})")
+    if profile.rows > row_limit:
+        lines.append(f"if len(train) > {row_limit}:  # a sample of the rows is enough to compare solutions")
+        lines.append(f"    train = train.sample(n={row_limit}, random_state=SEED)")
+    lines.append("train = train.reset_index(drop=True)")
+    types = _typing(profile)
+    if types:
+        frames = "(train, test)" if profile.test is not None else "(train,)"
+        lines += [f"for frame in {frames}:", *(f"    {line}" for line in types)]
+    return "\n".join(lines)
+
+
+def _target_has_gaps(profile: Profile) -> bool:
+    return any(str(cell).strip() == "" for name in profile.targets for cell in profile.train.sample[name])
+
+
+def _typing(profile: Profile) -> list[str]:
+    """Row-wise conversions: dates, numbers in words, lists as texts, gaps in texts."""
+    lines = []
+    for column in profile.of("date"):
+        lines.append(
+            f"frame[{quoted(column.name)}] = pd.to_datetime("
+            f'frame[{quoted(column.name)}], format="{column.date_format}", errors="coerce")'
+            if column.date_format != "%Y%m%d"
+            else f"frame[{quoted(column.name)}] = pd.to_datetime("
+            f'frame[{quoted(column.name)}].astype(str), format="%Y%m%d", errors="coerce")'
+        )
+    for column in profile.of("messy number"):
+        name = quoted(column.name)
+        lines.append(
+            f'frame[{name}] = pd.to_numeric(frame[{name}].astype(str).str.replace(r"[^0-9.eE+-]", "", regex=True), '
+            'errors="coerce")'
+        )
+    for column in profile.of("list"):
+        name = quoted(column.name)
+        lines.append(f'frame[{name}] = frame[{name}].map(lambda items: " ".join(map(str, items)) if isinstance(items, list) else "")')
+    for column in profile.of("text"):
+        lines.append(f'frame[{quoted(column.name)}] = frame[{quoted(column.name)}].fillna("").astype(str)')
+    return lines
+
+
+# --- target and split ------------------------------------------------------------------------------------
+
+
+def starts_with_log(profile: Profile) -> bool:
+    """Is the logarithm the scale to learn on from the start?"""
+    if profile.kind != "regression" or not profile.positive_target:
+        return False
+    return profile.metric.log_target or (profile.metric.loss == "absolute" and profile.target_skew > SKEWED)
+
+
+def target(profile: Profile, *, log: bool) -> str:
+    """The truth, and the scale on which numbers are learned."""
+    if not profile.numeric:
+        lines = "classes, y = np.unique(train[TARGET], return_inverse=True)"
+        return lines if len(profile.targets) == 1 else several(lines)
+    if profile.kind == "ordinal":
+        lines = "classes, y = np.unique(train[TARGET], return_inverse=True)"
+    else:
+        lines = "y = train[TARGET].to_numpy(dtype=float)"
+    return f"{lines if len(profile.targets) == 1 else several(lines)}\n\n\n{LOG_SCALE if log else PLAIN_SCALE}"
+
+
+def several(lines: str) -> str:
+    """The same for a task with several targets: the truth of one of them at a time."""
+    if lines.startswith("classes"):
+        return '''def truth(target):
+    """The classes of a target, and the class number of every row."""
+    return np.unique(train[target], return_inverse=True)'''
+    return '''def truth(target):
+    """The values of a target."""
+    return (), train[target].to_numpy(dtype=float)'''
+
+
+PLAIN_SCALE = '''def to_model(values):
+    """The target on the scale that models learn."""
+    return values.astype(float)
+
+
+def to_task(values):
+    """Predictions on the scale of the task."""
+    return values'''
+LOG_SCALE = '''def to_model(values):
+    """The target on the scale that models learn: its logarithm, as errors count in proportion."""
+    return np.log1p(values)
+
+
+def to_task(values):
+    """Predictions on the scale of the task."""
+    return np.expm1(values)'''
+
+
+def split(profile: Profile, row_limit: int) -> str:
+    """The folds: stratified for classes, by time when the test rows come later, fewer when there are many rows."""
+    if profile.later_test:
+        name = quoted(profile.later_test)
+        return (
+            f"order = train[{name}].argsort(kind=\"stable\").to_numpy()  # the test rows come later, so do these\n"
+            "folds = [(order[: int(0.8 * len(order))], order[int(0.8 * len(order)) :])]"
+        )
+    stratified = not profile.numeric and len(profile.targets) == 1
+    kind, truth = ("StratifiedKFold", "y") if stratified else ("KFold", "None")
+    arguments = "train, y" if stratified else "train"
+    cells = max(profile.width / 25, 1.0)
+    many, few = (int(limit / cells) // 500 * 500 for limit in (MANY_FOLDS_UP_TO, FEW_FOLDS_UP_TO))
+    rows = min(profile.rows, row_limit)
+    if rows <= REPEATED_UP_TO and len(profile.classes) <= 15:
+        return f"folds = list(Repeated{kind}(n_splits=5, n_repeats=2, random_state=SEED).split({arguments}))"
+    count = 5 if rows <= many else 3
+    folds = f"list({kind}({count}, shuffle=True, random_state=SEED).split({arguments}))"
+    if profile.rows <= few:
+        return f"folds = {folds}"
+    hold_out = f"[train_test_split(np.arange(len(train)), test_size=0.2, random_state=SEED, stratify={truth})]"
+    if rows > few:
+        return f"folds = {hold_out}"
+    return (
+        f"if len(train) <= {few}:\n    folds = {folds}\n"
+        f"else:  # so many rows that one hold-out set is sure enough\n    folds = {hold_out}"
+    )
+
+
+# --- features, combination, metric -----------------------------------------------------------------------
+
+
+def feature_section(profile: Profile) -> str:
+    """`build_features` with the first steps that apply."""
+    steps = [features.written_for(step, profile) for step in features.FIRST_STEPS if step.worth(profile)]
+    has_numbers = bool(profile.of("number", "messy number"))
+    start = "frame[NUMBERS].astype(float)" if has_numbers else "pd.DataFrame(index=frame.index)"
+    paragraphs = [f"    frames = [fit, *others]\n    built = [{start} for frame in frames]", *steps]
+    constants = "\n".join(features.constants(profile))
+    body = "\n\n".join(paragraphs)
+    return (
+        f"{constants}\n\n\ndef build_features(fit, fit_y, others):\n"
+        '    """The columns for the models: first those of `fit`, then of `others`; learned from `fit` alone."""\n'
+        f"{body}\n\n    return built"
+    )
+
+
+MEAN = '''def combine(y, known, others):
+    """The mean of the models' predictions."""
+    return [np.mean(list(other.values()), axis=0) for other in others]'''
+
+
+def metric_imports(metric: Metric) -> list[str]:
+    """The imports of the score."""
+    lines = []
+    for name in metric.imports:
+        module, _, function = name.rpartition(":")
+        lines.append(f"from {module or 'sklearn.metrics'} import {function}")
+    return lines
+
+
+def metric_section(profile: Profile) -> str:
+    """The score, and how predictions become answers."""
+    count = len(profile.classes)
+    asked, used = profile.setting.metric, profile.metric
+    better = "higher" if used.higher else "lower"
+    name = asked or used.name
+    note = f"{name}, {better} is better."
+    body = f'def score(y, p):\n    """{note}"""\n    return {used.expression(count)}'
+    decision = used.decision(count)
+    return f"{body}\n\n\n{decision}" if decision else body
+
+
+# --- validate and submit ---------------------------------------------------------------------------------
+
+
+def validate(profile: Profile) -> str:
+    """Cross-validation, the honest score, and its printing."""
+    parts = [cross_validate(profile), answers(profile), HONEST.format(**honest_words(profile))]
+    return "\n\n\n".join([*parts, _run(profile)])
+
+
+def shape(profile: Profile, rows: str) -> str:
+    """The shape of a model's predictions for so many rows."""
+    return rows if profile.numeric else f"({rows}, len(classes))"
+
+
+def cross_validate(profile: Profile) -> str:
+    """Train every model on every fold."""
+    fit_y = "to_model(y[fit])" if profile.numeric else "y[fit]"
+    held, asked = ("to_task(p_held)", "to_task(p_test)") if profile.numeric else ("p_held", "p_test")
+    seen = not profile.numeric and profile.rarest_class < 12
+    extra = ""
+    if seen:
+        extra = "            p_held, p_test = (spread(p, seen) for p in (p_held, p_test))\n"
+        fit_y = "y_fit"
+    lines = [
+        "def cross_validate(y, build_features=build_features, models=MODELS):",
+        '    """Each model\'s predictions: for the training rows out of fold, for the test rows as the mean of the folds."""',
+        f"    known = {{name: np.zeros({shape(profile, 'len(train)')}) for name in models}}",
+        f"    asked = {{name: np.zeros({shape(profile, 'len(test)')}) for name in models}}",
+        "    times = np.bincount(np.concatenate([held for _, held in folds]), minlength=len(train))",
+        "    for number, (fit, held) in enumerate(folds):",
+    ]
+    if seen:
+        lines.append("        seen, y_fit = np.unique(y[fit], return_inverse=True)  # a fold may lack a rare class")
+    elif profile.numeric:
+        lines.append(f"        y_fit = {fit_y}")
+    else:
+        lines.append("        y_fit = y[fit]")
+    divide = "times[held]" if profile.numeric else "times[held, None]"
+    lines += [
+        "        x, x_held, x_test = build_features(train.iloc[fit], y_fit, [train.iloc[held], test])",
+        "        for name, fit_model in models.items():",
+        "            p_held, p_test = fit_model(x, y_fit, [x_held, x_test], SEED + number)",
+        *([extra.rstrip("\n")] if extra else []),
+        f"            known[name][held] += {held} / {divide}",
+        f"            asked[name] += {asked} / len(folds)",
+        "    return known, asked",
+    ]
+    return "\n".join(([SPREAD, "", ""] if seen else []) + lines)
+
+
+SPREAD = '''def spread(p, seen):
+    """Probabilities of the classes in `seen` as probabilities of all classes."""
+    full = np.zeros((len(p), len(classes)))
+    full[:, seen] = p
+    return full'''
+
+
+def answers(profile: Profile) -> str:
+    """From predictions to answers."""
+    decided = bool(profile.metric.decision(len(profile.classes)))
+    last = "decide(y, blends[0], blends[1:])" if decided else "blends[1:]"
+    return f'''def answers(y, known, others):
+    """Combined predictions for `others`; weights, cuts and the like are learned from `known` and its truth `y`."""
+    blends = combine(y, known, [known, *others])
+    return {last}
+
+
+def pick(predictions, rows):
+    """The predictions of every model for some rows."""
+    return {{name: p[rows] for name, p in predictions.items()}}'''
+
+
+HONEST = '''def honest_score(y, known):
+    """The score of answers that were each learned from other rows than those they are given for."""
+    scored = np.unique(np.concatenate([held for _, held in folds]))
+    given = {empty}
+    for learn, judge in KFold(5, shuffle=True, random_state=SEED).split(scored):
+        learn, judge = scored[learn], scored[judge]
+        given[judge] = answers(y[learn], pick(known, learn), [pick(known, judge)])[0]
+    return score(y[scored], given[scored])'''
+
+
+def honest_words(profile: Profile) -> dict[str, str]:
+    """How the answers of a task are stored."""
+    if profile.metric.kind == "probability":
+        return {"empty": "np.zeros((len(train), len(classes)))"}
+    if profile.metric.kind == "number":
+        return {"empty": "np.zeros(len(train))"}
+    return {"empty": "np.zeros(len(train), dtype=int)"}
+
+
+def _run(profile: Profile) -> str:
+    scored = "scored = np.unique(np.concatenate([held for _, held in folds]))"
+    if len(profile.targets) == 1:
+        return (
+            "known, asked = cross_validate(y)\n"
+            'print(f"Final Validation Performance: {honest_score(y, known)}")'
+        )
+    return (
+        f"scores, given = [], {{}}\n{scored}\n"
+        "for name in TARGETS:\n"
+        "    classes, y = truth(name)\n"
+        "    known, asked = cross_validate(y)\n"
+        "    scores.append(honest_score(y, known))\n"
+        "    given[name] = answers(y[scored], pick(known, scored), [asked])[0]\n"
+        'print(f"Final Validation Performance: {np.mean(scores)}")'
+    )
+
+
+def submit(profile: Profile) -> str:
+    """Write the answers for the test rows in the shape of the sample."""
+    lines = []
+    if len(profile.targets) == 1:
+        lines += [
+            "scored = np.unique(np.concatenate([held for _, held in folds]))",
+            "answer = answers(y[scored], pick(known, scored), [asked])[0]",
+        ]
+    lines += _table(profile)
+    lines += [
+        'Path("./final").mkdir(exist_ok=True)',
+        'submission.to_csv("./final/submission.csv", index=False)',
+    ]
+    return "\n".join(lines)
+
+
+def _table(profile: Profile) -> list[str]:
+    """The submission as a frame."""
+    by_id = profile.sample is not None and profile.ids_match_rows
+    if profile.sample is not None:
+        lines = [f"submission = {profile.sample.reader}"]
+    elif profile.id is not None and profile.test is not None and profile.id in profile.test.columns:
+        lines = ["submission = test[[ID]].copy()"]
+    else:
+        lines = ["submission = pd.DataFrame(index=test.index)"]
+
+    def column(name: str, values: str) -> str:
+        if by_id:
+            return f"submission[{quoted(name)}] = submission[ID].map(pd.Series({values}, index=test[ID]))"
+        return f"submission[{quoted(name)}] = {values}"
+
+    if profile.wide_prefix is not None:
+        prefix = profile.wide_prefix
+        values = 'pd.Series(answer[:, k], index=test[ID])' if by_id else "answer[:, k]"
+        given = f"submission[ID].map({values})" if by_id else values
+        name = f'f"{prefix}{{label}}"' if prefix else "str(label)"
+        return [*lines, "for k, label in enumerate(classes):", f"    submission[{name}] = {given}"]
+    for index, name in enumerate(profile.answer_columns if profile.sample is not None else profile.targets):
+        source = "answer" if len(profile.targets) == 1 else f"given[{quoted(profile.targets[min(index, len(profile.targets) - 1)])}]"
+        lines.append(column(name, _answer_values(profile, source)))
+    return lines
+
+
+def _answer_values(profile: Profile, source: str) -> str:
+    """What is written for a row: the probability of the second class, a label, or a number."""
+    if profile.metric.kind == "probability":
+        return f"{source}[:, 1]" if len(profile.classes) == 2 else f"{source}.argmax(axis=1)"
+    if profile.metric.kind == "number":
+        return source
+    if len(profile.targets) > 1:
+        return f"truth({source[6:-1]})[0][{source}]"
+    return f"classes[{source}]"

@@ -1,0 +1,245 @@
+"""Reads enough of a data folder's tables to judge them, with the standard library alone.
+
+Big files are read sparsely: every n-th row, so that a sample spans the whole file and stays within seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+MAX_CELLS = 400_000
+"""Cells that a sample may hold: more would cost seconds and tell nothing new."""
+MAX_FILE_BYTES = 400_000_000
+"""Of a larger file only the beginning is read."""
+SNIFFED_BYTES = 1_000_000
+GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
+"""How files spell that there is no value; `?`, `-` and the words are told to pandas only where they occur."""
+PANDAS_GAPS = {"", "na", "n/a", "nan", "null", "none", "<na>", "#n/a"}
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".json", ".jsonl", ".ndjson")
+
+csv.field_size_limit(10_000_000)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file with rows and columns. `sample` holds the sampled cells by column, `name` is relative to the folder."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: int
+    sample: dict[str, list[Any]] = field(repr=False)
+    form: str = "csv"
+    separator: str = ","
+    encoding: str = "utf-8"
+    odd_gaps: tuple[str, ...] = ()
+    key: str = ""
+
+    @property
+    def reader(self) -> str:
+        """The expression with which a script reads this table."""
+        path = f"./input/{self.name}"
+        text = f'Path("{path}").read_text(encoding="utf-8")'
+        if self.form == "lines":
+            return f"pd.json_normalize([json.loads(line) for line in {text}.splitlines() if line])"
+        if self.form == "records":
+            return f"pd.json_normalize(json.loads({text}){self.key})"
+        if self.form == "columns":
+            return f'pd.read_json("{path}")'
+        options = [f'"{path}"']
+        if self.separator != ",":
+            options.append(f"sep={self.separator!r}".replace("'", '"'))
+        if self.encoding != "utf-8":
+            options.append(f'encoding="{self.encoding}"')
+        if self.odd_gaps:
+            options.append("na_values=[" + ", ".join(f'"{gap}"' for gap in self.odd_gaps) + "]")
+        return f"pd.read_csv({', '.join(options)})"
+
+
+def read_tables(folder: Path) -> list[Table]:
+    """Every table below `folder`, in the order of their names; what cannot be read as a table is left out."""
+    tables = []
+    for path in sorted(folder.rglob("*")):
+        if path.name.startswith(".") or not path.is_file() or not path.name.lower().endswith(TABLE_SUFFIXES):
+            continue
+        table = read_table(path, path.relative_to(folder).as_posix())
+        if table is not None:
+            tables.append(table)
+    return tables
+
+
+def read_table(path: Path, name: str) -> Table | None:
+    """One file as a table, or None when it is none."""
+    try:
+        if path.name.lower().endswith((".json", ".jsonl", ".ndjson")):
+            return _read_json(path, name)
+        return _read_csv(path, name)
+    except (OSError, ValueError, csv.Error):
+        return None
+
+
+# --- separated values ------------------------------------------------------------------------------------
+
+
+def _read_csv(path: Path, name: str) -> Table | None:
+    with _open(path) as stream:
+        head = stream.read(SNIFFED_BYTES)
+    if not head.strip():
+        return None
+    encoding = _encoding(head)
+    separator = _separator(head.decode(encoding, "replace"))
+    header, stride = _header_and_stride(path, head, encoding, separator)
+    if len(header) < 2 and not path.name.lower().endswith((".csv", ".csv.gz")):
+        return None  # a text file, not a table
+    cells: dict[str, list[Any]] = {column: [] for column in header}
+    rows = 0
+    for row in _rows(path, encoding, separator):
+        if rows % stride == 0 and len(row) == len(header):
+            for column, cell in zip(header, row, strict=True):
+                cells[column].append(cell.strip())
+        rows += 1
+    return Table(
+        name, tuple(header), rows, cells, "csv", separator, encoding, odd_gaps=_odd_gaps(cells.values())
+    )  # fmt: skip
+
+
+def _open(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    return path.open("rb")
+
+
+def _rows(path: Path, encoding: str, separator: str) -> Iterator[list[str]]:
+    """The rows below the header; of a huge file, those near its beginning."""
+    with _open(path) as stream:
+        text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="")
+        reader = csv.reader(text, delimiter=separator)
+        next(reader, None)
+        read = 0
+        for row in reader:
+            if row:
+                yield row
+            read += sum(map(len, row))
+            if read > MAX_FILE_BYTES:
+                return
+
+
+def _encoding(head: bytes) -> str:
+    if head.startswith(b"\xef\xbb\xbf"):
+        return "utf-8-sig"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    try:
+        head[: head.rfind(b"\n") + 1].decode("utf-8")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+def _separator(head: str) -> str:
+    """The separator that cuts the first lines into the most, and equally many, pieces."""
+    best, best_width = ",", 1
+    for candidate in (",", "\t", ";", "|"):
+        widths = [len(row) for row in csv.reader(io.StringIO(head[:20_000]), delimiter=candidate)][:20]
+        complete = widths[:-1] or widths
+        if complete and len(set(complete)) == 1 and complete[0] > best_width:
+            best, best_width = candidate, complete[0]
+    return best
+
+
+def _header_and_stride(path: Path, head: bytes, encoding: str, separator: str) -> tuple[list[str], int]:
+    """The column names, and of how many rows one is kept."""
+    reader = csv.reader(io.StringIO(head.decode(encoding, "replace")), delimiter=separator)
+    header = [column.strip() for column in next(reader)]
+    bytes_a_row = max(len(head) / max(head.count(b"\n"), 1), 1)
+    size = path.stat().st_size * (4 if path.suffix == ".gz" else 1)
+    stride = max(1, round(size / bytes_a_row * len(header) / MAX_CELLS))
+    return header, stride
+
+
+def _odd_gaps(columns: Any) -> tuple[str, ...]:
+    """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
+    found = set()
+    for cells in columns:
+        odd = {cell for cell in set(cells) if cell.lower() in GAPS and cell.lower() not in PANDAS_GAPS}
+        if odd:
+            others = [cell for cell in cells if cell.lower() not in GAPS][:200]
+            numbers = sum(_is_number(cell) for cell in others)
+            found |= {cell for cell in odd if cell in {"?", "-"} or (others and numbers > 0.9 * len(others))}
+    return tuple(sorted(found))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+# --- JSON ------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path, name: str) -> Table | None:
+    """A list of objects, one object a line, an object of columns, or an object that holds a list of objects."""
+    if path.stat().st_size > MAX_FILE_BYTES:
+        return None
+    text = path.read_text(encoding="utf-8", errors="replace").strip()
+    form, key = "records", ""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        form, value = "lines", [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(value, dict):
+        lists = [name for name, inner in value.items() if _is_rows(inner)]
+        if lists:
+            key, value = f'["{lists[0]}"]', value[lists[0]]
+        else:
+            form, value = "columns", _rows_of_columns(value)
+    if not _is_rows(value):
+        return None
+    flat = [_flatten(row) for row in value]
+    columns = tuple(dict.fromkeys(column for row in flat for column in row))
+    stride = max(1, round(len(flat) * len(columns) / MAX_CELLS))
+    cells = {column: [_cell(row.get(column)) for row in flat[::stride]] for column in columns}
+    return Table(name, columns, len(flat), cells, form, key=key)
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def _rows_of_columns(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of an object whose values are columns, each a list or an object by row name."""
+    columns = {name: list(c.values()) if isinstance(c, dict) else c for name, c in value.items()}
+    if not all(isinstance(column, list) for column in columns.values()):
+        return []
+    if len({len(column) for column in columns.values()}) != 1:
+        return []
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested objects as columns `outer.inner`, the way `pandas.json_normalize` names them."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict) and value:
+            flat.update(_flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _cell(value: Any) -> Any:
+    """Scalars as the text a CSV file would hold; lists stay lists, so that they can be told from texts."""
+    if value is None:
+        return ""
+    if isinstance(value, (list, dict)):
+        return value
+    return str(value).strip()
