@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
 SUBMISSION = Path("final") / "submission.csv"
+DONE_NOTE = "submission handed over"
 _PHASES = {
     "phase1/candidate": SolutionPhase.init, "phase1": SolutionPhase.merged, "phase2": SolutionPhase.refined,
     "phase3": SolutionPhase.ensemble, "": SolutionPhase.final,
@@ -91,7 +92,8 @@ async def run_finalization(
     that was kept on the way.
     """
     started = time.monotonic() if started_at is None else started_at
-    with scope("finalization"):
+    with scope("finalization") as run:
+        run.shared.notes.pop(DONE_NOTE, None)
         logger.info(
             "finalization start: phase %s, %d characters, %s",
             solution.phase.value, len(solution.content), task.competition_id,
@@ -233,13 +235,21 @@ def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submission:
     warnings = check_submission_format(str(run.work_dir))
     for warning in warnings:
         logger.warning("submission: %s", warning)
-    path = _publish(run.work_dir / SUBMISSION)
-    return Submission(script.model_copy(update={"score": validated.score, "is_executable": True}), path, warnings)
+    final = script.model_copy(update={"score": validated.score, "is_executable": True})
+    submission = Submission(final, _publish(run.work_dir / SUBMISSION), warnings)
+    run.shared.notes[DONE_NOTE] = submission
+    return submission
 
 
 def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
-    """Step 6: the best submission that was kept on the way and the script that made it, else the validated script."""
+    """Step 6: the best submission that was kept on the way and the script that made it, else the validated script.
+
+    A run that was cut off after its submission was handed over keeps that one.
+    """
     run = current_run()
+    done = run.shared.notes.get(DONE_NOTE)
+    if isinstance(done, Submission):
+        return done
     logger.info("step 6: fall back")
     warnings = [f"no submission by a script of its own: {reason}"]
     score, source = run.shared.kept_submission or (None, "")

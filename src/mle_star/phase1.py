@@ -208,7 +208,7 @@ async def _try_candidates(models: list[RetrievedModel], task: TaskDescription, c
     """Lines 2-5: a script for each model, checked and evaluated, in the order of the models.
 
     Candidates are independent: all are generated at once and evaluated as the harness has room. What is recorded about
-    them, and in which order, does not depend on who was first.
+    each of them does not depend on who was first; only the running best is told as it becomes known.
     """
     total = len(models)
     trials = await _all(_try_candidate(i, total, model, task, config) for i, model in enumerate(models))

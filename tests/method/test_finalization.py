@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import time
@@ -20,6 +21,7 @@ from mle_star.finalization import (
     generate_test_submission,
     remove_subsampling,
     run_finalization,
+    use_kept_submission,
 )
 from mle_star.models import (
     AgentType,
@@ -39,6 +41,7 @@ from mle_star.models import (
 from mle_star.prompts import PromptRegistry
 from tests.method.conftest import (
     GARBAGE,
+    ScriptedCall,
     ScriptedExecutor,
     ScriptedRun,
     broken_script,
@@ -519,6 +522,25 @@ async def test_a_deadline_during_the_test_script_leads_to_what_was_kept(tmp_path
         result = await finalize(run)
         assert len(run.executor.scripts) == 1, "the test script never ran"
     assert Path(result.submission_path).is_file() and result.final_solution.score == 0.7
+
+
+async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(run: ScriptedRun) -> None:
+    run.agents.reply("test", fenced(GOOD))
+    asked = asyncio.Event()
+
+    async def hang(call: ScriptedCall) -> str:
+        asked.set()
+        await asyncio.sleep(60)
+        return ""
+
+    run.agents.always("test-contamination", hang)
+    work = asyncio.create_task(finalize(run, references=["a post"]))
+    await asyncio.wait_for(asked.wait(), 20)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    handed_over = use_kept_submission(BEST, reason="out of time")
+    assert handed_over.script.content == GOOD and Path(handed_over.path).read_text() == "id,target\n1,0\n2,1\n"
 
 
 async def test_a_second_time_everything_comes_from_the_journal(tmp_path: Path) -> None:

@@ -465,11 +465,11 @@ async def test_candidates_run_side_by_side_as_the_harness_has_room(tmp_path: Pat
 
 
 def _said(run: ScriptedRun) -> dict[str, list[str]]:
-    """What the journal says about each place, in order, apart from times and the running best."""
+    """What the journal says about each place, in order, apart from times, shares of memory and the running best."""
     said: dict[str, list[str]] = {}
     for event in run.journal.events:
         if event.kind not in ("best_improved", "submission_kept", "script_started"):
-            words = event.model_dump_json(exclude={"at", "seconds", "duration_seconds"})
+            words = event.model_dump_json(exclude={"at", "seconds", "isolation"})
             said.setdefault("/".join(event.step.split("/")[:2]), []).append(words)
     return said
 
