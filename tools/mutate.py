@@ -1,0 +1,151 @@
+"""Mutation testing of the method: small mistakes are planted in one module at a time, and its fast tests must notice.
+
+    python tools/mutate.py                      # all modules: long
+    python tools/mutate.py phase3 scoring       # some
+    python tools/mutate.py phase3 --sample 60   # some mutants of it, the same ones every time
+
+Everything happens in a copy, so the working tree stays as it is. Survivors are printed with their change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BAR = 0.85
+TESTS = {
+    "codeblocks": ["tests/test_codeblocks.py"],
+    "finalization": ["tests/method/test_finalization.py"],
+    "phase1": ["tests/method/test_phase1.py"],
+    "phase2_inner": ["tests/method/test_phase2_inner.py"],
+    "phase2_outer": ["tests/method/test_phase2_outer.py"],
+    "phase3": ["tests/method/test_phase3.py"],
+    "safety": ["tests/method/test_safety.py"],
+    "scoring": ["tests/test_scoring.py"],
+}
+# mutmut reads an attribute of test items that newer releases of pytest no longer have.
+NODE_IDS = """
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item._nodeid = item.nodeid
+"""
+KILLED = {1, 3, 36, -24, 24, 152, 255, -11, -9}  # failing tests, endless loops, crashes
+SURVIVED = {0, 5, 33}  # 5 and 33: no test comes by
+
+
+@dataclass
+class Outcome:
+    """What became of the mutants of one module."""
+
+    module: str
+    killed: int = 0
+    survivors: list[str] = field(default_factory=list)
+    odd: Counter[int | None] = field(default_factory=Counter)
+    changes: list[str] = field(default_factory=list)
+
+    @property
+    def tried(self) -> int:
+        """Mutants with a verdict."""
+        return self.killed + len(self.survivors)
+
+    @property
+    def rate(self) -> float:
+        """The share that was noticed."""
+        return self.killed / self.tried if self.tried else 0.0
+
+    def __str__(self) -> str:
+        odd = "".join(f", {count} with exit code {code}" for code, count in self.odd.items())
+        return f"{self.module:14} {self.tried:5} tried, {self.killed:5} killed, {self.rate:6.1%}{odd}"
+
+
+def prepare(module: str, folder: Path) -> None:
+    """Copy what the tests need, with mutmut told to change one module only."""
+    for name in ("src", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__", "catboost_info")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    with (folder / "tests" / "conftest.py").open("a", encoding="utf-8") as conftest:
+        conftest.write(NODE_IDS)
+    shutil.copy(ROOT / "README.md", folder)
+    settings = {
+        "source_paths": ["src"],
+        "only_mutate": [f"src/mle_star/{module}.py"],
+        "pytest_add_cli_args_test_selection": TESTS[module],
+        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:randomly"],
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (folder / "pyproject.toml").write_text("\n".join([text, "[tool.mutmut]", *lines, ""]), encoding="utf-8")
+
+
+def mutmut(folder: Path, *arguments: str, check: bool = True) -> str:
+    """Run mutmut in the copy; its own output is shown only when it fails."""
+    command = [sys.executable, "-m", "mutmut", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if check and done.returncode != 0:
+        raise SystemExit(f"{' '.join(arguments[:3])} failed in {folder}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def verdicts(folder: Path, module: str) -> dict[str, int | None]:
+    """mutmut's exit code for each mutant, None for one that was not tried."""
+    meta = folder / "mutants" / "src" / "mle_star" / f"{module}.py.meta"
+    found: dict[str, int | None] = json.loads(meta.read_text(encoding="utf-8"))["exit_code_by_key"]
+    return found
+
+
+def mutate(module: str, folder: Path, sample: int | None, jobs: int) -> Outcome:
+    """Plant the mutants of one module and see which its tests notice."""
+    prepare(module, folder)
+    jobs_option = f"--max-children={jobs}"
+    names: list[str] = []
+    if sample is not None:
+        mutmut(folder, "run", jobs_option, f"mle_star.{module}.no_such_mutant*", check=False)
+        known = sorted(verdicts(folder, module))
+        names = random.Random(0).sample(known, min(sample, len(known)))
+    mutmut(folder, "run", jobs_option, *names)
+    outcome = Outcome(module)
+    for name, code in verdicts(folder, module).items():
+        if code in KILLED:
+            outcome.killed += 1
+        elif code in SURVIVED:
+            outcome.survivors.append(name)
+        elif not names or name in names:
+            outcome.odd[code] += 1
+    outcome.changes = [mutmut(folder, "show", name) for name in outcome.survivors]
+    return outcome
+
+
+def main() -> int:
+    """Mutate the modules that were asked for; fail when fewer than 85 % of the mutants are noticed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"any of: {', '.join(TESTS)} (default: all)")
+    parser.add_argument("--sample", type=int, help="at most this many mutants of each module")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time (default: 1)")
+    options = parser.parse_args()
+    unknown = set(options.modules) - set(TESTS)
+    if unknown:
+        parser.error(f"no such module: {', '.join(sorted(unknown))}")
+    outcomes = []
+    for module in options.modules or list(TESTS):
+        with tempfile.TemporaryDirectory(prefix=f"mutate-{module}-") as folder:
+            outcomes.append(mutate(module, Path(folder), options.sample, options.jobs))
+        for change in outcomes[-1].changes:
+            print(change)
+        print(outcomes[-1], flush=True)
+    tried, killed = sum(o.tried for o in outcomes), sum(o.killed for o in outcomes)
+    print("\n".join(["", *map(str, outcomes)]))
+    print(f"{'all':14} {tried:5} tried, {killed:5} killed, {killed / max(tried, 1):6.1%}")
+    return 0 if tried and killed >= BAR * tried else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
