@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import logging
 import re
+import warnings
 from collections.abc import Awaitable, Callable, Sequence
 
 from mle_star.codeblocks import compiles, extract_code_block, has_extractable_code, replace_block_reindented
@@ -46,6 +47,7 @@ _LOADING_CALLS = {
     "genfromtxt", "open", "imread", "ImageFolder", "reader", "DictReader",
 }  # fmt: skip
 _INPUT_PATH = re.compile(r"""["'](?:\./)?input\b""")
+_INPUT_WORD = re.compile(r"\binput\b(?!\s*\()")  # a repair may build the path in another way
 _SMALLEST_SHARE = 1 / 3
 
 NO_CODE = "no code in the reply"
@@ -190,7 +192,7 @@ def gutted(before: str, after: str, *, needs_score: bool = True) -> str:
         return "nothing is fitted any more"
     if had & _LOADING_CALLS and not has & _LOADING_CALLS:
         return "the data is no longer loaded"
-    if _INPUT_PATH.search(before) and not _INPUT_PATH.search(after):
+    if _INPUT_PATH.search(before) and not _INPUT_WORD.search(after):
         return "nothing is read from ./input any more"
     if needs_score and SCORE_TEXT in before and SCORE_TEXT not in after:
         return NO_SCORE_LINE
@@ -200,7 +202,9 @@ def gutted(before: str, after: str, *, needs_score: bool = True) -> str:
 def _calls(code: str) -> set[str]:
     """The names of all functions and methods that a script calls; a script that does not parse is read as text."""
     try:
-        tree = ast.parse(code)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # odd escapes in generated code
+            tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set(re.findall(r"(\w+)\s*\(", re.sub(r"#.*", "", code)))
     functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]

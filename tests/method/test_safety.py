@@ -276,6 +276,7 @@ async def test_a_score_line_that_is_forgotten_twice_is_put_back(run: ScriptedRun
         ("def f(:\n    model.fit(x)", "def f():\n    model.fit(x)"),  # what does not parse is read as text
         ("scaler.fit_transform(x)", "scaler.fit(x); scaler.transform(x)"),
         ("x = pd.read_csv('input/train.csv')", "x = pd.read_parquet(Path('input') / 'train.parquet')"),
+        ("x = pd.read_csv('./input/train.csv')", "x = pd.read_csv(f'{ROOT}/input/train.csv')"),
         ("a" * 299, "a" * 100),
     ],
 )
@@ -291,6 +292,7 @@ def test_an_honest_fix_is_not_refused(before: str, after: str) -> None:
         ("x = scaler.fit_transform(x)", "x = scaler.transform(x); pass"),
         ("loss.backward()", "loss.detach()"),
         ("x = pd.read_csv('train.csv')", "x = pd.DataFrame({'a': [1]})"),
+        ("x = pd.read_csv('./input/train.csv')", "x = pd.read_csv(input('which file? '))"),
         ("def f(:\n    model.fit(x)", "def f():\n    model.predict(x)"),
     ],
 )
