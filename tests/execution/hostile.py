@@ -105,7 +105,8 @@ CASES = [
     Case("deadlock", "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
          says="TimeoutError", timeout=1.0),
     Case("a thread that never ends", "import threading, time\n"
-         "threading.Thread(target=time.sleep, args=(600,)).start()\n" + SCORE, score=0.5, says="TimeoutError", timeout=1.0),
+         "threading.Thread(target=time.sleep, args=(600,)).start()\n" + SCORE,
+         score=0.5, says="TimeoutError", timeout=1.0),
     Case("stops itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", says="TimeoutError", timeout=1.0),
     Case("endless output", "while True:\n    print('again and again')", says="TimeoutError", timeout=1.0),
     Case("waits for stdin", "name = input('name? ')", says="EOFError"),

@@ -6,6 +6,7 @@ import re
 import signal
 
 from mle_star.events import ScriptPurpose
+from mle_star.execution.output import NOTE
 from mle_star.models import EvaluationResult, ExecutionRawResult
 from mle_star.scoring import parse_score
 
@@ -15,6 +16,8 @@ MAX_MESSAGE = 4000
 MAX_FRAMES = 12
 TIMED_OUT = -1
 
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt)\b")
+_PACKAGE = re.compile(r"[\\/](?:(?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]")
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 
 
@@ -51,8 +54,9 @@ def script_failed(raw: ExecutionRawResult, purpose: ScriptPurpose = "solution") 
 
 
 def _ends_with_traceback(stderr: str) -> bool:
-    found = extract_traceback(stderr)
-    return found is not None and stderr.rstrip().endswith(found.rstrip())
+    own = "\n".join(line for line in stderr.splitlines() if not line.startswith(NOTE))
+    found = extract_traceback(own)
+    return found is not None and own.rstrip().endswith(found)
 
 
 def build_evaluation_result(raw: ExecutionRawResult, purpose: ScriptPurpose = "solution") -> EvaluationResult:
@@ -140,16 +144,22 @@ def _cause(result: EvaluationResult, timeout_seconds: float | None) -> str:
             f"TimeoutError: the script was stopped at the time limit of {limit:.0f} seconds; "
             "make it faster: fewer folds, fewer rounds, smaller models or a smaller sample"
         )
+    said = [line.strip() for line in result.stderr.splitlines() if line.strip()]
     if result.exit_code < 0:
-        try:
-            name = signal.Signals(-result.exit_code).name
-        except ValueError:
-            name = f"signal {-result.exit_code}"
-        advice = "; it probably used too much memory" if name == "SIGKILL" else ""
-        return f"RuntimeError: the script was killed by {name}{advice}"
-    if result.is_error:
-        last = next((line for line in reversed(result.stderr.splitlines()) if line.strip()), "")
-        return f"RuntimeError: the script ended with exit code {result.exit_code}" + (
-            f": {last.strip()}" if last else ""
+        notes = [line[len(NOTE) :].strip() for line in said if line.startswith(NOTE)]
+        advice = notes[-1] if notes else "it probably used too much memory" if result.exit_code == -9 else ""
+        return f"RuntimeError: the script was killed by {_signal_name(-result.exit_code)}" + (
+            f" ({advice})" if advice else ""
         )
-    return "RuntimeError: the script ended without printing its score line 'Final Validation Performance: <number>'"
+    if not result.is_error:
+        return "RuntimeError: the script ended without printing its score line 'Final Validation Performance: <number>'"
+    if said and _EXCEPTION.match(said[-1]):
+        return said[-1]  # a syntax error has no traceback
+    return f"RuntimeError: the script ended with exit code {result.exit_code}" + (f": {said[-1]}" if said else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

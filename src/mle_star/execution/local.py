@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import psutil
 
 from mle_star.context import ScriptRequest
 from mle_star.errors import ConfigError, ExecutionError
@@ -24,7 +26,6 @@ from mle_star.execution.limits import Limits
 from mle_star.execution.output import NOTE, Keeper, LogFile
 from mle_star.execution.process import ScriptProcess
 from mle_star.execution.sandbox import (
-    INSTALL_HINT,
     Bubblewrap,
     World,
     bubblewrap_command,
@@ -33,12 +34,23 @@ from mle_star.execution.sandbox import (
     readable_outside,
     shown_again,
 )
+from mle_star.execution.workspace import remove_entry
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
+
+if sys.platform == "win32":
+    from mle_star.execution.windows import JobProcess
 
 logger = logging.getLogger("mle_star.execution")
 
 MARKER = "MLE_STAR_SCRIPT"
 """A variable in every script's environment by which its processes can be told from all others."""
+PREFIX = "mle-star-"
+SIGKILL = 9  # `signal` does not know it on Windows
+_ABSENT = (
+    "bubblewrap is switched off"
+    if sys.platform == "linux"
+    else "bubblewrap exists on Linux only; files and network are open to scripts here, so use a container for strangers"
+)
 _DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "tty", "ptmx", "pts")
 
 
@@ -70,20 +82,25 @@ class LocalExecutor:
         self.limits = limits or Limits.of(self.config)
         self._sandbox, self._use_cgroups, self._use_landlock = sandbox, use_cgroups, use_landlock
         self._means: Means | None = None
+        self._probing = threading.Lock()
 
     def probe(self) -> Means:
         """Find out once what there is, and warn once about what there is not."""
-        if self._means is not None:
+        with self._probing:
+            if self._means is None:
+                self._means = self._look_around()
             return self._means
-        off = Bubblewrap(reason="bubblewrap is switched off")
-        bubblewrap = find_bubblewrap() if self._sandbox == "auto" and sys.platform == "linux" else off
+
+    def _look_around(self) -> Means:
+        linux = sys.platform == "linux"
+        bubblewrap = find_bubblewrap() if linux and self._sandbox == "auto" else Bubblewrap(reason=_ABSENT)
         if not bubblewrap.works:
             if self.config.require_sandbox:
-                raise ConfigError(f"require_sandbox is set, but {bubblewrap.reason or 'there is no bubblewrap'}")
-            logger.warning("scripts run without a sandbox: %s", bubblewrap.reason or INSTALL_HINT)
-        home = find_cgroup_home() if self._use_cgroups and sys.platform == "linux" else None
-        self._means = Means(bubblewrap, home, locate_interpreter(self.config.python))
-        return self._means
+                raise ConfigError(f"require_sandbox is set, but {bubblewrap.reason}")
+            logger.warning("scripts run without a sandbox: %s", bubblewrap.reason)
+        _remove_stale_folders()
+        home = find_cgroup_home() if linux and self._use_cgroups else None
+        return Means(bubblewrap, home, locate_interpreter(self.config.python))
 
     def isolation(self) -> Isolation:
         """What will confine scripts here, as far as can be told before one has run."""
@@ -97,7 +114,7 @@ class LocalExecutor:
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
         means = await asyncio.to_thread(self.probe)
-        temporary = Path(tempfile.mkdtemp(prefix=f"mle-star-{os.getpid()}-"))
+        temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         group = means.cgroups.create(self.limits) if means.cgroups else None
         try:
             (temporary / "home").mkdir()
@@ -106,7 +123,7 @@ class LocalExecutor:
         finally:
             if group is not None:
                 group.remove()
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove_entry(temporary)
 
     async def _run(
         self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None, log: LogFile
@@ -114,10 +131,14 @@ class LocalExecutor:
         limits = self.limits
         streams = [Keeper(limits.head_bytes, limits.tail_bytes, log) for _ in range(2)]
         marker = uuid.uuid4().hex
-        order = self._order(request, means, temporary, group)
         env = self._environment(request, means, temporary, marker)
         started = time.monotonic()
-        process = await ScriptProcess.start(order, request.working_dir, env, streams)
+        if sys.platform == "win32":
+            command = [means.interpreter.path, request.script_path]
+            process = await JobProcess.start(command, request.working_dir, env, streams, limits)
+        else:
+            order = self._order(request, means, temporary, group)
+            process = await ScriptProcess.start(order, request.working_dir, env, streams)
         try:
             timed_out = not await process.wait(request.timeout_seconds)
             if timed_out:
@@ -127,10 +148,10 @@ class LocalExecutor:
             raise
         finally:
             process.close()
-            if process.report is None:
+            if process.report is None or sys.platform != "linux":
                 _sweep(marker, group)
         seconds = time.monotonic() - started
-        report = process.report or {"applied": [], "reason": "", "exit": None, "signal": signal.SIGKILL}
+        report = process.report or {"applied": [], "reason": "", "exit": None, "signal": SIGKILL}
         if "error" in report:
             raise ExecutionError(f"{request.script_path} could not be started: {report['error']}")
         boxed = means.bubblewrap.works
@@ -196,9 +217,9 @@ class LocalExecutor:
         applied, limits = set(report["applied"]), self.limits
         counted = group.limited if group is not None and "cgroup" in applied and "no-cgroup" not in applied else set()
         words = ["time"]
-        if "memory" in counted or "DATA" in applied:
+        if "memory" in counted or {"DATA", "job"} & applied:
             words.append(f"memory {limits.memory_bytes / 1e9:.1f} GB")
-        if "tasks" in counted or "NPROC" in applied or sys.platform == "linux":
+        if "tasks" in counted or "job" in applied or sys.platform == "linux":  # else the supervisor counts
             words.append(f"processes {limits.tasks}")
         names = {"FSIZE": f"file size {limits.file_bytes / 1e9:.1f} GB", "NOFILE": f"open files {limits.open_files}"}
         words += [text for name, text in names.items() if name in applied]
@@ -222,9 +243,18 @@ class LocalExecutor:
         return "".join(f"\n{NOTE} {line}" for line in lines)
 
 
+def _remove_stale_folders() -> None:
+    """Temporary folders of harnesses that died hard."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        owner = folder.name[len(PREFIX) :].split("-")[0]
+        with contextlib.suppress(OSError):
+            if owner.isdigit() and not psutil.pid_exists(int(owner)) and os.access(folder, os.W_OK):
+                remove_entry(folder)
+
+
 def process_was_killed(report: dict[str, Any]) -> bool:
     """Did the script end by SIGKILL, directly or as its sandbox tells it?"""
-    return signal.SIGKILL in (report["signal"], (report["exit"] or 0) - 128)
+    return SIGKILL in (report["signal"], (report["exit"] or 0) - 128)
 
 
 def _exit_code(report: dict[str, Any], boxed: bool, stderr: str) -> int:
@@ -267,8 +297,6 @@ def _rules(request: ScriptRequest, means: Means, temporary: Path) -> dict[str, l
 
 def _sweep(marker: str, group: Cgroup | None) -> None:
     """The last resort when a script has killed its supervisor: find its processes by group and by marker."""
-    import psutil
-
     if group is not None:
         group.kill()
     for process in psutil.process_iter():

@@ -18,7 +18,7 @@ _START = "import sys; sys.path.append(sys.argv.pop(1)); from child.supervisor im
 DRAIN_SECONDS = 1.0
 
 
-class _Streams(asyncio.SubprocessProtocol):
+class Streams(asyncio.SubprocessProtocol):
     """Takes in output as it comes, so that neither side ever waits for the other."""
 
     def __init__(self, keepers: Sequence[Keeper]) -> None:
@@ -44,7 +44,7 @@ class _Streams(asyncio.SubprocessProtocol):
 class ScriptProcess:
     """A supervisor with its script. `report` is what the supervisor said at the end; None when it could not."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, streams: _Streams, report_fd: int) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, streams: Streams, report_fd: int) -> None:
         self._transport, self._streams, self._report_fd = transport, streams, report_fd
         self.report: dict[str, Any] | None = None
 
@@ -58,7 +58,7 @@ class ScriptProcess:
         words = [sys.executable, "-I", "-S", "-c", _START, _HERE, json.dumps({**order, "report": write_end})]
         try:
             transport, streams = await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Streams(keepers),
+                lambda: Streams(keepers),
                 *words,
                 cwd=working_dir,
                 env=env,

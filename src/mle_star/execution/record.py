@@ -7,11 +7,12 @@ from pathlib import Path
 
 from mle_star.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.errors import BudgetExceeded
-from mle_star.events import ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
 from mle_star.execution.environment import script_environment
 from mle_star.execution.judge import HEADER, build_evaluation_result, debug_text
-from mle_star.execution.surroundings import directory_lock, log_file, script_slot, surroundings_digest
+from mle_star.execution.local import LocalExecutor
+from mle_star.execution.surroundings import data_stamp, directory_lock, log_file, script_slot, surroundings_digest
 from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
 from mle_star.models import EvaluationResult, ExecutionRawResult, SolutionScript
 
@@ -128,10 +129,30 @@ async def _run(
         output_file=log_file(run, step),
     )
     logger.info("run starts: %s in %s, at most %g s", script_path, working_dir, limit)
+    before = data_stamp(data)
     raw = await run.executor.run(request)
+    _warn_once(run, raw)
     result = build_evaluation_result(raw, purpose)
+    if data_stamp(data) != before:
+        result = _spoiled(run, result)
     log_outcome(script_path, limit, raw, result)
     return raw, result, None if purpose == "ablation" else keep_submission(run)
+
+
+def _warn_once(run: RunContext, raw: ExecutionRawResult) -> None:
+    """The owner of a run should see that its scripts are not boxed in."""
+    if raw.isolation.sandbox == "none" and isinstance(run.executor, LocalExecutor) and "warned" not in run.shared.notes:
+        run.shared.notes["warned"] = True
+        reason = run.executor.probe().bubblewrap.reason
+        run.record(Notice(level="warning", step="run", message=f"scripts run without a sandbox: {reason}"))
+
+
+def _spoiled(run: RunContext, result: EvaluationResult) -> EvaluationResult:
+    """A script that got at the data (possible only where nothing confines it) must not count."""
+    message = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
+    run.record(Notice(level="error", message=f"{message}; restore {run.task.data_dir} before you trust this run"))
+    text = f"{HEADER}\nPermissionError: {message}"
+    return result.model_copy(update={"is_error": True, "error_traceback": text})
 
 
 def _limit(run: RunContext, timeout_seconds: float | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import os
@@ -51,6 +52,20 @@ def data_digest(folder: Path) -> str:
             except OSError as error:
                 hasher.update(f"{name}: {error.errno}".encode())
     return hasher.hexdigest()
+
+
+def data_stamp(folder: Path, most: int = 2000) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of the first files of the data: enough to see that somebody wrote to them."""
+    stamp = []
+    for root, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(root, name)  # noqa: PTH118 - thousands of them, before and after each script
+            with contextlib.suppress(OSError):
+                status = os.stat(path)  # noqa: PTH116
+                stamp.append((path, status.st_size, status.st_mtime_ns))
+            if len(stamp) >= most:
+                return stamp
+    return stamp
 
 
 async def _gpus(run: RunContext) -> list[int]:

@@ -95,6 +95,8 @@ def _stands_for(shown: Path, original: Path) -> bool:
 def reset_working_directory(working_dir: str) -> None:
     """Before each script: remove what the last one left, in directories of ours only, then empty `final/`."""
     base = Path(working_dir)
+    if base.is_dir() and not os.access(base, os.R_OK | os.W_OK | os.X_OK):
+        base.chmod(0o755)  # a script has locked it
     if (base / MARKER).exists():
         for entry in os.scandir(base):
             if entry.name not in ("input", "final", MARKER):
@@ -104,17 +106,22 @@ def reset_working_directory(working_dir: str) -> None:
 
 
 def remove_entry(path: Path) -> None:
-    """Remove a file or a tree; links are unlinked, never followed, and closed directories are opened first."""
-    mode = os.lstat(path).st_mode
-    if not stat.S_ISDIR(mode):
+    """Remove a file or a tree; links are unlinked, never followed, and locked directories are opened first."""
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
         path.unlink()
         return
-    for folder, _, _ in os.walk(path):
-        with contextlib.suppress(OSError):
-            os.chmod(folder, 0o700)  # noqa: PTH101 - Path.chmod says the same
+    _unlock(str(path))
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         logger.warning("%s could not be removed", path)
+
+
+def _unlock(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)  # noqa: PTH101
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                _unlock(entry.path)
 
 
 def write_script(solution: SolutionScript, working_dir: str, filename: str = "solution.py") -> str:

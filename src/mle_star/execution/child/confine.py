@@ -8,6 +8,7 @@ import os
 import resource
 import stat
 import struct
+import sys
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -27,6 +28,8 @@ def _libc() -> ctypes.CDLL:
 
 def prctl(option: int, value: int) -> bool:
     """Call `prctl`; False where it is missing or refuses."""
+    if sys.platform != "linux":
+        return False
     try:
         return int(_libc().prctl(option, value, 0, 0, 0)) == 0
     except (OSError, AttributeError):
@@ -79,6 +82,8 @@ def limit_resources(limits: dict[str, int]) -> list[str]:
 
 def landlock_version() -> int:
     """The version of Landlock that the kernel offers; 0 when there is none."""
+    if sys.platform != "linux":
+        return 0
     try:
         return max(int(_libc().syscall(_LANDLOCK_CREATE, None, 0, 1)), 0)
     except (OSError, AttributeError):
