@@ -795,3 +795,16 @@ async def test_a_run_that_is_told_to_finish_ends_the_path_after_the_step(quick_r
     assert result.best_score == 0.6 and not result.partial and result.step_history[1]["plan"] == "last plan"
     assert len(quick_run.events(RefinementTried)) == 2
     assert AUTO_SUMMARY not in "".join(result.ablation_summaries)
+
+
+async def test_a_resumed_path_comes_to_the_same_end_and_asks_nobody(tmp_path: Path) -> None:
+    with scripted_run(tmp_path) as first:
+        eventful(first.agents)
+        before = await follow(first, t=2)
+        said = len(first.journal.events)
+    with scripted_run(tmp_path, agents=ScriptedAgents()) as second:
+        after = await follow(second, t=2)
+        assert second.agents.log == [] and second.executor.scripts == []
+        assert len(second.journal.events) == said  # every event in the same words
+    assert after.step_history == before.step_history and after.ablation_summaries == before.ablation_summaries
+    assert (after.best_score, after.best_solution.content) == (before.best_score, before.best_solution.content)

@@ -514,3 +514,20 @@ async def test_a_run_that_is_told_to_finish_ends_the_phase_after_the_round(
     again = await ensemble(quick_run, r=5)  # told to finish before the first round
     assert_valid(again, rounds=0)
     assert again.best_ensemble_score == 0.6
+
+
+async def test_a_resumed_phase_comes_to_the_same_end_and_asks_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scripted_run(tmp_path) as first:
+        eventful(first.agents)
+        before = await ensemble(first, r=2)
+        said = len(first.journal.events)
+    caplog.clear()
+    with scripted_run(tmp_path) as second:
+        after = await ensemble(second, r=2)
+        assert second.agents.log == [] and second.executor.scripts == []
+        assert len(second.journal.events) == said  # every event in the same words
+    assert after.ensemble_scores == before.ensemble_scores == [0.7, 0.8]
+    assert after.best_ensemble.content == before.best_ensemble.content
+    assert "submission" not in caplog.text  # the kept file is back in its place

@@ -1,0 +1,70 @@
+"""The main way through Phase 2 and Phase 3 by the real SDK client and CLI, against a server on loopback."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.context import enter_run
+from mle_star.events import AblationFinished, AgentFinished, BlockChosen
+from mle_star.models import ExtractorOutput
+from mle_star.offline.scripted import ScriptedBrain
+from mle_star.offline.server import MessagesServer
+from mle_star.phase2_outer import run_phase2_outer_loop
+from mle_star.phase3 import run_phase3
+
+from .conftest import NO_LEAKAGE, fenced, leaky, script, scripted_run, settings
+from .loops import base_solution, part, plans, section
+
+CONFIG = settings(T=1, K=2, R=1, model="claude-sonnet-4-5", client_reuse="clear", agent_timeout_seconds=120)
+FACTS = EnvironmentFacts(
+    gpu={"cuda_available": False, "gpu_count": 0, "gpu_names": []}, python_version="3.11", packages={}
+)
+QUICK = CallPolicy(retry_delays=(0.01,), busy_delays=(0.01,), cli_retries=0, look_ahead_after=None)
+
+
+def brain() -> ScriptedBrain:
+    """A study to repair, a wrong block before the right one, a leak to correct, and an ensemble."""
+    mind = ScriptedBrain()
+    mind.always("ablation", fenced("print('Ablation baseline: 0.5')\nscore = 1 / 0"))
+    mind.always("debugger/ablation", fenced("print('Ablation baseline: 0.5')\nprint('Ablation no part: 0.2')"))
+    mind.always("summarize", "The part matters most.")
+    mind.reply_with("extractor", plans(("not there", "p")), plans((part(0), "raise it")))
+    mind.reply_with("coder", fenced("level = 0.9"), fenced("level = 0.7"))
+    mind.reply_with("leakage/detection", leaky("level = 0.9"))
+    mind.always("leakage/detection", NO_LEAKAGE)
+    mind.always("leakage/correction", fenced("level = 0.6"))
+    mind.always("planner", "raise it more")
+    mind.always("ens_planner", "average the two")
+    mind.always("ensembler", fenced(script(0.8)))
+    return mind
+
+
+@pytest.mark.req("REQ-P2O-014", "REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040")
+async def test_phase_2_and_phase_3_through_the_real_client(tmp_path: Path) -> None:
+    mind, solution = brain(), base_solution(blocks=1)
+    with scripted_run(tmp_path, config=CONFIG) as run:
+        async with (
+            MessagesServer(mind) as server,
+            AgentClient(run.task, CONFIG, FACTS, base_url=server.base_url, policy=QUICK) as client,
+        ):
+            with enter_run(replace(run.context, agents=client)):
+                path = await run_phase2_outer_loop(solution, 0.5, run.task, CONFIG)
+                final = await run_phase3([solution, path.best_solution], run.task, CONFIG)
+        finished = run.events(AgentFinished)
+        study, chosen = run.events(AblationFinished)[0], run.events(BlockChosen)[0]
+    assert [attempt.score for attempt in path.step_history[0]["inner_loop_attempts"]] == [0.6, 0.7]
+    assert path.best_score == 0.7 and path.ablation_summaries == ["The part matters most."]
+    assert study.scores == {"baseline": 0.5, "no part": 0.2} and study.comparable and not study.failed
+    assert (chosen.block, chosen.plan) == (part(0), "raise it")
+    assert (final.ensemble_scores, final.best_ensemble.content) == ([0.8], script(0.8))
+    assert len(finished) == len(mind.requests) == 14 and all(event.cost_usd > 0 for event in finished)
+    for request in mind.calls("extractor"):
+        assert request.schema is not None
+        assert set(request.schema["properties"]) == set(ExtractorOutput.model_json_schema()["properties"])
+    for agent in ("coder", "planner", "ablation", "summarize", "ens_planner", "ensembler"):
+        assert all(request.schema is None for request in mind.calls(agent)), agent
+    assert "level = 0.7" in section(mind.calls("ens_planner")[0].prompt, "2nd Python Solution")
