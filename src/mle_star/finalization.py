@@ -229,9 +229,7 @@ def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submission:
     run = current_run()
     logger.info("step 5: verify the submission")
     info = get_submission_info(str(run.work_dir))
-    logger.info(
-        "verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"]
-    )  # fmt: skip
+    logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
     warnings = check_submission_format(str(run.work_dir))
     for warning in warnings:
         logger.warning("submission: %s", warning)

@@ -20,7 +20,6 @@ from mle_star.events import CandidateEvaluated, DataUsageChecked, MergeTried, Mo
 from mle_star.execution import (
     evaluate_with_retry,
     get_subsample_instruction,
-    link_input_data,
     prepare_path_directory,
     rank_solutions,
 )
@@ -87,9 +86,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
         merged, merges = await _merge_by_rank(ranked, task, config)  # lines 7-17
         complete = await _use_all_data(merged, task, config)
         initial = await _remove_leakage(complete, task, config)
-    logger.info(
-        "phase end: score %s, %.1f s, %d merges done", initial.score, time.monotonic() - started, len(merges)
-    )  # fmt: skip
+    logger.info("phase end: score %s, %.1f s, %d merges done", initial.score, time.monotonic() - started, len(merges))
     return Phase1Result(
         retrieved_models=models,
         candidate_solutions=[trial.script for trial in trials],
@@ -138,12 +135,10 @@ async def _try_merge(
     score = trial.script.score
     accepted = score is not None and is_improvement_or_equal(score, h_best, task.metric_direction)
     reason = "" if accepted else trial.error or f"{score} does not reach {h_best}"
-    logger.info(
-        "merge result: index %d, score %s, %s", index, trial.outcome, "accepted" if accepted else "rejected"
-    )  # fmt: skip
+    logger.info("merge result: index %d, score %s, %s", index, trial.outcome, "accepted" if accepted else "rejected")
     merge = MergeTried(
         index=index, base_score=h_best, reference_model=name, score=score, accepted=accepted, reason=reason
-    )  # fmt: skip
+    )
     current_run().record(merge)
     return trial.script, merge
 
@@ -236,9 +231,7 @@ async def _try_candidate(
         candidate = await generate_candidate(task, model, config)
         logger.info("generation done: %s, %d characters", model.model_name, len(candidate.content))
         trial = await _evaluate(candidate, task, config)
-        logger.info(
-            "evaluation done: %s, %s, %.1f s", model.model_name, trial.outcome, trial.result.duration_seconds
-        )  # fmt: skip
+        logger.info("evaluation done: %s, %s, %.1f s", model.model_name, trial.outcome, trial.result.duration_seconds)
         return trial
 
 
@@ -371,7 +364,6 @@ def _own_place(label: str) -> Iterator[RunContext]:
     """Steps named below `label`, scripts run in a directory of that name: a script's file name is always the same."""
     run = current_run()
     work_dir = Path(prepare_path_directory(run.run_dir / "work", label))
-    link_input_data(run.task.data_dir, str(work_dir))
     with scope(label) as inner, enter_run(replace(inner, work_dir=work_dir)) as placed:
         yield placed
 
