@@ -19,7 +19,7 @@ from typing import Any
 import pandas
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mle_star.errors import ConfigError
@@ -563,6 +563,7 @@ def test_an_existing_task_file_is_kept_unless_forced(data_dir: Path) -> None:
     assert load_task(data_dir).competition_id
 
 
+@example("line\x85break")
 @given(st.text(min_size=1, max_size=30).filter(str.strip))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, name: str) -> None:

@@ -80,12 +80,18 @@ def task_text(guess: TaskGuess, folder: Path) -> str:
         lines += _comment(guess.reasons[name])
         if name in _ENUMS:
             lines += _comment("One of: " + ", ".join(member.value for member in _ENUMS[name]))
-        lines += [yaml.safe_dump({name: value}, allow_unicode=True, width=10_000).rstrip("\n"), ""]
+        lines += [_entry(name, value), ""]
     relative = os.path.relpath(task.data_dir, folder.resolve()).replace(os.sep, "/")
     lines += _comment("Relative to this file. Scripts see it as ./input, read-only.")
-    lines += [yaml.safe_dump({"data_dir": relative}, allow_unicode=True, width=10_000).rstrip("\n"), ""]
+    lines += [_entry("data_dir", relative), ""]
     lines += _comment("What the agents read. The more they know of the data and of what matters, the better.")
     return "\n".join([*lines, "description: |", textwrap.indent(_printable(task.description), "  ").rstrip(), ""])
+
+
+def _entry(name: str, value: Any) -> str:
+    """`name: value` in YAML; what cannot be printed is escaped, because PyYAML would fold some line breaks."""
+    readable = "".join(value if isinstance(value, list) else [value]).isprintable()
+    return yaml.safe_dump({name: value}, allow_unicode=readable, width=10_000).rstrip("\n")
 
 
 def _comment(text: str) -> list[str]:
