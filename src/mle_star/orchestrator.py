@@ -60,7 +60,7 @@ from mle_star.models import (
     is_improvement,
 )
 from mle_star.paths import Paths
-from mle_star.phase1 import BEST_NOTE, run_phase1
+from mle_star.phase1 import run_phase1
 from mle_star.phase3 import run_phase3
 from mle_star.run_folder import RunFolder, fork_run, write_whole
 from mle_star.shutdown import RunControl
@@ -378,18 +378,27 @@ class _Pipeline:
         return min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
 
     def _diagnostics(self, error: Exception, *, reason: str) -> dict[str, Any]:
-        """How far a run came that has nothing to hand over."""
-        journal, best = self.context.journal, self.context.shared.notes.get(BEST_NOTE)
-        done = [event.step for event in journal.events if isinstance(event, (AgentFinished, ScriptFinished))]
-        candidates = [event for event in journal.events if isinstance(event, CandidateEvaluated)]
+        """How far a run came that has nothing to hand over, by its journal."""
+        last: str | None = None
+        candidates: dict[str, float | None] = {}
+        best: ScriptFinished | None = None
+        for event in self.context.journal.events:
+            if isinstance(event, CandidateEvaluated):
+                candidates[event.model_name] = event.score
+            elif isinstance(event, (AgentFinished, ScriptFinished)):
+                last = event.step
+            if isinstance(event, ScriptFinished) and event.score is not None and not event.is_error:
+                known = None if best is None else best.score
+                if known is None or is_improvement(event.score, known, self.task.metric_direction):
+                    best = event
         return {
             "reason": reason,
             "error": f"{type(error).__name__}: {error}",
             "errors": getattr(error, "errors", {}),
             "elapsed_seconds": self.budget.elapsed(),
             "cost_usd": self.budget.spent_usd,
-            "last_successful_step": done[-1] if done else None,
-            "candidate_scores": {event.model_name: event.score for event in candidates},
-            "best_candidate": None if best is None else {"score": best.score, "content": best.content},
+            "last_successful_step": last,
+            "candidate_scores": candidates,
+            "best_candidate": best and {"step": best.step, "score": best.score, "content": best.script},
             "run_dir": str(self.context.run_dir),
         }

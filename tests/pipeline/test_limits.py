@@ -1,0 +1,228 @@
+"""Limits hold and an end that was asked for comes: by the clock, the money, a signal, another process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.budget import Budget
+from mle_star.errors import ConfigError, PipelineTimeoutError, RunInterrupted
+from mle_star.events import AgentFinished, BudgetWarning, FinishRequested, PhaseFinished, RunFinished
+from mle_star.execution import LocalExecutor
+from mle_star.models import PhaseTimeBudget, PipelineConfig
+from mle_star.orchestrator import PipelineState
+from mle_star.run_folder import is_running, last_outcome, request_finish
+from tests.pipeline.conftest import QuickRun, events, settings
+from tests.pipeline.mind import Mind, MindAgents
+
+Hook = Callable[[str, str], Coroutine[Any, Any, None]]
+GENEROUS = PhaseTimeBudget(phase1=0.3, phase2=0.4, phase3=0.15, finalization=0.15)
+"""Phase 1 is all overhead here, and the machine may be busy."""
+
+
+def hang(agent: str, *, label: str | None = None, after: int = 0) -> Hook:
+    """A call that never comes back: the agent's, on one path or on all, from its n-th call on."""
+    seen: dict[str, int] = {}
+
+    async def before(where: str, who: str) -> None:
+        if who == agent and label in (None, where):
+            seen[where] = seen.get(where, 0) + 1
+            if seen[where] > after:
+                await asyncio.sleep(600)
+
+    return before
+
+
+def once(agent: str, act: Callable[[], None], wait: float = 0.0) -> Hook:
+    """Something that happens at the first call of an agent."""
+    done: list[bool] = []
+
+    async def before(where: str, who: str) -> None:
+        if who == agent and not done:
+            done.append(True)
+            act()
+            await asyncio.sleep(wait)
+
+    return before
+
+
+# --- time ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-OR-023", "REQ-OR-024", "REQ-OR-030", "REQ-OR-043")
+async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: QuickRun, tmp_path: Path) -> None:
+    state, started = PipelineState(), time.monotonic()
+    config = settings(time_limit_seconds=8, phase_time_budget=GENEROUS)
+    result = await quick(config, agents=MindAgents(before=hang("coder")), state=state)
+    assert time.monotonic() - started < 8 + 4
+    assert state.phase2_path_statuses == ["cancelled", "cancelled"]
+    assert result.phases_completed == ["phase1", "finalization"] and result.phases_skipped == ["phase3"]
+    for path in result.phase2_results:
+        assert path.best_solution.content == result.phase1.initial_solution.content
+        assert path.step_history[-1]["failed"]
+    assert result.final_solution.score == result.phase1.initial_score
+    assert Path(result.submission_path).is_file()
+    assert [event.limit for event in events(tmp_path / "run", BudgetWarning)] in ([], ["time"])
+
+
+@pytest.mark.req("REQ-OR-023", "REQ-OR-026", "REQ-OR-043")
+async def test_a_path_that_takes_too_long_is_cut_off_with_the_best_it_had(quick: QuickRun, tmp_path: Path) -> None:
+    state = PipelineState()
+    shares = PhaseTimeBudget(phase1=0.02, phase2=0.08, phase3=0.1, finalization=0.8)
+    config = settings(time_limit_seconds=60, K=3, phase_time_budget=shares)
+    result = await quick(config, agents=MindAgents(before=hang("coder", label="path-1", after=1)), state=state)
+    assert state.phase2_path_statuses == ["completed", "cancelled"]
+    done, cut = result.phase2_results
+    assert (done.partial, cut.partial) == (False, True)
+    assert cut.best_score == done.best_score == 0.525  # its first attempt was the improvement
+    assert len(cut.step_history[-1]["inner_loop_attempts"]) == 1
+    assert result.phase3 is not None  # a path's end is not the run's
+    ended = {event.path: event.outcome for event in events(tmp_path / "run", PhaseFinished) if event.phase == "phase2"}
+    assert ended == {0: "completed", 1: "cancelled", None: "completed"}
+
+
+@pytest.mark.req("REQ-OR-030", "REQ-OR-024")
+async def test_out_of_time_in_phase_1_there_is_an_error_that_says_what_was_found(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineTimeoutError) as caught:
+        await quick(settings(time_limit_seconds=4), agents=MindAgents(before=hang("data")))
+    found = caught.value.diagnostics
+    assert found["reason"] == "time"
+    assert found["best_candidate"]["score"] == 0.51 and "level = 0.5100" in found["best_candidate"]["content"]
+    assert found["candidate_scores"] == {"model 0": 0.50, "model 1": 0.51}
+    assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
+
+
+@pytest.mark.req("REQ-OR-024")
+async def test_a_run_that_would_take_ten_times_as_long_ends_at_its_limit_with_a_submission(quick: QuickRun) -> None:
+    """Real scripts in the real harness: each takes a second, a hundred would have to run."""
+    config = PipelineConfig(time_limit_seconds=12, num_retrieved_models=1, phase_time_budget=GENEROUS, use_cache=False)
+    started = time.monotonic()
+    result = await quick(config, agents=MindAgents(Mind(seconds=1.0)), executor=LocalExecutor(config))
+    assert time.monotonic() - started < 12 * 1.5
+    assert Path(result.submission_path).is_file()
+    assert "phase1" in result.phases_completed
+
+
+# --- money ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRun, tmp_path: Path) -> None:
+    agents, state = MindAgents(cost_usd=0.01), PipelineState()
+    result = await quick(settings(max_budget_usd=0.2), agents=agents, state=state)
+    assert state.phase2_path_statuses == ["cancelled", "cancelled"]
+    assert result.phases_skipped == ["phase3"]
+    assert Path(result.submission_path).is_file()
+    assert result.total_cost_usd is not None and 0.2 <= result.total_cost_usd <= 0.2 + 0.01 + 2 * 0.05 * 0.2
+    assert agents.count("test") == 1
+    assert agents.caps[-1] == pytest.approx(0.05 * 0.2)
+    warned = events(tmp_path / "run", BudgetWarning)
+    assert [(event.limit, event.allowed) for event in warned] == [("money", 0.2)]
+    assert 0.16 <= warned[0].used < 0.2
+
+
+async def test_out_of_money_in_phase_1_the_error_names_the_limit(quick: QuickRun) -> None:
+    with pytest.raises(PipelineTimeoutError, match="money spent") as caught:
+        await quick(settings(max_budget_usd=0.05), agents=MindAgents(cost_usd=0.01))
+    assert caught.value.diagnostics["reason"] == "money"
+    assert caught.value.diagnostics["cost_usd"] == pytest.approx(0.05)
+
+
+# --- an end that was asked for ---------------------------------------------------------------------------------
+
+
+async def test_asked_to_finish_the_run_ends_its_iteration_and_submits(quick: QuickRun, tmp_path: Path) -> None:
+    config = settings(T=4, K=4)
+    agents = MindAgents(before=once("coder", lambda: request_finish(tmp_path / "run"), wait=1.2))
+    result = await quick(config, agents=agents)
+    assert Path(result.submission_path).is_file()
+    assert result.phases_completed == ["phase1", "phase2", "finalization"] and result.phases_skipped == ["phase3"]
+    assert agents.count("coder") < 2 * 4 * 4
+    assert [(event.source, event.now) for event in events(tmp_path / "run", FinishRequested)] == [
+        ("control file", False)
+    ]
+    assert not (tmp_path / "run" / "control").exists()
+
+
+async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: QuickRun, tmp_path: Path) -> None:
+    agents = MindAgents(before=once("coder", lambda: request_finish(tmp_path / "run", now=True), wait=30))
+    seen: list[bool] = []
+    agents_before = agents.before
+
+    async def look(where: str, who: str) -> None:
+        seen.append(is_running(tmp_path / "run"))
+        assert agents_before is not None
+        await agents_before(where, who)
+
+    agents.before = look
+    with pytest.raises(RunInterrupted, match="resume"):
+        await quick(agents=agents)
+    assert all(seen) and not is_running(tmp_path / "run")
+    outcome = last_outcome(tmp_path / "run")
+    assert outcome is not None and outcome.state == "interrupted"
+    asked, paid = len(agents.calls), len(events(tmp_path / "run", AgentFinished))
+    assert paid < asked  # some call was in flight
+    agents.before = None
+    request_finish(tmp_path / "run")  # too late: this was asked of a run that is over
+    result = await quick(agents=agents, resume=True)
+    assert result.phases_completed == ["phase1", "phase2", "phase3", "finalization"]
+    undisturbed = MindAgents()
+    await quick(agents=undisturbed, name="other")
+    assert len(agents.calls) - asked == len(undisturbed.calls) - paid
+
+
+def test_only_a_run_can_be_asked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no run"):
+        request_finish(tmp_path)
+
+
+async def test_ctrl_c_once_finishes_and_the_handlers_are_given_back(quick: QuickRun, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    agents = MindAgents(before=once("coder", lambda: os.kill(os.getpid(), signal.SIGINT), wait=0.3))
+    result = await quick(settings(T=3), agents=agents, signals=True)
+    assert Path(result.submission_path).is_file() and result.phases_skipped == ["phase3"]
+    assert [event.source for event in events(tmp_path / "run", FinishRequested)] == ["Ctrl-C"]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+async def test_ctrl_c_twice_or_sigterm_stops_at_once(
+    quick: QuickRun, tmp_path: Path, number: signal.Signals, times: int
+) -> None:
+    def strike() -> None:
+        for _ in range(times):
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)
+
+    started = time.monotonic()
+    with pytest.raises(RunInterrupted):
+        await quick(agents=MindAgents(before=once("extractor", strike, wait=60)), signals=True)
+    assert time.monotonic() - started < 30
+    assert events(tmp_path / "run", RunFinished)[-1].state == "interrupted"
+    assert events(tmp_path / "run", FinishRequested)[-1].now
+
+
+async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun, tmp_path: Path) -> None:
+    running = asyncio.create_task(quick(agents=MindAgents(before=hang("summarize"))))
+    while (
+        not (tmp_path / "run" / "journal.jsonl").exists()
+        or b"summarize" not in (tmp_path / "run" / "journal.jsonl").read_bytes()
+    ):
+        await asyncio.sleep(0.05)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert events(tmp_path / "run", RunFinished)[-1].state == "interrupted"
+
+
+def test_the_ledger_counts_from_zero() -> None:
+    assert Budget(PipelineConfig()).elapsed() < 1
