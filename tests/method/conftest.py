@@ -257,8 +257,9 @@ class ScriptedExecutor:
         """What the script would have done."""
         await asyncio.sleep(0)
         text = Path(request.script_path).read_text(encoding="utf-8")
-        if re.search(r"^raise ", text, re.MULTILINE):
-            return crash("RuntimeError: broken")
+        raised = re.search(r"^raise (\w+)\(['\"](.*)['\"]\)", text, re.MULTILINE)
+        if raised is not None:
+            return crash(f"{raised[1]}: {raised[2]}")
         if "submission.csv" in text:
             Path(request.working_dir, "final", "submission.csv").write_text("id,target\n1,0\n2,1\n", encoding="utf-8")
         level = re.findall(r"^level = (\S+)", text, re.MULTILINE)

@@ -226,8 +226,8 @@ async def test_the_steps_follow_one_another_and_end_in_a_submission(
 
 
 @pytest.mark.req("REQ-FN-036", "REQ-FN-034")
-async def test_the_result_holds_everything_that_went_in(run: ScriptedRun) -> None:
-    run.agents.reply("test", fenced(GOOD))
+async def test_the_result_holds_everything_that_went_in(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("test", fenced(GOOD))
     phase1 = phase1_of(BEST)
     phase2 = [
         Phase2Result(ablation_summaries=["s"], refined_blocks=[], best_solution=BEST, best_score=0.8, step_history=[])
@@ -236,9 +236,16 @@ async def test_the_result_holds_everything_that_went_in(run: ScriptedRun) -> Non
         input_solutions=[BEST], ensemble_plans=["p"], ensemble_scores=[0.8], best_ensemble=BEST, best_ensemble_score=0.8
     )
     result = await run_finalization(
-        BEST, run.task, run.config, phase1, phase2, phase3, started_at=time.monotonic() - 100, total_cost_usd=1.25
+        BEST,
+        quick_run.task,
+        quick_run.config,
+        phase1,
+        phase2,
+        phase3,
+        started_at=time.monotonic() - 100,
+        total_cost_usd=1.25,
     )
-    assert (result.task, result.config, result.phase1) == (run.task, run.config, phase1)
+    assert (result.task, result.config, result.phase1) == (quick_run.task, quick_run.config, phase1)
     assert (result.phase2_results, result.phase3) == (phase2, phase3)
     assert (result.final_solution.content, result.final_solution.phase) == (GOOD, SolutionPhase.final)
     assert result.final_solution.score == 0.8, "the score that was validated"
@@ -265,12 +272,12 @@ async def test_without_a_start_the_duration_counts_from_the_entry(quick_run: Scr
 
 
 @pytest.mark.req("REQ-FN-035", "REQ-SF-022")
-async def test_a_leak_in_the_test_script_is_fixed_before_it_runs(run: ScriptedRun) -> None:
-    run.agents.reply("test", fenced("level = 1\n" + GOOD))
-    run.agents.reply("leakage-detection", leaky("level = 1"))
-    run.agents.reply("leakage-correction", fenced("level = 2"))
-    result = await finalize(run)
-    assert run.executor.scripts == ["level = 2\n" + GOOD] == [result.final_solution.content]
+async def test_a_leak_in_the_test_script_is_fixed_before_it_runs(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("test", fenced("level = 1\n" + GOOD))
+    quick_run.agents.reply("leakage-detection", leaky("level = 1"))
+    quick_run.agents.reply("leakage-correction", fenced("level = 2"))
+    result = await finalize(quick_run)
+    assert quick_run.executor.scripts == ["level = 2\n" + GOOD] == [result.final_solution.content]
 
 
 # --- running and verifying -------------------------------------------------------------------------------
@@ -303,10 +310,10 @@ async def test_a_test_script_that_leaves_no_file_is_repaired(run: ScriptedRun, f
 
 
 @pytest.mark.req("REQ-FN-021")
-async def test_a_missing_score_line_does_not_matter(run: ScriptedRun) -> None:
-    run.agents.reply("test", fenced(GOOD))
-    assert Path((await finalize(run)).submission_path).is_file()
-    assert run.agents.calls("debugger-submission") == []
+async def test_a_missing_score_line_does_not_matter(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("test", fenced(GOOD))
+    assert Path((await finalize(quick_run)).submission_path).is_file()
+    assert quick_run.agents.calls("debugger-submission") == []
 
 
 @pytest.mark.req("REQ-FN-022", "REQ-FN-018")
@@ -359,14 +366,14 @@ async def test_when_nothing_helps_the_validated_script_comes_back(
 @pytest.mark.req("REQ-FN-040")
 @pytest.mark.parametrize("reply", [GARBAGE, "", AgentError("down", agent="test")])
 async def test_without_a_test_script_the_debugger_makes_one(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: object
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: object
 ) -> None:
-    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
-    run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
-    run.agents.reply("test", reply)
-    run.agents.reply("debugger", fenced(GOOD + "\nprint(open('input/test.csv').read())"))
-    result = await finalize(run)
-    [call] = run.agents.calls("debugger-submission")
+    quick_run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    quick_run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
+    quick_run.agents.reply("test", reply)
+    quick_run.agents.reply("debugger", fenced(GOOD + "\nprint(open('input/test.csv').read())"))
+    result = await finalize(quick_run)
+    [call] = quick_run.agents.calls("debugger-submission")
     assert FULL in call.prompt and "submission.csv missing or empty" in call.prompt
     assert result.final_solution.content.startswith(GOOD) and Path(result.submission_path).is_file()
     if reply == GARBAGE:
@@ -374,12 +381,12 @@ async def test_without_a_test_script_the_debugger_makes_one(
 
 
 @pytest.mark.req("REQ-FN-040")
-async def test_a_missing_test_script_uses_up_one_attempt(run: ScriptedRun) -> None:
+async def test_a_missing_test_script_uses_up_one_attempt(quick_run: ScriptedRun) -> None:
     best = solution(NO_FILE, score=0.8)
-    run.agents.reply("test", GARBAGE)
-    run.agents.always("debugger", GARBAGE)
-    result = await finalize(run, best, config=settings(max_debug_attempts=2))
-    assert len(run.agents.calls("debugger-submission")) == 2
+    quick_run.agents.reply("test", GARBAGE)
+    quick_run.agents.always("debugger", GARBAGE)
+    result = await finalize(quick_run, best, config=settings(max_debug_attempts=2))
+    assert len(quick_run.agents.calls("debugger-submission")) == 2
     assert result.submission_path == "" and result.final_solution == best
 
 
@@ -452,8 +459,8 @@ async def test_what_a_test_script_prints_is_no_score_of_the_run(run: ScriptedRun
 
 
 @pytest.fixture
-def poor(tmp_path: Path) -> Any:
-    with scripted_run(tmp_path, config=settings(max_budget_usd=10.0)) as entered:
+def poor(quick_path: Path) -> Any:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=10.0)) as entered:
         entered.context.budget.charge(10.0, phase="phase2")
         yield entered
 
@@ -485,8 +492,8 @@ async def test_with_the_money_gone_a_refused_repair_is_not_asked_for_again(poor:
     assert poor.agents.names == ["test", "debugger-submission"] and result.submission_path == ""
 
 
-async def test_money_that_ends_on_the_way_leads_to_the_two_last_calls(tmp_path: Path) -> None:
-    with scripted_run(tmp_path, config=settings(max_budget_usd=1.0)) as run:
+async def test_money_that_ends_on_the_way_leads_to_the_two_last_calls(quick_path: Path) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=1.0)) as run:
         run.agents.cost_usd = 0.6
         run.agents.reply("test-subsampling_extract", fenced(BLOCK))  # this and the next call use it up
         run.agents.reply("test", fenced(GOOD))
@@ -496,9 +503,9 @@ async def test_money_that_ends_on_the_way_leads_to_the_two_last_calls(tmp_path: 
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_after_the_deadline_only_what_was_kept_is_handed_over(tmp_path: Path, kept: bool) -> None:
+async def test_after_the_deadline_only_what_was_kept_is_handed_over(quick_path: Path, kept: bool) -> None:
     now = 0.0
-    with scripted_run(tmp_path, clock=lambda: now) as run:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), clock=lambda: now) as run:
         if kept:
             await keep(run, script(0.7), "phase1", "candidate-0")
         now = 4000.0  # the limit is 3600
@@ -508,7 +515,7 @@ async def test_after_the_deadline_only_what_was_kept_is_handed_over(tmp_path: Pa
     assert any("time spent" in line for line in result.warnings)
 
 
-async def test_a_deadline_during_the_test_script_leads_to_what_was_kept(tmp_path: Path) -> None:
+async def test_a_deadline_during_the_test_script_leads_to_what_was_kept(quick_path: Path) -> None:
     now = 0.0
 
     def late(call: Any) -> str:
@@ -516,7 +523,7 @@ async def test_a_deadline_during_the_test_script_leads_to_what_was_kept(tmp_path
         now = 4000.0
         return str(fenced(GOOD))
 
-    with scripted_run(tmp_path, clock=lambda: now) as run:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), clock=lambda: now) as run:
         await keep(run, script(0.7), "phase1", "candidate-0")
         run.agents.reply("test", late)
         result = await finalize(run)
@@ -524,8 +531,8 @@ async def test_a_deadline_during_the_test_script_leads_to_what_was_kept(tmp_path
     assert Path(result.submission_path).is_file() and result.final_solution.score == 0.7
 
 
-async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(run: ScriptedRun) -> None:
-    run.agents.reply("test", fenced(GOOD))
+async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("test", fenced(GOOD))
     asked = asyncio.Event()
 
     async def hang(call: ScriptedCall) -> str:
@@ -533,8 +540,8 @@ async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(run: Scripted
         await asyncio.sleep(60)
         return ""
 
-    run.agents.always("test-contamination", hang)
-    work = asyncio.create_task(finalize(run, references=["a post"]))
+    quick_run.agents.always("test-contamination", hang)
+    work = asyncio.create_task(finalize(quick_run, references=["a post"]))
     await asyncio.wait_for(asked.wait(), 20)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -560,12 +567,12 @@ async def test_a_second_time_everything_comes_from_the_journal(tmp_path: Path) -
 @pytest.mark.req("REQ-FN-030", "REQ-FN-033")
 @pytest.mark.parametrize("references", [None, []])
 async def test_without_references_nothing_is_checked(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture, references: list[str] | None
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture, references: list[str] | None
 ) -> None:
     caplog.set_level(logging.INFO, "mle_star.finalization")
-    run.agents.reply("test", fenced(GOOD))
-    result = await finalize(run, references=references)
-    assert result.contamination is None and run.agents.calls("test-contamination") == []
+    quick_run.agents.reply("test", fenced(GOOD))
+    result = await finalize(quick_run, references=references)
+    assert result.contamination is None and quick_run.agents.calls("test-contamination") == []
     assert await check_contamination(BEST, references or []) is None
     assert any("contamination skipped" in line for line in lines_of(caplog, "INFO"))
 
@@ -615,21 +622,21 @@ async def test_blank_references_are_skipped(run: ScriptedRun, caplog: pytest.Log
 @pytest.mark.req("REQ-FN-041")
 @pytest.mark.parametrize("reply", ["{oops", "", "Novel, I think", AgentError("down", agent="test")])
 async def test_an_unreadable_verdict_is_no_verdict(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: object
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: object
 ) -> None:
-    run.agents.reply("test", fenced(GOOD))
-    run.agents.reply("test-contamination", reply)
-    result = await finalize(run, references=["a post"])
+    quick_run.agents.reply("test", fenced(GOOD))
+    quick_run.agents.reply("test-contamination", reply)
+    result = await finalize(quick_run, references=["a post"])
     assert result.contamination is None and Path(result.submission_path).is_file()
     assert lines_of(caplog, "WARNING", "mle_star.safety")
 
 
 @pytest.mark.req("REQ-FN-032", "REQ-FN-036")
-async def test_the_verdicts_are_logged_and_kept(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_verdicts_are_logged_and_kept(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mle_star.finalization")
-    run.agents.reply("test", fenced(GOOD))
-    run.agents.reply("test-contamination", {"verdict": "Novel"}, {"verdict": "Same"})
-    result = await finalize(run, references=["one", "two"])
+    quick_run.agents.reply("test", fenced(GOOD))
+    quick_run.agents.reply("test-contamination", {"verdict": "Novel"}, {"verdict": "Same"})
+    result = await finalize(quick_run, references=["one", "two"])
     assert result.contamination == DataContaminationResult(verdict="Same")
     assert "contamination result: 2 references, Novel, Same, overall Same" in lines_of(caplog, "INFO")
 
@@ -666,15 +673,15 @@ async def test_finalization_itself_takes_no_time(quick_path: Path) -> None:
 
 
 @pytest.mark.req("REQ-FN-042")
-async def test_every_event_is_logged_at_its_level(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_event_is_logged_at_its_level(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mle_star.finalization")
-    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
-    run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
-    run.agents.reply("test", fenced(GOOD))
-    await finalize(run, references=["a post"])
-    run.agents.reply("test", fenced(broken_script("oh")))
-    run.agents.always("debugger", GARBAGE)
-    await finalize(run)
+    quick_run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    quick_run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
+    quick_run.agents.reply("test", fenced(GOOD))
+    await finalize(quick_run, references=["a post"])
+    quick_run.agents.reply("test", fenced(broken_script("oh")))
+    quick_run.agents.always("debugger", GARBAGE)
+    await finalize(quick_run)
     lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "mle_star.finalization"]
     for level, words in [
         ("INFO", f"finalization start: phase refined, {len(SAMPLED)} characters, tiny-task"),

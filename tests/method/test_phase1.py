@@ -87,15 +87,15 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.req("REQ-P1-003", "REQ-P1-007")
-async def test_models_are_asked_for_with_web_tools_and_a_schema(run: ScriptedRun) -> None:
-    run.agents.reply("retriever", models("alpha", "beta", "gamma"))
-    found = await retrieve_models(run.task, settings(M=3))
+async def test_models_are_asked_for_with_web_tools_and_a_schema(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("retriever", models("alpha", "beta", "gamma"))
+    found = await retrieve_models(quick_run.task, settings(M=3))
     assert [model.model_name for model in found] == ["alpha", "beta", "gamma"]
-    [call] = run.agents.log
+    [call] = quick_run.agents.log
     assert call.config.tools == ["WebSearch", "WebFetch"]
     assert call.config.to_output_format() == {"type": "json_schema", "schema": RetrieverOutput.model_json_schema()}
-    assert run.task.description in call.prompt and "list 3 of them" in call.prompt
-    assert [event.names for event in run.events(ModelsRetrieved)] == [["alpha", "beta", "gamma"]]
+    assert quick_run.task.description in call.prompt and "list 3 of them" in call.prompt
+    assert [event.names for event in quick_run.events(ModelsRetrieved)] == [["alpha", "beta", "gamma"]]
 
 
 @pytest.mark.req("REQ-P1-003", "REQ-P1-004")
@@ -115,43 +115,43 @@ def test_a_reply_that_cannot_be_read_is_quoted(reply: str) -> None:
 
 
 @pytest.mark.req("REQ-P1-005")
-async def test_fewer_models_than_wanted_are_enough(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
-    run.agents.reply("retriever", models("alpha", "beta", "gamma"))
-    assert len(await retrieve_models(run.task, settings(M=4))) == 3
+async def test_fewer_models_than_wanted_are_enough(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    quick_run.agents.reply("retriever", models("alpha", "beta", "gamma"))
+    assert len(await retrieve_models(quick_run.task, settings(M=4))) == 3
     assert any("3 models instead of 4" in line for line in warnings_of(caplog))
 
 
 @pytest.mark.req("REQ-P1-005")
-async def test_more_models_than_wanted_are_cut(run: ScriptedRun) -> None:
-    run.agents.reply("retriever", models(*"abcdef"))
-    assert [model.model_name for model in await retrieve_models(run.task, settings(M=4))] == list("abcd")
+async def test_more_models_than_wanted_are_cut(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("retriever", models(*"abcdef"))
+    assert [model.model_name for model in await retrieve_models(quick_run.task, settings(M=4))] == list("abcd")
 
 
 @pytest.mark.req("REQ-P1-006")
 async def test_models_without_name_or_code_and_repeated_ones_are_left_out(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     entries = [("alpha", "a()"), (" ", "b()"), ("gamma", " \n"), ("ALPHA ", "c()"), ("delta", "d()")]
     reply = {"models": [{"model_name": name, "example_code": code} for name, code in entries]}
-    run.agents.reply("retriever", reply)
-    found = await retrieve_models(run.task, settings(M=2))
+    quick_run.agents.reply("retriever", reply)
+    found = await retrieve_models(quick_run.task, settings(M=2))
     assert [(model.model_name, model.example_code) for model in found] == [("alpha", "a()"), ("delta", "d()")]
     assert len(warnings_of(caplog)) == 3
 
 
 @pytest.mark.req("REQ-P1-005", "REQ-P1-006")
-async def test_no_usable_model_at_all_is_an_error(run: ScriptedRun) -> None:
-    run.agents.always("retriever", {"models": [{"model_name": "", "example_code": "x"}]})
+async def test_no_usable_model_at_all_is_an_error(quick_run: ScriptedRun) -> None:
+    quick_run.agents.always("retriever", {"models": [{"model_name": "", "example_code": "x"}]})
     with pytest.raises(ValueError, match=r"^A_retriever returned zero models$"):
-        await retrieve_models(run.task, run.config)
-    assert run.agents.names == ["retriever", "retriever"], "one bad reply is forgiven, two are not"
+        await retrieve_models(quick_run.task, quick_run.config)
+    assert quick_run.agents.names == ["retriever", "retriever"], "one bad reply is forgiven, two are not"
 
 
 @pytest.mark.parametrize("bad", [GARBAGE, "", {"models": []}, AgentError("down", agent="retriever")])
-async def test_one_bad_reply_of_the_retriever_is_forgiven(run: ScriptedRun, bad: object) -> None:
-    run.agents.reply("retriever", bad)
-    result = await run_phase1(run.task, run.config)
-    assert run.agents.names[:3] == ["retriever", "retriever", "init"] and len(result.retrieved_models) == 2
+async def test_one_bad_reply_of_the_retriever_is_forgiven(quick_run: ScriptedRun, bad: object) -> None:
+    quick_run.agents.reply("retriever", bad)
+    result = await run_phase1(quick_run.task, quick_run.config)
+    assert quick_run.agents.names[:3] == ["retriever", "retriever", "init"] and len(result.retrieved_models) == 2
 
 
 # --- init and merger -------------------------------------------------------------------------------------
@@ -239,28 +239,28 @@ async def test_each_candidate_is_written_checked_and_run_in_this_order(run: Scri
 
 
 @pytest.mark.req("REQ-P1-024", "REQ-P1-025", "REQ-P1-014")
-async def test_merges_go_by_rank_from_the_best_until_one_loses(run: ScriptedRun) -> None:
-    config = stage(run, 0.8, 0.9, 0.85, merges=(0.91, 0.89))
-    result = await run_phase1(run.task, config)
-    first, second = (call.prompt for call in run.agents.calls("merger"))
+async def test_merges_go_by_rank_from_the_best_until_one_loses(quick_run: ScriptedRun) -> None:
+    config = stage(quick_run, 0.8, 0.9, 0.85, merges=(0.91, 0.89))
+    result = await run_phase1(quick_run.task, config)
+    first, second = (call.prompt for call in quick_run.agents.calls("merger"))
     assert first.index("level = 0.9\n") < first.index("level = 0.85"), "the best candidate is the base"
     assert second.index("level = 0.91") < second.index("level = 0.8\n"), "then what the first merge left"
     assert result.initial_score == 0.91 and [m["accepted"] for m in result.merge_attempts] == [True, False]
 
 
 @pytest.mark.req("REQ-P1-026")
-async def test_a_tie_is_accepted_and_the_loop_goes_on(run: ScriptedRun) -> None:
-    config = stage(run, 0.85, 0.8, 0.7, merges=(0.85, 0.85))
-    result = await run_phase1(run.task, config)
+async def test_a_tie_is_accepted_and_the_loop_goes_on(quick_run: ScriptedRun) -> None:
+    config = stage(quick_run, 0.85, 0.8, 0.7, merges=(0.85, 0.85))
+    result = await run_phase1(quick_run.task, config)
     assert result.initial_solution.content == script(0.85, note="merge 2")
-    assert len(run.agents.calls("merger")) == 2
+    assert len(quick_run.agents.calls("merger")) == 2
 
 
 @pytest.mark.req("REQ-P1-027")
-async def test_no_merge_follows_the_first_that_lost(run: ScriptedRun) -> None:
-    config = stage(run, 0.9, 0.8, 0.7, 0.6, merges=(0.91, 0.5, 0.99))
-    assert (await run_phase1(run.task, config)).initial_score == 0.91
-    assert len(run.agents.calls("merger")) == 2
+async def test_no_merge_follows_the_first_that_lost(quick_run: ScriptedRun) -> None:
+    config = stage(quick_run, 0.9, 0.8, 0.7, 0.6, merges=(0.91, 0.5, 0.99))
+    assert (await run_phase1(quick_run.task, config)).initial_score == 0.91
+    assert len(quick_run.agents.calls("merger")) == 2
 
 
 @pytest.mark.req("REQ-P1-028")
@@ -304,23 +304,25 @@ async def test_failed_candidates_are_kept_in_place_but_never_merged(
 
 
 @pytest.mark.req("REQ-P1-021")
-async def test_two_of_four_candidates_are_enough_to_merge(run: ScriptedRun) -> None:
-    config = stage(run, 0.1, 0.7, 0.1, 0.6, merges=(0.8,))
-    run.agents.always("init", by_model(**{**scored(0, 0.7, 0, 0.6), "m0": broken_script(), "m2": broken_script("2")}))
-    run.agents.always("debugger", GARBAGE)
-    result = await run_phase1(run.task, config)
+async def test_two_of_four_candidates_are_enough_to_merge(quick_run: ScriptedRun) -> None:
+    config = stage(quick_run, 0.1, 0.7, 0.1, 0.6, merges=(0.8,))
+    quick_run.agents.always(
+        "init", by_model(**{**scored(0, 0.7, 0, 0.6), "m0": broken_script(), "m2": broken_script("2")})
+    )
+    quick_run.agents.always("debugger", GARBAGE)
+    result = await run_phase1(quick_run.task, config)
     assert result.candidate_scores == [None, 0.7, None, 0.6] and result.initial_score == 0.8
 
 
 @pytest.mark.req("REQ-P1-022", "REQ-P1-038")
 async def test_when_every_candidate_fails_there_is_no_phase_1(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = stage(run, 1, 2, 3, 4)
-    run.agents.always("init", by_model(**{f"m{i}": broken_script(f"b{i}") for i in range(4)}))
-    run.agents.always("debugger", GARBAGE)
+    config = stage(quick_run, 1, 2, 3, 4)
+    quick_run.agents.always("init", by_model(**{f"m{i}": broken_script(f"b{i}") for i in range(4)}))
+    quick_run.agents.always("debugger", GARBAGE)
     with pytest.raises(RuntimeError, match=r"^Phase 1 failed: all 4 candidates produced execution errors$") as caught:
-        await run_phase1(run.task, config)
+        await run_phase1(quick_run.task, config)
     assert isinstance(caught.value, Phase1Error)
     assert caught.value.errors == {f"m{i}": f"RuntimeError: b{i}" for i in range(4)}
     [error] = [r for r in caplog.records if r.levelno == logging.ERROR]
@@ -329,8 +331,8 @@ async def test_when_every_candidate_fails_there_is_no_phase_1(
 
 @pytest.mark.req("REQ-P1-023")
 @pytest.mark.parametrize("direction", list(MetricDirection))
-async def test_the_direction_of_the_metric_decides_the_order(tmp_path: Path, direction: MetricDirection) -> None:
-    with scripted_run(tmp_path, metric_direction=direction) as run:
+async def test_the_direction_of_the_metric_decides_the_order(quick_path: Path, direction: MetricDirection) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
         config = stage(run, 0.7, 0.9, 0.8, 0.9)
         run.agents.always("merger", GARBAGE)
         result = await run_phase1(run.task, config)
@@ -339,16 +341,16 @@ async def test_the_direction_of_the_metric_decides_the_order(tmp_path: Path, dir
 
 
 @pytest.mark.req("REQ-P1-025", "REQ-P1-026")
-async def test_with_a_metric_to_minimize_a_lower_merge_is_accepted(tmp_path: Path) -> None:
-    with scripted_run(tmp_path, metric_direction=MetricDirection.minimize) as run:
+async def test_with_a_metric_to_minimize_a_lower_merge_is_accepted(quick_path: Path) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=MetricDirection.minimize) as run:
         result = await run_phase1(run.task, stage(run, 0.7, 0.9, merges=(0.6,)))
     assert result.initial_score == 0.6
 
 
 @pytest.mark.req("REQ-P1-029")
-async def test_a_single_candidate_is_never_merged(run: ScriptedRun) -> None:
-    result = await run_phase1(run.task, stage(run, 0.5))
-    assert run.agents.calls("merger") == [] and result.initial_score == 0.5
+async def test_a_single_candidate_is_never_merged(quick_run: ScriptedRun) -> None:
+    result = await run_phase1(quick_run.task, stage(quick_run, 0.5))
+    assert quick_run.agents.calls("merger") == [] and result.initial_score == 0.5
     assert result.initial_solution.source_model == "m0"
 
 
@@ -357,17 +359,19 @@ async def test_a_single_candidate_is_never_merged(run: ScriptedRun) -> None:
 
 @pytest.mark.req("REQ-P1-030", "REQ-P1-033", "REQ-SF-030")
 async def test_a_data_revision_counts_even_when_it_scores_worse(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = stage(run, 0.5)
-    run.agents.reply("data", fenced(script(0.3, note="uses all")))
-    result = await run_phase1(run.task, config)
-    assert len(run.agents.calls("data")) == 1
+    config = stage(quick_run, 0.5)
+    quick_run.agents.reply("data", fenced(script(0.3, note="uses all")))
+    result = await run_phase1(quick_run.task, config)
+    assert len(quick_run.agents.calls("data")) == 1
     assert result.initial_solution.content == script(0.3, note="uses all") and result.initial_score == 0.3
-    assert result.data_usage_changed and [(e.changed, e.score) for e in run.events(DataUsageChecked)] == [(True, 0.3)]
+    assert result.data_usage_changed and [(e.changed, e.score) for e in quick_run.events(DataUsageChecked)] == [
+        (True, 0.3)
+    ]
     assert any("scores worse: 0.3 instead of 0.5" in line for line in warnings_of(caplog))
-    checked = [call.prompt for call in run.agents.calls("leakage-detection")]
-    assert sum("uses all" in prompt for prompt in checked) == 2, "before its run and at the end"
+    checked = [call.prompt for call in quick_run.agents.calls("leakage-detection")]
+    assert sum("uses all" in prompt for prompt in checked) == 2, "before its quick_run and at the end"
 
 
 @pytest.mark.req("REQ-P1-030", "REQ-SF-008")
@@ -423,9 +427,9 @@ async def test_every_script_that_ran_was_checked_for_leakage_first(run: Scripted
 
 
 @pytest.mark.req("REQ-P1-034")
-async def test_candidates_are_written_side_by_side(run: ScriptedRun) -> None:
-    config, second_asked = stage(run, 0.5, 0.6), asyncio.Event()
-    write = run.agents._standing["init"]
+async def test_candidates_are_written_side_by_side(quick_run: ScriptedRun) -> None:
+    config, second_asked = stage(quick_run, 0.5, 0.6), asyncio.Event()
+    write = quick_run.agents._standing["init"]
 
     async def wait_for_the_other(call: ScriptedCall) -> Any:
         if "candidate-1" in call.step:
@@ -433,8 +437,8 @@ async def test_candidates_are_written_side_by_side(run: ScriptedRun) -> None:
         await asyncio.wait_for(second_asked.wait(), 20)
         return write(call)
 
-    run.agents.always("init", wait_for_the_other)
-    assert (await run_phase1(run.task, config)).candidate_scores == [0.5, 0.6]
+    quick_run.agents.always("init", wait_for_the_other)
+    assert (await run_phase1(quick_run.task, config)).candidate_scores == [0.5, 0.6]
     assert "independent" in (inspect.getdoc(phase1._try_candidates) or "")
 
 
@@ -503,8 +507,8 @@ def test_the_merge_loop_starts_nothing_side_by_side() -> None:
     assert not names & {"gather", "create_task", "_all", "ensure_future", "wait"}
 
 
-async def test_one_candidate_that_hits_the_limit_stops_the_others(run: ScriptedRun) -> None:
-    config, cancelled = stage(run, 0.5, 0.6), asyncio.Event()
+async def test_one_candidate_that_hits_the_limit_stops_the_others(quick_run: ScriptedRun) -> None:
+    config, cancelled = stage(quick_run, 0.5, 0.6), asyncio.Event()
 
     async def first_waits_second_stops(call: ScriptedCall) -> str:
         if "candidate-1" in call.step:
@@ -515,35 +519,35 @@ async def test_one_candidate_that_hits_the_limit_stops_the_others(run: ScriptedR
             cancelled.set()
         return ""
 
-    run.agents.always("init", first_waits_second_stops)
+    quick_run.agents.always("init", first_waits_second_stops)
     with pytest.raises(BudgetExceeded):
-        await run_phase1(run.task, config)
+        await run_phase1(quick_run.task, config)
     assert cancelled.is_set()
 
 
 # --- limits, replay --------------------------------------------------------------------------------------
 
 
-async def test_a_run_that_is_to_finish_merges_no_more(run: ScriptedRun) -> None:
-    config = stage(run, 0.9, 0.8, 0.7, merges=(0.95, 0.99))
+async def test_a_run_that_is_to_finish_merges_no_more(quick_run: ScriptedRun) -> None:
+    config = stage(quick_run, 0.9, 0.8, 0.7, merges=(0.95, 0.99))
     merge = fenced(script(0.95, note="merge 1"))
 
     def finish(call: ScriptedCall) -> str:
-        run.context.budget.finish_requested = True
+        quick_run.context.budget.finish_requested = True
         return str(merge)
 
-    run.agents._queues["merger"] = [finish]
-    result = await run_phase1(run.task, config)
-    assert len(run.agents.calls("merger")) == 1 and result.initial_score == 0.95
-    assert run.agents.names[-2:] == ["data", "leakage-detection"], "what makes the result honest is still done"
+    quick_run.agents._queues["merger"] = [finish]
+    result = await run_phase1(quick_run.task, config)
+    assert len(quick_run.agents.calls("merger")) == 1 and result.initial_score == 0.95
+    assert quick_run.agents.names[-2:] == ["data", "leakage-detection"], "what makes the result honest is still done"
 
 
-async def test_a_limit_in_a_merge_leaves_the_best_candidate_for_the_diagnosis(run: ScriptedRun) -> None:
-    config = stage(run, 0.5, 0.9)
-    run.agents.always("merger", BudgetExceeded(limit="time", used=2, allowed=1))
+async def test_a_limit_in_a_merge_leaves_the_best_candidate_for_the_diagnosis(quick_run: ScriptedRun) -> None:
+    config = stage(quick_run, 0.5, 0.9)
+    quick_run.agents.always("merger", BudgetExceeded(limit="time", used=2, allowed=1))
     with pytest.raises(BudgetExceeded):
-        await run_phase1(run.task, config)
-    best = run.context.shared.notes[phase1.BEST_NOTE]
+        await run_phase1(quick_run.task, config)
+    best = quick_run.context.shared.notes[phase1.BEST_NOTE]
     assert (best.score, best.source_model) == (0.9, "m1")
 
 
@@ -597,13 +601,13 @@ async def test_the_phase_itself_takes_no_time(quick_path: Path) -> None:
 
 
 @pytest.mark.req("REQ-P1-038")
-async def test_every_event_is_logged(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_event_is_logged(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mle_star.phase1")
-    config = stage(run, 0.9, 0.8, 0.1, merges=(0.5,))
-    run.agents.always("init", by_model(**{**scored(0.9, 0.8), "m2": broken_script("oh")}))
-    run.agents.always("debugger", GARBAGE)
-    run.agents.reply("data", fenced(script(0.95)))
-    await run_phase1(run.task, config)
+    config = stage(quick_run, 0.9, 0.8, 0.1, merges=(0.5,))
+    quick_run.agents.always("init", by_model(**{**scored(0.9, 0.8), "m2": broken_script("oh")}))
+    quick_run.agents.always("debugger", GARBAGE)
+    quick_run.agents.reply("data", fenced(script(0.95)))
+    await run_phase1(quick_run.task, config)
     lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "mle_star.phase1"]
     size = len(script(0.9, note="m0"))
     for level, words in [
