@@ -1,0 +1,189 @@
+"""Resume is replay: what is recorded is never paid for again, and a change is paid for from where it matters."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mle_star.context import AgentReply
+from mle_star.errors import ConfigError, JournalError
+from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted, ScriptFinished
+from mle_star.journal import Journal
+from mle_star.models import AgentConfig, TaskDescription
+from mle_star.run_folder import first_line, last_config, spent_seconds, spent_usd
+from tests.pipeline.conftest import QuickRun, events, settings, story
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents
+
+
+class Crash(BaseException):
+    """The end of a process, as far as Python code can bring it about: nothing catches it."""
+
+
+class CrashingAgents(MindAgents):
+    """Dies at its n-th call."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.left = calls
+
+    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+        if self.left == 0:
+            raise Crash
+        self.left -= 1
+        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd)
+
+
+async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used_up(quick: QuickRun) -> None:
+    first = await quick(settings(M=3, T=2))
+    agents, executor = MindAgents(), LevelExecutor()
+    again = await quick(settings(M=3, T=2, time_limit_seconds=1), agents=agents, executor=executor, resume=True)
+    assert (agents.calls, executor.runs) == ([], 0)
+    assert {**story(again), "config": None} == {**story(first), "config": None}
+    assert again.total_cost_usd == first.total_cost_usd
+    assert again.total_duration_seconds > first.total_duration_seconds
+
+
+@pytest.mark.parametrize("calls", [0, 3, 8, 13, 19])
+async def test_a_run_that_died_ends_as_if_nothing_had_happened(quick: QuickRun, tmp_path: Path, calls: int) -> None:
+    config = settings(M=1, K=1, R=1)
+    dying, agents, undisturbed = CrashingAgents(calls), MindAgents(), MindAgents()
+    with pytest.raises(Crash):
+        await quick(config, agents=dying)
+    paid = len(events(tmp_path / "run", AgentFinished))
+    result = await quick(config, agents=agents, resume=True)
+    expected = await quick(config, agents=undisturbed, name="undisturbed")
+    assert story(result) == story(expected)
+    assert paid + len(agents.calls) == len(undisturbed.calls)
+    assert result.total_cost_usd == pytest.approx(expected.total_cost_usd)
+
+
+async def test_more_steps_cost_only_the_new_ones(quick: QuickRun, tmp_path: Path) -> None:
+    await quick(settings(L=1))
+    agents = MindAgents()
+    result = await quick(settings(L=1, T=2), agents=agents, resume=True)
+    steps = {event.step for event in events(tmp_path / "run", AgentFinished)}
+    assert agents.count("retriever") == agents.count("init") == agents.count("merger") == 0
+    assert (agents.count("ablation"), agents.count("coder")) == (1, 2)
+    assert {"phase2/path-0/t-0/ablation", "phase2/path-0/t-1/ablation"} <= steps
+    assert len(result.phase2_results[0].step_history) == 2
+    resumed = events(tmp_path / "run", RunResumed)[0]
+    assert resumed.config is not None and resumed.config.outer_loop_steps == 2
+    assert last_config(tmp_path / "run").outer_loop_steps == 2
+    assert resumed.spent_cost_usd > 0
+
+
+class NewCoder(MindAgents):
+    """As if the coder's template, tools or model had been changed."""
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        changed = config.agent_type.value == "coder"
+        return super().fingerprint(config) + ("2" if changed else "")
+
+
+async def test_a_changed_agent_is_asked_again_with_all_that_follows_and_nothing_before(quick: QuickRun) -> None:
+    await quick(settings(L=1))
+    same = NewCoder()
+    await quick(settings(L=1), agents=same, resume=True)
+    assert {agent for _, agent in same.calls} == {"coder"}  # it answers as before, so nothing follows from it
+
+    def bolder(prompt: str) -> str:
+        return Mind().answer("coder", None, prompt).replace("0.5", "0.6")  # type: ignore[union-attr]
+
+    class BolderCoder(MindAgents):
+        def fingerprint(self, config: AgentConfig) -> str:
+            return super().fingerprint(config) + ("3" if config.agent_type.value == "coder" else "")
+
+    other = BolderCoder(Mind(overrides={"coder": bolder}))
+    result = await quick(settings(L=1), agents=other, resume=True)
+    assert other.count("ablation") == other.count("extractor") == other.count("init") == 0
+    assert other.count("coder") == 2 and other.count("test") >= 1
+    assert result.phase2_results[0].best_score > 0.6
+
+
+async def test_a_fork_pays_only_for_what_is_new_and_leaves_its_parent_alone(quick: QuickRun, tmp_path: Path) -> None:
+    parent = await quick(settings(), name="parent")
+    before = (tmp_path / "parent" / "journal.jsonl").read_bytes()
+    agents, executor = MindAgents(), LevelExecutor()
+    result = await quick(
+        settings(T=2), name="fork", fork_from=tmp_path / "parent", agents=agents, executor=executor
+    )  # fmt: skip
+    assert (tmp_path / "parent" / "journal.jsonl").read_bytes() == before
+    assert agents.count("retriever") == agents.count("init") == agents.count("data") == 0
+    assert agents.count("ablation") == 2  # t-1 of both paths
+    started = first_line(tmp_path / "fork")
+    assert started.forked_from == str(tmp_path / "parent")
+    assert started.inherited_cost_usd == pytest.approx(parent.total_cost_usd)
+    assert started.inherited_seconds > 0
+    assert started.run_id != first_line(tmp_path / "parent").run_id
+    assert result.total_cost_usd == pytest.approx((parent.total_cost_usd or 0) + 0.01 * len(agents.calls))
+    assert result.total_duration_seconds > started.inherited_seconds
+    shutil.rmtree(tmp_path / "parent")
+    again = await quick(
+        settings(T=2), name="fork", resume=True, agents=MindAgents(failing={"coder": "must not be asked"})
+    )
+    assert story(again) == story(result)
+
+
+async def test_failures_are_replayed_when_the_run_went_on_from_them(quick: QuickRun, tmp_path: Path) -> None:
+    first = await quick(settings(L=1), agents=MindAgents(failing={"coder": "out of order"}))
+    failed = events(tmp_path / "run", AgentFailed)
+    assert len(failed) == 2 and "out of order" in failed[0].message
+    agents = MindAgents()
+    again = await quick(settings(L=1), agents=agents, resume=True)
+    assert agents.calls == []
+    assert story(again) == story(first)
+    assert again.total_cost_usd == first.total_cost_usd  # what failed calls cost counts, once
+
+
+async def test_a_run_out_of_money_ends_the_same_way_again_and_goes_on_with_more(quick: QuickRun) -> None:
+    poor = settings(max_budget_usd=0.2)
+    first = await quick(poor)
+    idle = MindAgents()
+    again = await quick(poor, agents=idle, resume=True)
+    assert idle.calls == []
+    assert again.submission_path and again.final_solution.score == first.final_solution.score
+    agents = MindAgents()
+    rich = await quick(settings(max_budget_usd=5), agents=agents, resume=True)
+    assert rich.phases_completed == ["phase1", "phase2", "phase3", "finalization"]
+    assert agents.count("init") == 0
+    assert rich.total_cost_usd is not None and rich.total_cost_usd > 0.25
+
+
+async def test_scripts_are_not_run_again_and_their_submissions_are_back(quick: QuickRun, tmp_path: Path) -> None:
+    first = await quick(settings(L=1))
+    shutil.rmtree(tmp_path / "run" / "work")
+    (tmp_path / "run" / "final" / "submission.csv").unlink()
+    executor = LevelExecutor()
+    again = await quick(settings(L=1), executor=executor, resume=True)
+    assert executor.runs == 0
+    assert story(again)["submitted"] == story(first)["submitted"] != ""
+    shutil.rmtree(tmp_path / "run" / "artifacts")
+    await quick(settings(L=1), executor=executor, resume=True)
+    assert executor.runs > 0  # what is lost is made again
+
+
+async def test_what_cannot_be_resumed_says_so(quick: QuickRun, tmp_path: Path, task: TaskDescription) -> None:
+    with pytest.raises(ConfigError, match="holds no run"):
+        await quick(name="nothing", resume=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "journal.jsonl").write_bytes(b'{"torn')
+    with pytest.raises(JournalError, match="line 1"):
+        await quick(name="empty", resume=True)
+    await quick(settings(L=1))
+    with Journal(tmp_path / "run" / "journal.jsonl"), pytest.raises(JournalError, match="another process"):
+        await quick(settings(L=1), resume=True)
+
+
+async def test_the_journal_begins_with_everything_that_resume_needs(
+    quick: QuickRun, tmp_path: Path, task: TaskDescription
+) -> None:
+    result = await quick(settings(L=1))
+    started = events(tmp_path / "run", RunStarted)[0]
+    assert (started.task, started.config, started.schema_version) == (task, settings(L=1), 1)
+    assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
+    whole: list[AnyEvent] = [*events(tmp_path / "run", RunStarted), *events(tmp_path / "run", AgentFinished)]
+    assert spent_usd(whole) == pytest.approx(result.total_cost_usd)
+    assert 0 < spent_seconds(whole) <= result.total_duration_seconds
+    assert all(event.digest for event in events(tmp_path / "run", ScriptFinished))
