@@ -148,7 +148,7 @@ async def test_a_hanging_reply_ends_when_the_server_stops() -> None:
 async def test_the_same_seed_spoils_the_same_replies() -> None:
     async def faults(seed: int) -> list[tuple[str, ...]]:
         brain = FaultyBrain(ScriptedBrain("x"), rate=0.2, seed=seed)
-        hits = []
+        hits: list[tuple[str, ...]] = []
         for _ in range(300):
             before = len(brain.injected)
             await brain.reply(BrainRequest("coder", None, "", ""))

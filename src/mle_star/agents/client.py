@@ -192,7 +192,7 @@ class AgentClient:
                 if isinstance(outcome, Answer):
                     return build_reply(outcome, turn, spent, time.monotonic() - started)
                 waits = delays.get(outcome.reason)
-                if not waits:
+                if not waits or self._pool is None or self._pool.closed:
                     raise AgentError(
                         outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=spent
                     )

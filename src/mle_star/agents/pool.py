@@ -29,7 +29,7 @@ class Pool:
         self._busy: set[Worker] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._calls: Counter[str] = Counter()
-        self._closed = False
+        self.closed = False
 
     @property
     def idle_count(self) -> int:
@@ -43,12 +43,14 @@ class Pool:
         key = self._key(config, label)
         missing = copies - sum(worker.key == key and worker.usable for worker in self._idle)
         for _ in range(missing):
-            if self._closed or not self._make_room({*keep, key}):
+            if self.closed or not self._make_room({*keep, key}):
                 return
             self._idle.append(self._make(config, label, cap_usd))
 
     async def acquire(self, config: AgentConfig, label: str, cap_usd: float | None) -> Worker:
         """A connected client for one call, which must come back by `release` or `discard`."""
+        if self.closed:
+            raise RuntimeError("the clients are closed")
         key = self._key(config, label)
         self._calls[key] += 1
         worker = self._take_idle(key, cap_usd) or self._make(config, label, cap_usd)
@@ -63,7 +65,7 @@ class Pool:
     def release(self, worker: Worker) -> None:
         """A call ended well: the client is cleared for the next one, or has done its work."""
         self._busy.discard(worker)
-        if not self._reuse or self._closed or not worker.usable:
+        if not self._reuse or self.closed or not worker.usable:
             self._leave(worker)
             return
         worker.clear()
@@ -85,9 +87,11 @@ class Pool:
 
     async def close(self) -> None:
         """Let go of every client and wait until it is gone."""
-        self._closed = True
-        for worker in [*self._idle, *self._busy]:
+        self.closed = True
+        for worker in self._idle:
             self._leave(worker)
+        for worker in self._busy:
+            self._leave(worker, running=lambda one: one.abort())
         self._idle.clear()
         self._busy.clear()
         while self._leaving:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+_KEYWORDS = {"{", "}", "!", "if", "then", "elif", "else", "while", "until", "do"}
 _SEPARATORS = set(";&|\n()")
 _REDIRECTION = re.compile(r"(\d*|&)(>>|>\||>&|<>|>|<<<|<<-?|<)(&?)")
 _NAME = r"[A-Za-z_]\w*"
@@ -42,6 +43,7 @@ class _Reader:
         self.inner: list[str] = []
         self.waiting: list[tuple[Command, str]] = []
         self.command = Command()
+        self.expanded = False
 
     def read(self) -> list[Command]:
         while self.at < len(self.text):
@@ -80,21 +82,12 @@ class _Reader:
 
     def _finish(self) -> None:
         command, self.command = self.command, Command()
-        while command.words and (match := _ASSIGNMENT.fullmatch(command.words[0])):
-            self.variables[match[1]] = match[2]
-            command.words.pop(0)
-        while command.words and command.words[0] in (
-            "{",
-            "}",
-            "!",
-            "then",
-            "do",
-            "else",
-            "elif",
-            "if",
-            "while",
-            "until",
-        ):
+        while command.words:
+            match = _ASSIGNMENT.fullmatch(command.words[0])
+            if match is not None:
+                self.variables[match[1]] = match[2]
+            elif command.words[0] not in _KEYWORDS:
+                break
             command.words.pop(0)
         if command.words or command.writes:
             self.commands.append(command)
@@ -127,19 +120,18 @@ class _Reader:
         self.waiting = []
 
     def _word(self) -> None:
-        start = self.at
+        start, self.expanded = self.at, False
         word = self._take_word()
         if self.at == start:
             self.at += 1  # a lone character that begins nothing
             return
-        quoted = word != self.text[start : self.at]
         braces = re.fullmatch(r"\{([^{}]*,[^{}]*)\}", word)
-        if braces and not quoted:
+        if braces and word == self.text[start : self.at]:
             self.command.words += braces[1].split(",")
-        elif not quoted or "$" not in self.text[start : self.at] or '"' in self.text[start : self.at]:
-            self.command.words.append(word)
+        elif self.expanded:
+            self.command.words += word.split() or [word]  # what stood for it may be several words
         else:
-            self.command.words += word.split() or [word]  # an unquoted variable may hold several words
+            self.command.words.append(word)
 
     def _take_word(self) -> str:
         """The next word, quotes and escapes resolved, known variables filled in."""
@@ -156,14 +148,25 @@ class _Reader:
             elif char == '"':
                 out.append(self._double())
             elif char == "$":
+                bare = self.text[self.at + 1 : self.at + 2] not in ("'", '"')
                 out.append(self._dollar())
+                self.expanded = self.expanded or bare
             elif char == "`":
-                self.inner.append(self._until("`"))
-                out.append("$()")
+                out.append(self._replaced(self._until("`")))
+                self.expanded = True
             else:
                 out.append(char)
                 self.at += 1
         return "".join(out)
+
+    def _replaced(self, script: str) -> str:
+        """What stands for a substitution: its text where that is plain to see, else `$()`."""
+        self.inner.append(script)
+        if self.depth < 8:
+            commands = _Reader(script, dict(self.variables), self.depth + 1).read()
+            if len(commands) == 1 and commands[0].words[:1] in (["echo"], ["printf"]):
+                return " ".join(commands[0].words[1:])
+        return "$()"
 
     def _until(self, end: str) -> str:
         stop = self.text.find(end, self.at + 1)
@@ -182,8 +185,7 @@ class _Reader:
             elif char == "$":
                 out.append(self._dollar())
             elif char == "`":
-                self.inner.append(self._until("`"))
-                out.append("$()")
+                out.append(self._replaced(self._until("`")))
             else:
                 out.append(char)
                 self.at += 1
@@ -199,8 +201,7 @@ class _Reader:
             self.at += 1
             return self._double()
         if following == "(":
-            self.inner.append(self._substitution())
-            return "$()"
+            return self._replaced(self._substitution())
         match = _VARIABLE.match(self.text, self.at)
         if match is None:
             self.at += 1

@@ -1,0 +1,147 @@
+"""Hooks and tools of agents that act, with the real CLI running real commands."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.agents.launch import sandbox_available
+from mle_star.agents.tools import build_tool_server, list_data_files
+from mle_star.budget import Budget
+from mle_star.models import AgentType, PipelineConfig, agent_config
+from mle_star.offline.server import BrainReply, ToolCall
+from tests.agents.conftest import Bench, OpenBench
+
+ACTOR = agent_config(AgentType.coder, None, "full")
+
+
+def use(name: str, **arguments: Any) -> BrainReply:
+    return BrainReply(tool=ToolCall(name, arguments))
+
+
+async def act(bench: Bench, *calls: BrainReply, label: str = "path-0") -> list[str]:
+    """Let the coder use tools one after the other; what each of them said."""
+    bench.brain.reply_with("coder", *calls, "done")
+    await bench.agents.ask(ACTOR, "go", label=label, max_cost_usd=None)
+    return list(bench.brain.requests[-1].tool_results)
+
+
+def logged(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+    entries = [json.loads(record.message) for record in caplog.records if record.message.startswith("{")]
+    return [entry for entry in entries if entry["event"] == event]
+
+
+@pytest.mark.req("REQ-OR-031", "REQ-OR-033", "REQ-OR-035")
+async def test_tools_are_logged_judged_and_counted(
+    open_bench: OpenBench, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET_TOKEN", "hunter2")
+    caplog.set_level(logging.INFO, logger="mle_star.agents")
+    outside = tmp_path / "outside.txt"
+    async with open_bench(tool_profile="full", client_reuse="clear", blocked_commands=("forbidden-word",)) as bench:
+        results = await act(
+            bench,
+            use(
+                "Bash",
+                command="echo hello > made.txt; cat made.txt; echo key=$ANTHROPIC_API_KEY. secret=$MY_SECRET_TOKEN.",
+            ),
+            use("Bash", command="sudo rm -fr /"),
+            use("Bash", command=f"echo x > {outside}"),
+            use("Bash", command="echo forbidden-word"),
+            use("Write", file_path=str(outside), content="x"),
+            use("Bash", command="exit 3"),
+            use("Bash", command=f"python3 -c \"open('{outside}', 'w')\" ; ls /missing-folder"),
+        )
+        failures = bench.agents.state.consecutive_failures["coder"]
+        await act(bench, use("Read", file_path="made.txt"))
+        assert bench.agents.state.consecutive_failures["coder"] == 0
+
+    # What ran: in the path's own folder, without secrets.
+    assert "hello\nkey=. secret=." in results[0]
+    assert (tmp_path / "work" / "path-0" / "made.txt").read_text(encoding="utf-8") == "hello\n"
+    # What was refused, with the reason.
+    for index in (1, 2, 3, 4):
+        assert "Blocked for safety" in results[index], results[index]
+    blocked = logged(caplog, "tool_blocked")
+    assert [entry["tool"] for entry in blocked] == ["Bash", "Bash", "Bash", "Write"]
+    # What the hook cannot see, the sandbox stops.
+    if sandbox_available():
+        assert "Read-only file system" in results[6]
+        assert not outside.exists()
+    # Progress: one entry per use, with all that is asked for.
+    used = logged(caplog, "tool_use")
+    assert [(entry["tool"], entry["success"]) for entry in used] == [
+        ("Bash", True),
+        ("Bash", False),
+        ("Bash", False),
+        ("Read", True),
+    ]
+    for entry in used:
+        assert (entry["agent"], entry["path"]) == ("coder", "path-0")
+        assert len(entry["session_id"]) == 36
+        assert entry["elapsed_seconds"] >= 0
+        assert entry["timestamp"].endswith("+00:00")
+    # Errors: logged with their text, counted in a row.
+    failed = logged(caplog, "tool_failed")
+    assert [entry["consecutive_failures"] for entry in failed] == [1, 2]
+    assert "Exit code 3" in failed[0]["error"]
+    assert failures == 2
+
+
+@pytest.mark.req("REQ-OR-034")
+async def test_a_tool_used_near_the_deadline_sets_the_flag(open_bench: OpenBench) -> None:
+    now = 0.0
+    budget = Budget(PipelineConfig(time_limit_seconds=10_000), clock=lambda: now)
+    async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:
+        reader = agent_config(AgentType.data)
+        bench.brain.reply_with("data", use("Read", file_path="none"), "done", use("Read", file_path="none"), "done")
+        await bench.agents.ask(reader, "go", label="main", max_cost_usd=None)
+        assert not bench.agents.state.finalize_now
+        now = 9_001.0  # less than 10 % are left
+        await bench.agents.ask(reader, "go", label="main", max_cost_usd=None)
+        assert bench.agents.state.finalize_now
+
+
+@pytest.mark.req("REQ-OR-032")
+async def test_the_budget_is_checked_when_an_agent_stops(open_bench: OpenBench) -> None:
+    budget = Budget(PipelineConfig(max_budget_usd=0.04))
+    async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:
+        bench.brain.always("coder", BrainReply(text="x", input_tokens=10_000, output_tokens=0))
+        coder = agent_config(AgentType.coder)
+        await bench.agents.ask(coder, "go", label="main", max_cost_usd=None)
+        assert (bench.agents.state.total_cost_usd, bench.agents.state.over_budget) == (pytest.approx(0.03), False)
+        await bench.agents.ask(coder, "go", label="main", max_cost_usd=None)
+        assert (bench.agents.state.total_cost_usd, bench.agents.state.over_budget) == (pytest.approx(0.06), True)
+
+
+@pytest.mark.req("REQ-OR-010")
+async def test_agents_with_tools_can_read_scores_and_list_the_data(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        bench.brain.reply_with(
+            "init",
+            use("mcp__mle_star__list_data_files"),
+            use("mcp__mle_star__parse_score", output="epoch 1\nFinal Validation Performance: 0.87\n"),
+            "done",
+        )
+        await bench.agents.ask(agent_config(AgentType.init), "go", label="main", max_cost_usd=None)
+        listing, score = bench.brain.requests[-1].tool_results
+        assert '"path": "train.csv"' in listing
+        assert '"score": 0.87' in score
+        await bench.agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=None)
+        assert bench.brain.requests[-1].tools == ()
+
+
+@pytest.mark.req("REQ-OR-010")
+def test_the_listing_is_cut_at_a_number_that_fits_a_prompt(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for index in range(600):
+        (tmp_path / "images" / f"{index:03}.png").touch()
+    (tmp_path / "train.csv").write_text("a\n", encoding="utf-8")
+    listing = list_data_files(tmp_path)
+    assert listing["files"][0] == {"path": "train.csv", "bytes": 2}
+    assert (len(listing["files"]), listing["truncated"]) == (500, True)
+    assert build_tool_server(tmp_path) is not None

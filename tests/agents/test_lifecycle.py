@@ -1,0 +1,180 @@
+"""Clients come and go: connected ahead, never too many, none left behind. Judged by real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mle_star.agents.keeper import marked_processes
+from mle_star.models import AgentType, agent_config
+from mle_star.offline.server import BrainReply, Fault
+from tests.agents.conftest import QUICK, OpenBench
+
+CODER = agent_config(AgentType.coder)
+
+SCRIPT = """
+import asyncio, sys
+from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.offline.scripted import ScriptedBrain
+from mle_star.offline.server import BrainReply, Fault, MessagesServer
+
+async def main(data, work):
+    task = TaskDescription(competition_id="x", task_type="tabular", data_modality="tabular", evaluation_metric="rmse",
+                           metric_direction="minimize", description="d", data_dir=data)
+    brain = ScriptedBrain(BrainReply(fault=Fault("hang")))
+    async with MessagesServer(brain) as server:
+        config = PipelineConfig(model="claude-sonnet-4-5", work_dir=work)
+        policy = CallPolicy(look_ahead_after=None)
+        async with AgentClient(task, config, EnvironmentFacts(), base_url=server.base_url, policy=policy) as agents:
+            agents.prepare(AgentType.planner)
+            await agents.prepared()
+            call = asyncio.create_task(agents.ask(agent_config(AgentType.coder), "go", label="main", max_cost_usd=None))
+            while not brain.requests:
+                await asyncio.sleep(0.02)
+            print(agents._keeper.home, flush=True)
+            await call
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.req("REQ-OR-011")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_signal_in_the_middle_of_a_call_leaves_no_process_and_no_folder(
+    number: signal.Signals, data_dir: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    child = subprocess.Popen(
+        [sys.executable, str(script), str(data_dir), str(tmp_path / "work")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        home = Path(child.stdout.readline().strip())
+        family = psutil.Process(child.pid).children(recursive=True)
+        assert [process.name() for process in family] == ["claude", "claude"]
+        assert home.is_dir()
+        child.send_signal(number)
+        assert child.wait(timeout=30) != 0
+        _, alive = psutil.wait_procs(family, timeout=10)
+        assert alive == []
+        assert not home.exists()
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+@pytest.mark.req("REQ-OR-011")
+async def test_an_exception_in_the_block_passes_and_leaves_no_process(open_bench: OpenBench) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with open_bench() as bench:
+            bench.brain.always("coder", BrainReply(fault=Fault("hang")))
+            call = asyncio.create_task(bench.agents.ask(CODER, "go", label="main", max_cost_usd=None))
+            bench.agents.prepare(AgentType.planner)
+            while not bench.brain.requests:
+                await asyncio.sleep(0.02)
+            assert bench.processes
+            raise ZeroDivisionError
+    assert marked_processes(bench.agents.marker) == []
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+
+
+@pytest.mark.req("REQ-OR-011")
+async def test_trouble_while_closing_does_not_reach_the_run(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        bench.agents.prepare(AgentType.coder)
+        bench.agents.prepare(AgentType.planner)
+        await bench.agents.prepared()
+        for process in bench.processes:
+            os.kill(process.pid, signal.SIGKILL)
+        bench.agents.prepare(AgentType.summarize)  # this one is still connecting
+    assert marked_processes(bench.agents.marker) == []
+
+
+@pytest.mark.req("REQ-OR-011")
+async def test_a_run_that_is_cancelled_while_it_closes_still_leaves_nothing(open_bench: OpenBench) -> None:
+    entered = asyncio.Event()
+    marker = ""
+
+    async def run() -> None:
+        nonlocal marker
+        async with open_bench() as bench:
+            marker = bench.agents.marker
+            bench.brain.always("coder", BrainReply(fault=Fault("hang")))
+            call = asyncio.create_task(bench.agents.ask(CODER, "go", label="main", max_cost_usd=None))
+            while not bench.brain.requests:
+                await asyncio.sleep(0.02)
+            entered.set()
+            await call
+
+    task = asyncio.create_task(run())
+    await entered.wait()
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert marked_processes(marker) == []
+
+
+async def test_the_next_agent_is_connected_while_this_one_works(open_bench: OpenBench) -> None:
+    async with open_bench(policy=replace(QUICK, look_ahead_after=0.05)) as bench:
+        bench.brain.always("ablation", BrainReply(text="code", delay_seconds=0.3))
+        await bench.agents.ask(agent_config(AgentType.ablation), "go", label="path-0", max_cost_usd=None)
+        await bench.agents.prepared()
+        ahead = [words[words.index("--agent") + 1] for words in (one.cmdline() for one in bench.processes) if words]
+        assert "summarize" in ahead
+        started = time.monotonic()
+        await bench.agents.ask(agent_config(AgentType.summarize), "go", label="path-0", max_cost_usd=None)
+        assert bench.brain.requests[-1].agent == "summarize"
+        assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("reuse", ["fresh", "clear"])
+async def test_idle_clients_never_exceed_the_limit(open_bench: OpenBench, reuse: str) -> None:
+    async with open_bench(client_reuse=reuse, max_warm_clients=2) as bench:
+        for agent in (AgentType.coder, AgentType.planner, AgentType.summarize):
+            bench.agents.prepare(agent)
+        await bench.agents.prepared()
+        for _ in range(2):
+            await bench.agents.ask(CODER, "go", label="main", max_cost_usd=None)
+        await bench.agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=None)
+        for _ in range(100):
+            if len(bench.processes) <= 2:
+                break
+            await asyncio.sleep(0.05)
+        assert len(bench.processes) <= 2
+        names = [words[words.index("--agent") + 1] for words in (one.cmdline() for one in bench.processes) if words]
+        assert ("coder" in names) == (reuse == "clear")
+
+
+async def test_a_reused_client_is_one_process_and_a_fresh_one_serves_once(open_bench: OpenBench) -> None:
+    seen: dict[str, set[int]] = {}
+    for reuse in ("fresh", "clear"):
+        async with open_bench(client_reuse=reuse) as bench:
+            pids = seen.setdefault(reuse, set())
+            for _ in range(2):
+                bench.agents.prepare(AgentType.coder)
+                await bench.agents.prepared()
+                pids.update(process.pid for process in bench.processes)
+                await bench.agents.ask(CODER, "go", label="main", max_cost_usd=None)
+            sessions = {request.headers["x-claude-code-session-id"] for request in bench.brain.requests[-2:]}
+            assert len(sessions) == 2
+    assert len(seen["clear"]) == 1
+    assert len(seen["fresh"]) == 2
