@@ -244,11 +244,12 @@ class LocalExecutor:
 
 
 def _remove_stale_folders() -> None:
-    """Temporary folders of harnesses that died hard."""
+    """Temporary folders of harnesses that died hard; young ones may belong to another container with the same /tmp."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
         owner = folder.name[len(PREFIX) :].split("-")[0]
         with contextlib.suppress(OSError):
-            if owner.isdigit() and not psutil.pid_exists(int(owner)) and os.access(folder, os.W_OK):
+            old = time.time() - folder.stat().st_mtime > 3600
+            if old and owner.isdigit() and not psutil.pid_exists(int(owner)) and os.access(folder, os.W_OK):
                 remove_entry(folder)
 
 

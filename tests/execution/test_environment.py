@@ -1,0 +1,115 @@
+"""What a script's environment holds, and who gets which GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mle_star.execution import build_execution_env, detect_gpu, detect_gpu_info, script_environment, scrub_credentials
+from mle_star.execution.environment import threads_per_script, usable_cores
+from mle_star.execution.gpu import gpus_for_slot, script_slots, visible_gpus
+from mle_star.models import PipelineConfig
+
+NOTHING = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
+
+
+def fake_nvidia_smi(folder: Path, body: str) -> None:
+    """A program of that name, as `detect_gpu_info` would find it on a machine with a driver."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{body}\n")
+    tool.chmod(0o755)
+
+
+@pytest.mark.req("REQ-EX-003")
+def test_without_a_driver_there_is_no_gpu_and_no_exception(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert detect_gpu_info() == NOTHING
+    assert detect_gpu is detect_gpu_info
+
+
+@pytest.mark.req("REQ-EX-003")
+@pytest.mark.parametrize("body", ["exit 9", "kill -9 $$", ":"])
+def test_a_driver_in_trouble_means_no_gpu(body: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_nvidia_smi(tmp_path, body)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert detect_gpu_info() == NOTHING
+
+
+@pytest.mark.req("REQ-EX-003")
+def test_the_driver_s_names_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA H200'\necho 'NVIDIA H200'")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    found = {"cuda_available": True, "gpu_count": 2, "gpu_names": ["NVIDIA H200", "NVIDIA H200"]}
+    assert detect_gpu_info() == found
+    said = subprocess.run([sys.executable, "-m", "mle_star.execution.gpu"], capture_output=True, check=True)
+    assert json.loads(said.stdout) == found
+
+
+@pytest.mark.req("REQ-EX-004")
+def test_the_environment_is_a_copy_with_three_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "kept")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    before = dict(os.environ)
+    env = build_execution_env(gpu_indices=[0, 1])
+    assert (env["PYTHONUNBUFFERED"], env["PYTHONHASHSEED"], env["CUDA_VISIBLE_DEVICES"]) == ("1", "0", "0,1")
+    assert env["MINE"] == "kept"
+    assert build_execution_env()["CUDA_VISIBLE_DEVICES"] == "3"
+    assert build_execution_env([])["CUDA_VISIBLE_DEVICES"] == ""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert "CUDA_VISIBLE_DEVICES" not in build_execution_env()
+    before.pop("CUDA_VISIBLE_DEVICES")
+    assert dict(os.environ) == before
+
+
+@pytest.mark.req("REQ-EX-004")
+@pytest.mark.parametrize(
+    "name",
+    ["ANTHROPIC_API_KEY", "CLAUDE_CODE_X", "AWS_REGION", "HF_TOKEN", "DB_PASSWORD", "my_secret", "SSH_KEYFILE"],
+)
+def test_credentials_are_scrubbed_by_name(name: str) -> None:
+    assert scrub_credentials({name: "x", "PATH": "p"}) == {"PATH": "p"}
+
+
+def test_only_names_of_the_allow_list_reach_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "http_proxy", "SSH_AUTH_SOCK", "DOCKER_HOST", "PYTHONPATH", "PYTHONSTARTUP", "HOME"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("LC_NUMERIC", "C")
+    config = PipelineConfig(seed=7, num_parallel_solutions=2)
+    env = script_environment(config, [1])
+    assert not {
+        "HTTPS_PROXY",
+        "http_proxy",
+        "SSH_AUTH_SOCK",
+        "DOCKER_HOST",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "HOME",
+    } & set(env)
+    assert (env["LC_NUMERIC"], env["MLE_STAR_SEED"], env["PYTHONHASHSEED"]) == ("C", "7", "0")
+    assert env["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_scripts_that_run_at_once_share_the_cores() -> None:
+    assert threads_per_script(PipelineConfig(max_concurrent_scripts=1)) == usable_cores()
+    env = script_environment(PipelineConfig(max_concurrent_scripts=10_000))
+    assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == env["LOKY_MAX_CPU_COUNT"] == "1"
+
+
+def test_gpus_are_divided_when_there_are_enough_and_serialised_when_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    two = PipelineConfig(num_parallel_solutions=2)
+    assert [gpus_for_slot([0, 1, 2, 3], slot, two) for slot in range(2)] == [[0, 2], [1, 3]]
+    assert script_slots([0, 1, 2, 3], two) == 2
+    assert gpus_for_slot([0], 0, two) is None
+    assert script_slots([0], two) == 1
+    assert script_slots([], two) == 2
+    assert visible_gpus(4) == [0, 1, 2, 3]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert visible_gpus(4) == [2, 3]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_gpus(4) == []

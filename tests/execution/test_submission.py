@@ -1,0 +1,111 @@
+"""Submissions: there or not, how long, and whether they fit the sample."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mle_star.execution import check_submission_format, get_submission_info, verify_submission
+from mle_star.execution.submission import find_sample_submission
+
+SAMPLE = "id,label\n1,0\n2,0\n3,0\n"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    for name in ("input", "final"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def submit(work: Path, text: str | bytes, name: str = "submission.csv") -> None:
+    data = text.encode() if isinstance(text, str) else text
+    (work / "final" / name).write_bytes(data)
+
+
+@pytest.mark.req("REQ-EX-024")
+def test_a_submission_exists_when_it_has_bytes(work: Path) -> None:
+    assert not verify_submission(str(work / "nowhere"))
+    assert not verify_submission(str(work))
+    submit(work, "")
+    assert not verify_submission(str(work))
+    submit(work, "x")
+    assert verify_submission(str(work))
+    assert not verify_submission(str(work), "other.csv")
+    submit(work, "x", "other.csv")
+    assert verify_submission(str(work), "other.csv")
+    (work / "final" / "folder.csv").mkdir()
+    assert not verify_submission(str(work), "folder.csv")
+
+
+@pytest.mark.req("REQ-EX-024")
+def test_what_only_stands_in_for_a_file_is_no_submission(work: Path) -> None:
+    (work / "elsewhere.csv").write_text("x")
+    (work / "final" / "submission.csv").symlink_to(work / "elsewhere.csv")
+    os.mkfifo(work / "final" / "fifo.csv")
+    assert not verify_submission(str(work))
+    assert not verify_submission(str(work), "fifo.csv")
+    assert not verify_submission(str(work), "../elsewhere.csv")
+    assert not get_submission_info(str(work))["exists"]
+
+
+@pytest.mark.req("REQ-EX-025")
+@pytest.mark.parametrize(("text", "rows"), [("a\n1\n2\n3\n", 3), ("a\n1\n2\n3", 3), ("", 0), ("a\n", 0), ("a", 0)])
+def test_rows_are_counted_without_the_header(text: str, rows: int, work: Path) -> None:
+    submit(work, text)
+    assert get_submission_info(str(work)) == {
+        "exists": True,
+        "path": str(work / "final" / "submission.csv"),
+        "size_bytes": len(text),
+        "row_count": rows,
+    }
+
+
+@pytest.mark.req("REQ-EX-025")
+def test_an_absent_submission_has_a_path_and_no_rows(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(work)
+    path = str(work / "final" / "submission.csv")
+    assert get_submission_info(".") == {"exists": False, "path": path, "size_bytes": 0, "row_count": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (SAMPLE, []),
+        ("\ufeff" + SAMPLE, []),
+        (SAMPLE.replace("\n", "\r\n"), []),
+        ("id,label\n3,1\n2,1\n1,1\n", []),
+        ("", ["missing or empty"]),
+        ("id,label\n", ["no rows"]),
+        ("id,label\n1,0\n2\n3,0\n", ["1 rows do not have the header's 2 columns (first at line 3)"]),
+        (b"id,label\n1,\xff\n", ["not a readable UTF-8 CSV file"]),
+        ("label,id\n0,1\n0,2\n0,3\n", ["wrong order"]),
+        ("id,target\n1,0\n2,0\n3,0\n", ["missing ['label']; not wanted ['target']"]),
+        ("id,label\n1,0\n2,0\n", ["2 rows, sample_submission.csv has 3", "1 ids of sample_submission.csv are missing"]),
+        ("id,label\n1,0\n2,0\n4,0\n", ["missing in column 'id': '3'", "are not ids of sample_submission.csv: '4'"]),
+        ("id,label\n0,0\n7,0\n8,0\n", ["no value of column 'id' matches", "'0' instead of '1'"]),
+        ("id,label\n1,0\n2,0\n3,0\n3,0\n", ["4 rows", "1 repeated ids"]),
+        ("id,label\n1,0\n2,\n3,nan\n", ["column 'label' is empty in 2 rows"]),
+    ],
+)
+def test_differences_from_the_sample_are_said_in_words(text: str | bytes, words: list[str], work: Path) -> None:
+    (work / "input" / "sample_submission.csv").write_text(SAMPLE)
+    submit(work, text)
+    problems = "\n".join(check_submission_format(str(work)))
+    assert bool(problems) is bool(words)
+    for word in words:
+        assert word in problems
+
+
+def test_without_a_sample_only_the_shape_is_checked(work: Path) -> None:
+    submit(work, "anything\n1\n")
+    assert check_submission_format(str(work)) == []
+
+
+def test_samples_go_by_several_names(work: Path) -> None:
+    (work / "input" / "train.csv").write_text("a\n")
+    assert find_sample_submission(str(work)) is None
+    (work / "input" / "SampleSubmission.csv").write_text(SAMPLE)
+    assert find_sample_submission(str(work)) == work / "input" / "SampleSubmission.csv"

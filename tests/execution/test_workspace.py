@@ -1,0 +1,168 @@
+"""Working directories: made when missing, emptied with care, never anybody else's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mle_star.errors import ExecutionError
+from mle_star.execution import (
+    clean_output_directory,
+    link_input_data,
+    prepare_path_directory,
+    setup_working_directory,
+    write_script,
+)
+from mle_star.execution.workspace import reset_working_directory
+from tests.execution.conftest import script
+
+
+@pytest.mark.req("REQ-EX-001")
+def test_a_fresh_directory_gets_input_and_final_and_a_used_one_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert setup_working_directory("deep/base") == str(tmp_path / "deep" / "base")
+    mine = tmp_path / "deep" / "base" / "input" / "mine.csv"
+    mine.write_text("a\n")
+    assert setup_working_directory("deep/base") == str(tmp_path / "deep" / "base")
+    assert mine.read_text() == "a\n"
+    assert (tmp_path / "deep" / "base" / "final").is_dir()
+
+
+@pytest.mark.req("REQ-EX-002")
+def test_final_is_emptied_without_following_links(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    final = tmp_path / "work" / "final"
+    (final / "nested" / "deep").mkdir(parents=True)
+    (final / "nested" / "deep" / "old.csv").write_text("old")
+    (final / "submission.csv").write_text("old")
+    (final / "link").symlink_to(precious)
+    os.mkfifo(final / "fifo")
+    clean_output_directory(str(tmp_path / "work"))
+    assert list(final.iterdir()) == []
+    assert (precious / "file").read_text() == "mine"
+
+
+@pytest.mark.req("REQ-EX-002")
+def test_a_missing_final_is_made_and_a_link_in_its_place_is_replaced(tmp_path: Path) -> None:
+    clean_output_directory(str(tmp_path / "a"))
+    assert (tmp_path / "a" / "final").is_dir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("mine")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "final").symlink_to(elsewhere)
+    clean_output_directory(str(tmp_path / "b"))
+    assert not (tmp_path / "b" / "final").is_symlink()
+    assert (elsewhere / "file").exists()
+
+
+@pytest.mark.req("REQ-EX-005")
+@given(content=st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda t: t.strip()))
+def test_any_text_reads_back_byte_by_byte(content: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("w")
+    if "exit" in content or "quit" in content:
+        return
+    path = write_script(script(content), str(folder))
+    assert Path(path).read_bytes() == content.encode("utf-8")
+
+
+@pytest.mark.req("REQ-EX-005")
+def test_a_script_replaces_what_was_there_even_a_link_or_a_folder(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "solution.py").symlink_to(victim)
+    path = write_script(script("x = 'ä'\r\n"), str(work))
+    assert path == str(work / "solution.py")
+    assert Path(path).read_bytes() == "x = 'ä'\r\n".encode()
+    assert victim.read_text() == "mine"
+    (work / "other.py").mkdir()
+    write_script(script("y = 2"), str(work), "other.py")
+    assert (work / "other.py").read_text() == "y = 2"
+    assert sorted(entry.name for entry in work.iterdir()) == ["other.py", "solution.py"]
+
+
+@pytest.mark.req("REQ-EX-006", "REQ-EX-044")
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("", "empty"),
+        ("  \n\t", "empty"),
+        ("exit()", "exit()"),
+        ("x = 1\nexit (2)", "line 2"),
+        ("import sys\nsys.exit(1)", "sys.exit()"),
+        ("# never call exit()", "exit()"),
+        ("import os\nos._exit(0)", "os._exit()"),
+        ("quit()", "quit()"),
+    ],
+)
+def test_a_script_that_would_end_itself_is_refused_and_not_written(content: str, named: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r".") as refused:
+        write_script(script(content), str(tmp_path))
+    assert named in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.req("REQ-EX-044")
+@pytest.mark.parametrize("content", ["import sys\nsys.exitcode = 1", "cm.__exit__(None)", "exits(1)", "my_quit(1)"])
+def test_names_that_only_look_alike_are_accepted(content: str, tmp_path: Path) -> None:
+    assert Path(write_script(script(content), str(tmp_path))).exists()
+
+
+def test_the_data_are_linked_not_copied_and_stale_links_are_renewed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "images").mkdir(parents=True)
+    (data / "train.csv").write_text("a\n1\n")
+    work = Path(prepare_path_directory(tmp_path / "run" / "work", "path-0"))
+    link_input_data(str(data), str(work))
+    assert (work / "input" / "train.csv").is_symlink() and (work / "input" / "images").is_symlink()
+    (work / "input" / "train.csv").unlink()
+    (work / "input" / "train.csv").write_text("forged")
+    (work / "input" / "planted.csv").write_text("forged")
+    link_input_data(str(data), str(work))
+    assert (work / "input" / "train.csv").read_text() == "a\n1\n"
+    assert sorted(entry.name for entry in (work / "input").iterdir()) == ["images", "train.csv"]
+
+
+def test_in_a_directory_that_is_not_ours_nothing_is_replaced(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.csv").write_text("new")
+    work = setup_working_directory(str(tmp_path / "users"))
+    (Path(work) / "input" / "train.csv").write_text("the user's own")
+    (Path(work) / "notes.txt").write_text("the user's own")
+    link_input_data(str(data), work)
+    reset_working_directory(work)
+    assert (Path(work) / "input" / "train.csv").read_text() == "the user's own"
+    assert (Path(work) / "notes.txt").exists()
+
+
+def test_between_two_scripts_our_directory_is_swept(tmp_path: Path) -> None:
+    work = Path(prepare_path_directory(str(tmp_path), "path-1"))
+    (work / "catboost_info").mkdir()
+    (work / "catboost_info" / "log").write_text("x")
+    (work / "model.bin").write_text("x")
+    (work / "final" / "submission.csv").write_text("x")
+    reset_working_directory(str(work))
+    assert sorted(entry.name for entry in work.iterdir() if not entry.name.startswith(".")) == ["final", "input"]
+    assert not list((work / "final").iterdir())
+
+
+@pytest.mark.parametrize("label", ["", "..", "a/b", "/abs"])
+def test_a_label_cannot_lead_out_of_the_run(label: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="plain name"):
+        prepare_path_directory(str(tmp_path), label)
+
+
+def test_missing_data_are_an_error_of_the_harness(tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match="gone"):
+        link_input_data(str(tmp_path / "nowhere"), str(tmp_path))
