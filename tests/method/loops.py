@@ -80,19 +80,15 @@ def section(prompt: str, heading: str) -> str:
     return "\n".join(found[heading][1:])
 
 
-def says(caplog: pytest.LogCaptureFixture, level: int, *fragments: str) -> bool:
-    """Is there a log record of this level with all these fragments?"""
-    return any(
-        record.levelno == level and all(fragment in record.getMessage() for fragment in fragments)
-        for record in caplog.records
-    )
-
-
 def assert_says(caplog: pytest.LogCaptureFixture, *expected: tuple[int, tuple[str, ...]]) -> None:
-    """Every expected record is there; the message lists what is."""
-    said = "\n".join(f"{logging.getLevelName(r.levelno)} {r.getMessage()}" for r in caplog.records)
-    for level, fragments in expected:
-        assert says(caplog, level, *fragments), f"{logging.getLevelName(level)} {fragments} is not in:\n{said}"
+    """Every expected record is there: of this level, beginning with the first fragment and holding the others."""
+    said = [(record.levelno, record.getMessage()) for record in caplog.records]
+    shown = "\n".join(f"{logging.getLevelName(level)} {message}" for level, message in said)
+    for level, (start, *others) in expected:
+        assert any(
+            levelno == level and message.startswith(start) and all(fragment in message for fragment in others)
+            for levelno, message in said
+        ), f"{logging.getLevelName(level)} {(start, *others)} is not in:\n{shown}"
 
 
 def then(*steps: Callable[[ScriptedCall], None], reply: Any) -> Callable[[ScriptedCall], Any]:

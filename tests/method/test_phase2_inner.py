@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mle_star import phase2_inner
-from mle_star.context import scope
+from mle_star.context import path_context, scope
 from mle_star.errors import BudgetExceeded
 from mle_star.events import AgentFinished, RefinementTried, ScriptFinished
 from mle_star.models import (
@@ -24,7 +24,7 @@ from mle_star.models import (
     SolutionPhase,
     agent_config,
 )
-from mle_star.phase2_inner import PLANNER_FAILED, invoke_coder, invoke_planner, run_phase2_inner_loop
+from mle_star.phase2_inner import PLANNER_FAILED, BlockProgress, invoke_coder, invoke_planner, run_phase2_inner_loop
 
 from .conftest import (
     AGENT_FAULTS,
@@ -92,7 +92,7 @@ async def test_the_coders_prompt_holds_block_plan_and_rules(quick_run: ScriptedR
 async def test_the_coder_is_not_asked_without_a_block_and_a_plan(
     code: str, plan: str, missing: str, quick_run: ScriptedRun
 ) -> None:
-    with pytest.raises(ValueError, match=missing):
+    with pytest.raises(ValueError, match=f"^A_coder requires a non-empty {missing}$"):
         await invoke_coder(code, plan)
     assert quick_run.agents.log == []
 
@@ -140,9 +140,9 @@ async def test_the_planners_prompt_holds_block_history_and_rules(direction: Metr
     ("code", "plans", "points", "message"),
     [
         (BLOCK, [], [], "^At least one previous plan is required for A_planner$"),
-        (BLOCK, ["a"], [0.1, 0.2], "one score per plan"),
-        (BLOCK, ["a", "b"], [0.1], "one score per plan"),
-        (" ", ["a"], [0.1], "code block"),
+        (BLOCK, ["a"], [0.1, 0.2], "^A_planner requires one score per plan, not 2 for 1$"),
+        (BLOCK, ["a", "b"], [0.1], "^A_planner requires one score per plan, not 1 for 2$"),
+        (" ", ["a"], [0.1], "^A_planner requires a non-empty code block$"),
     ],
 )
 async def test_the_planner_is_not_asked_without_a_history_that_fits(
@@ -287,7 +287,7 @@ async def test_a_reply_without_code_is_an_attempt_with_no_block(
     assert len(quick_run.executor.scripts) == 2  # nothing was replaced or run for it
     history = section(quick_run.agents.calls("planner")[1].prompt, "Improvement plans you have tried")
     assert "## Plan: plan 1\n## Score: N/A (evaluation failed)" in history
-    assert_says(caplog, (logging.WARNING, ("k=1", "unparseable", "No code today.")))
+    assert_says(caplog, (logging.WARNING, ("k=1: unparseable", "No code today.")))
 
 
 @pytest.mark.req("REQ-P2I-033")
@@ -300,14 +300,21 @@ async def test_a_block_that_is_not_in_the_script_fails_the_attempt_but_not_the_l
         (None, "level = 0.6  # k0", False), (None, "level = 0.7  # k1", False),
     ]  # fmt: skip
     assert quick_run.agents.names == ["coder", "planner", "coder"] and quick_run.executor.scripts == []
-    assert_says(caplog, (logging.WARNING, ("k=0", "replacement failed")), (logging.WARNING, ("k=1", "not found")))
+    assert_says(
+        caplog,
+        (logging.WARNING, ("k=0: code block replacement failed",)),
+        (logging.WARNING, ("k=1: code", "not found")),
+    )
 
 
 @pytest.mark.req("REQ-P2I-034")
+@pytest.mark.parametrize("fault", ["empty", "raises"])
 async def test_an_empty_plan_is_recorded_and_the_loop_goes_on(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+    fault: Fault, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    play_attempts(quick_run.agents, [0.6, "planner", 0.7])
+    play_attempts(quick_run.agents, [0.6, 0.7])
+    quick_run.agents.reply("planner", "plan 2")
+    quick_run.agents.faults[2] = fault
     result = await refine(quick_run, k=3)
     assert result.attempts[1] == RefinementAttempt(
         plan=PLANNER_FAILED, score=None, code_block="", was_improvement=False
@@ -316,7 +323,7 @@ async def test_an_empty_plan_is_recorded_and_the_loop_goes_on(
     assert quick_run.agents.names.count("coder") == 2
     history = section(quick_run.agents.calls("planner")[1].prompt, "Improvement plans you have tried")
     assert "## Plan: [planner failed]\n## Score: N/A (evaluation failed)" in history
-    assert_says(caplog, (logging.WARNING, ("k=1", "empty reply of the planner")))
+    assert_says(caplog, (logging.WARNING, ("k=1: empty reply of the planner",)))
 
 
 @pytest.mark.req("REQ-P2I-035", "REQ-P2I-027")
@@ -430,34 +437,34 @@ async def test_the_log_tells_every_event_of_an_inner_loop(
     caplog.set_level(logging.DEBUG, logger="mle_star.phase2_inner")
     info, warning = logging.INFO, logging.WARNING
     agents = quick_run.agents
-    agents.reply("coder", fenced("level = 0.75"), "no code, sorry", fenced("level = 0.1"))
+    agents.reply("coder", fenced("level = 0.75"), "n" * 300, fenced("level = 0.1"))
     agents.reply("leakage-detection", leaky("level = 0.75"))
     agents.reply("leakage-correction", fenced("level = 0.72"))
-    agents.reply("planner", "plan one", "", "plan three")
+    agents.reply("planner", "o" * 300, "", "plan three")
     with scope("phase2", "path-0", "t-1"):
         await refine(quick_run, k=4, initial_plan="p" * 300)
-    length, shortened = str(len(base_solution().content) + 1), "p" * 200 + "'"
+    length, shortened, t = str(len(base_solution().content) + 1), "'" + "p" * 200 + "'", "path-0 t=1"
     assert_says(
         caplog,
-        (info, ("path-0 t=1:", "inner loop starts", "11 characters", shortened, "h_best 0.5", "K 4")),
-        (info, ("path-0 t=1 k=0:", "coder starts", shortened)),
-        (info, ("k=0", "coder complete", "12 characters")),
-        (logging.DEBUG, ("k=0", "replaced", "11 characters", "12")),
-        (info, ("k=0", "leakage check starts", length)),
-        (info, ("k=0", "leakage check complete", "leakage found: yes", "content changed: yes")),
-        (info, ("k=0", "evaluation starts", length)),
-        (info, ("k=0", "evaluation complete", "score 0.72", "is_error False", " s")),
-        (info, ("k=0", "best score updated", "0.72", "0.5")),
-        (info, ("k=1", "planner starts", "1 attempts")),
-        (info, ("k=1", "planner complete", "plan one")),
-        (info, ("k=1", "coder complete", "failed to parse")),
-        (warning, ("k=1", "unparseable", "no code, sorry")),
-        (warning, ("k=1", "attempt skipped", "coder failed")),
-        (warning, ("k=2", "empty reply of the planner")),
-        (warning, ("k=2", "attempt skipped", "planner failed")),
-        (info, ("k=3", "planner starts", "3 attempts")),
-        (info, ("k=3", "leakage found: no", "content changed: no")),
-        (info, ("t=1:", "inner loop complete", "4 attempts", "2 evaluated", "best score 0.72", "improved: yes")),
+        (info, (f"{t}: inner loop starts", "11 characters", shortened, "h_best 0.5", "K 4")),
+        (info, (f"{t} k=0: coder starts", shortened)),
+        (info, (f"{t} k=0: coder complete", "12 characters")),
+        (logging.DEBUG, (f"{t} k=0: code block replaced", "11 characters", "12")),
+        (info, (f"{t} k=0: leakage check starts", length)),
+        (info, (f"{t} k=0: leakage check complete", "leakage found: yes", "content changed: yes")),
+        (info, (f"{t} k=0: evaluation starts", length)),
+        (info, (f"{t} k=0: evaluation complete", "score 0.72", "is_error False", " s")),
+        (info, (f"{t} k=0: best score updated", ": 0.72", "before 0.5")),
+        (info, (f"{t} k=1: planner starts", "1 attempts")),
+        (info, (f"{t} k=1: planner complete", "'" + "o" * 200 + "'")),
+        (info, (f"{t} k=1: coder complete", "failed to parse")),
+        (warning, (f"{t} k=1: unparseable", "'" + "n" * 200 + "'")),
+        (warning, (f"{t} k=1: attempt skipped", "coder failed")),
+        (warning, (f"{t} k=2: empty reply of the planner",)),
+        (warning, (f"{t} k=2: attempt skipped", "planner failed")),
+        (info, (f"{t} k=3: planner starts", "3 attempts")),
+        (info, (f"{t} k=3: leakage check complete", "leakage found: no", "content changed: no")),
+        (info, (f"{t}: inner loop complete", "4 attempts", "2 evaluated", "best score 0.72", "improved: yes")),
     )
 
 
@@ -471,10 +478,10 @@ async def test_the_log_tells_of_crashes_and_failed_replacements(
     await refine(quick_run, k=1, code_block=block("not there"))
     assert_says(
         caplog,
-        (logging.INFO, ("k=0", "evaluation complete", "score failed", "is_error True")),
-        (logging.INFO, ("inner loop complete", "0 evaluated", "improved: no")),
-        (logging.WARNING, ("k=0", "replacement failed", "not there")),
-        (logging.WARNING, ("k=0", "attempt skipped", "replacement failed")),
+        (logging.INFO, ("k=0: evaluation complete", "score failed", "is_error True")),
+        (logging.INFO, ("main: inner loop complete", "0 evaluated", "improved: no")),
+        (logging.WARNING, ("k=0: code block replacement failed", "not there")),
+        (logging.WARNING, ("k=0: attempt skipped", "replacement failed")),
     )
 
 
@@ -505,6 +512,35 @@ def eventful(agents: ScriptedAgents) -> None:
 
 EVENTFUL = ["coder", "leakage-detection", "debugger", "leakage-detection",
             "planner", "coder", "leakage-detection", "leakage-correction"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "expected"), [((), (0, 0)), ((2, 3), (2, 3))])
+async def test_an_attempt_knows_its_path_and_step(
+    place: tuple[int, ...], expected: tuple[int, int], quick_run: ScriptedRun
+) -> None:
+    if place:
+        with path_context(place[0], quick_run.work_dir):
+            await refine(quick_run, k=1, code_block=block(t=place[1]))
+    else:
+        await refine(quick_run, k=1, code_block=block(t=None))
+    assert [(event.path, event.t) for event in quick_run.events(RefinementTried)] == [expected]
+
+
+async def test_the_state_of_a_loop_can_be_seen_from_outside_while_it_runs(quick_run: ScriptedRun) -> None:
+    seen: list[tuple[float, list[str]]] = []
+
+    def look(_: Any) -> str:
+        state = BlockProgress.of("main")
+        assert state is not None
+        seen.append((state.best_score, state.plans))
+        return "next plan"
+
+    assert BlockProgress.of("main") is None
+    play_attempts(quick_run.agents, [0.6, 0.7])
+    quick_run.agents._queues["planner"][:] = [look]
+    await refine(quick_run, k=2)
+    assert seen == [(0.6, ["plan 0"])]
+    assert BlockProgress.of("path-0") is None
 
 
 def assert_valid(result: InnerLoopResult, k: int) -> None:

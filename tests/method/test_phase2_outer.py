@@ -144,7 +144,7 @@ async def test_the_ablation_prompt_holds_solution_summaries_and_rules(quick_run:
 @pytest.mark.req("REQ-P2O-003")
 @pytest.mark.parametrize("change", [{"content": " \n"}, {"is_executable": False}])
 async def test_an_ablation_needs_a_solution_that_can_be_run(change: dict[str, Any], quick_run: ScriptedRun) -> None:
-    with pytest.raises(ValueError, match="A_abl requires"):
+    with pytest.raises(ValueError, match=r"^A_abl requires a solution that is not empty and can be run$"):
         await invoke_ablation(base_solution().model_copy(update=change), [])
     assert quick_run.agents.log == []
 
@@ -173,7 +173,7 @@ async def test_the_summary_is_the_whole_reply_about_code_and_output(quick_run: S
     prompt = quick_run.agents.calls("summarize")[0].prompt
     assert "print('study')" in section(prompt, "Ablation code") and output in section(prompt, "Printed output")
     assert "ummarize" in prompt and "most impact" in prompt
-    with pytest.raises(ValueError, match="code of the ablation study"):
+    with pytest.raises(ValueError, match=r"^A_summarize requires the code of the ablation study$"):
         await invoke_summarize(" ", output)
     assert await invoke_summarize("print()", "") == "The level matters most."  # no output is odd, but allowed
 
@@ -187,7 +187,7 @@ async def test_without_a_summary_the_end_of_the_output_stands_in(
     output = "".join(chr(97 + n % 26) for n in range(length))
     quick_run.agents.faults[0] = fault
     assert await invoke_summarize("print()", output) == "[Auto-summary from raw output] " + output[-2000:]
-    assert_says(caplog, (logging.WARNING, ("summarize",)))
+    assert_says(caplog, (logging.WARNING, ("main: parse failure", "summarize")))
 
 
 @pytest.mark.req("REQ-P2O-013")
@@ -228,7 +228,7 @@ async def test_the_extractor_answers_by_its_schema_and_its_first_plan_counts(
 @pytest.mark.req("REQ-P2O-016")
 async def test_the_extractor_is_not_asked_without_summary_and_solution(quick_run: ScriptedRun) -> None:
     for summary, content in ((" ", "x = 1"), ("summary", "\n")):
-        with pytest.raises(ValueError, match="A_extractor requires"):
+        with pytest.raises(ValueError, match=r"^A_extractor requires a summary and a solution that are not empty$"):
             await invoke_extractor(summary, base_solution().model_copy(update={"content": content}), [])
     assert quick_run.agents.log == []
 
@@ -263,7 +263,7 @@ async def test_blanks_at_line_ends_and_fences_do_not_hide_a_block(
     chosen = await choose_block("summary", solution, [])
     assert chosen is not None and chosen.plan == "p"
     assert chosen.code_block.rstrip() == "if a:   \n    b = 2" and validate_code_block(chosen.code_block, solution)
-    assert_says(caplog, (logging.INFO, ("validation passed", "whitespace-normalized")))
+    assert_says(caplog, (logging.INFO, ("main: code block validation passed", "whitespace-normalized")))
     again = await choose_block("summary", solution, [])
     assert again is not None and (again.code_block, again.plan) == ("c = 3", "q")
     assert len(quick_run.agents.log) == 2
@@ -281,7 +281,9 @@ async def test_a_block_that_is_not_in_the_solution_is_asked_for_twice_more(
     calls = quick_run.agents.calls("extractor")
     assert [BLOCK_NOT_FOUND in call.prompt for call in calls] == [False, *[True] * bad]
     assert all("old" in section(call.prompt, "Code blocks improved before") for call in calls)  # same inputs
-    expected = [(logging.WARNING, (f"attempt {n + 1}", f"level = {n}999")) for n in range(bad)]
+    expected = [
+        (logging.WARNING, ("main: code block not in", f"attempt {n + 1}", f"level = {n}999")) for n in range(bad)
+    ]
     assert_says(caplog, *expected)
     assert not any("9" * 100 in record.getMessage() for record in caplog.records)  # 100 characters of the block
 
@@ -326,7 +328,7 @@ async def test_an_unreadable_answer_is_logged_and_asked_for_again(
     quick_run.agents.reply("extractor", "Let me think: {")
     output = [await invoke_extractor("summary", base_solution(), []) for _ in range(2)]
     assert output[0] is None and output[1] is not None
-    assert_says(caplog, (logging.WARNING, ("extractor", "Let me think: {")))
+    assert_says(caplog, (logging.WARNING, ("main: parse failure", "extractor", "Let me think: {")))
 
 
 @pytest.mark.req("REQ-P2O-032", "REQ-P2O-031")
@@ -589,7 +591,7 @@ async def test_a_skipped_step_leaves_placeholders_that_no_prompt_shows(
     shown = section(quick_run.agents.calls("extractor")[-1].prompt, "Code blocks improved before")
     assert re.findall(r"^## .*$", shown, re.MULTILINE) == ["## Block 1"]
     assert [event.block for event in quick_run.events(BlockChosen)] == [part(0), "", part(2)]
-    assert_says(caplog, (logging.WARNING, ("t=1", "outer step 1 skipped")))
+    assert_says(caplog, (logging.WARNING, ("t=1: outer step 1 skipped",)))
 
 
 async def test_a_study_that_was_never_written_is_a_study_that_failed(quick_run: ScriptedRun) -> None:
@@ -632,30 +634,30 @@ async def test_the_log_tells_every_event_of_an_outer_step(run: ScriptedRun, capl
     agents.reply("extractor", "no", "no")
     with scope("phase2", "path-1"):
         await follow(run, t=2, k=1)
-    size = len(base_solution(blocks=2).content)
+    size, t = len(base_solution(blocks=2).content), "path-1 t=0: "
     assert_says(
         caplog,
-        (info, ("path-1 t=0:", "outer step 0 starts", "h_best 0.5", "0 summaries")),
-        (info, ("t=0", "ablation starts", f"{size} characters", "0 summaries")),
-        (info, ("t=0", "ablation complete", f"{len(BROKEN_STUDY.strip())} characters")),
-        (info, ("t=0", "ablation script starts", str(run.work_dir), "timeout 600 s")),
-        (info, ("t=0", "ablation script complete", "exit code 1", "23 characters")),
-        (warning, ("t=0", "ablation script failed", "exit code 1", "ZeroDivisionError")),
-        (info, ("t=0", "ablation script complete", "exit code 0", "46 characters", " s")),
-        (info, ("t=0", "summarize starts", f"code of {len(STUDY.strip())}", "output of 46 characters")),
-        (info, ("t=0", "summarize complete", "18 characters")),
-        (info, ("t=0", "extractor starts", "summary of 18", f"solution of {size} characters", "0 previous blocks")),
-        (info, ("t=0", "extractor complete", "1 plans", "150 characters")),
-        (info, ("t=0", "validation failed")),
-        (warning, ("t=0", "not in the solution", "attempt 1", "'" + "x" * 100 + "'")),
-        (info, ("t=0", "validation passed", "exact")),
-        (info, ("t=0", "inner loop handoff", "10 characters", "'" + "p" * 200 + "'")),
-        (info, ("t=0", "inner loop returned", "best score 0.6", "improved: yes")),
-        (info, ("t=0", "outer step 0 complete", "h_best 0.6", " s")),
-        (info, ("t=1", "outer step 1 starts", "h_best 0.6", "1 summaries")),
-        (info, ("t=1", "extractor starts", "1 previous blocks")),
-        (warning, ("t=1", "outer step 1 skipped", "no code block")),
-        (info, ("path-1:", "outer loop complete", "2 steps", "h_best 0.6", " s")),
+        (info, (f"{t}outer step 0 starts", "h_best 0.5", "0 summaries")),
+        (info, (f"{t}ablation starts", f"{size} characters", "0 summaries")),
+        (info, (f"{t}ablation complete", f"{len(BROKEN_STUDY.strip())} characters")),
+        (info, (f"{t}ablation script starts", str(run.work_dir), "timeout 600 s")),
+        (info, (f"{t}ablation script complete", "exit code 1", "23 characters")),
+        (warning, (f"{t}ablation script failed", "exit code 1", "ZeroDivisionError")),
+        (info, (f"{t}ablation script complete", "exit code 0", "46 characters", " s")),
+        (info, (f"{t}summarize starts", f"code of {len(STUDY.strip())}", "output of 46 characters")),
+        (info, (f"{t}summarize complete", "18 characters")),
+        (info, (f"{t}extractor starts", "summary of 18", f"solution of {size} characters", "0 previous blocks")),
+        (info, (f"{t}extractor complete", "1 plans", "150 characters")),
+        (info, (f"{t}code block validation failed",)),
+        (warning, (f"{t}code block not in the solution", "attempt 1", "'" + "x" * 100 + "'")),
+        (info, (f"{t}code block validation passed", "exact")),
+        (info, (f"{t}inner loop handoff", "10 characters", "'" + "p" * 200 + "'")),
+        (info, (f"{t}inner loop returned", "best score 0.6", "improved: yes")),
+        (info, (f"{t}outer step 0 complete", "h_best 0.6", " s")),
+        (info, ("path-1 t=1: outer step 1 starts", "h_best 0.6", "1 summaries")),
+        (info, ("path-1 t=1: extractor starts", "1 previous blocks")),
+        (warning, ("path-1 t=1: outer step 1 skipped", "no code block")),
+        (info, ("path-1: outer loop complete", "2 steps", "h_best 0.6", " s")),
     )
 
 

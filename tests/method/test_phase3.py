@@ -111,9 +111,9 @@ async def test_the_planner_sees_a_history_once_there_is_one(quick_run: ScriptedR
 async def test_the_planner_is_not_asked_for_fewer_than_two_solutions_or_a_lame_history(quick_run: ScriptedRun) -> None:
     with pytest.raises(ValueError, match=r"^A_ens_planner requires at least 2 solutions for ensembling$"):
         await invoke_ens_planner(inputs(0.5), [], [])
-    for plans, scores in ((["a"], []), (["a"], [0.1, 0.2])):
-        with pytest.raises(ValueError, match="one score per plan"):
-            await invoke_ens_planner(inputs(), plans, list(scores))
+    for count in (0, 2):
+        with pytest.raises(ValueError, match=rf"^A_ens_planner requires one score per plan, not {count} for 1$"):
+            await invoke_ens_planner(inputs(), ["a"], [0.1] * count)
     assert quick_run.agents.log == []
 
 
@@ -176,16 +176,16 @@ async def test_a_single_solution_is_handed_through(quick_run: ScriptedRun, caplo
     assert (result.input_solutions, result.ensemble_plans, result.ensemble_scores) == (given, [], [])
     assert result.best_ensemble == given[0] and result.best_ensemble_score == 0.7 and result.attempts == []
     assert quick_run.agents.log == [] and quick_run.executor.scripts == []
-    assert_says(caplog, (logging.INFO, ("skipped", "0.7", "tiny-task")))
+    assert_says(caplog, (logging.INFO, ("Phase 3 skipped", "0.7", "tiny-task")))
 
 
 async def test_there_must_be_a_solution_and_a_score_somewhere(quick_run: ScriptedRun) -> None:
-    with pytest.raises(ValueError, match="at least one solution"):
+    with pytest.raises(ValueError, match=r"^Phase 3 requires at least one solution$"):
         await ensemble(quick_run, of=[])
-    with pytest.raises(ValueError, match="no input solution with a score"):
+    with pytest.raises(ValueError, match=r"^Phase 3 has no ensemble and no input solution with a score$"):
         await ensemble(quick_run, of=inputs(None))
     quick_run.agents.always("ensembler", "no code")
-    with pytest.raises(ValueError, match="no input solution with a score"):
+    with pytest.raises(ValueError, match=r"^Phase 3 has no ensemble and no input solution with a score$"):
         await ensemble(quick_run, r=1, of=inputs(None, None))
     quick_run.agents.always("ensembler", fenced(script(0.8)))
     assert (await ensemble(quick_run, r=1, of=inputs(None, None))).best_ensemble_score == 0.8
@@ -315,7 +315,7 @@ async def test_repairs_end_after_max_debug_attempts_and_the_rounds_go_on(
     assert result.ensemble_scores == [None, 0.8] and result.best_ensemble_score == 0.8
     failed = result.attempts[0].solution
     assert "still 1" in failed.content and failed.score is None and not failed.is_executable
-    expected = (logging.WARNING, ("r=0", "round failed", "RuntimeError: still 1", "'" + "x" * 200 + "'"))
+    expected = (logging.WARNING, ("r=0: round failed", "RuntimeError: still 1", "'" + "x" * 200 + "'"))
     assert_says(caplog, expected)
 
 
@@ -336,17 +336,18 @@ async def test_a_reply_without_code_is_a_round_with_an_empty_script(
     assert (attempt.plan, attempt.score, attempt.solution.content) == ("plan 0", None, "")
     assert attempt.solution.phase is SolutionPhase.ensemble and not attempt.solution.is_executable
     assert result.best_ensemble_score == 0.7 and len(quick_run.executor.scripts) == 1
-    assert_says(caplog, (logging.WARNING, ("r=0", "unparseable", "No code today.")))
+    assert_says(caplog, (logging.WARNING, ("r=0: unparseable", "No code today.")))
 
 
 @pytest.mark.req("REQ-P3-031", "REQ-P3-022")
 @pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("fault", ["empty", "raises"])
 async def test_an_empty_plan_is_recorded_and_the_next_round_knows(
-    failing: int, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+    fault: Fault, failing: int, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    outcomes: list[Outcome] = [0.7, 0.7, 0.7]
-    outcomes[failing] = "planner"
-    play_rounds(quick_run.agents, outcomes)
+    play_rounds(quick_run.agents, [0.7, 0.8])
+    quick_run.agents.reply("ens_planner", "plan 2")
+    quick_run.agents.faults[3 * failing] = fault
     result = await ensemble(quick_run, r=3)
     attempt = result.attempts[failing]
     assert ENS_PLANNER_FAILED == "[ens_planner failed]"
@@ -354,7 +355,7 @@ async def test_an_empty_plan_is_recorded_and_the_next_round_knows(
     assert quick_run.agents.names.count("ensembler") == 2
     history = quick_run.agents.calls("ens_planner")[failing + 1].prompt
     assert f"## Plan: {ENS_PLANNER_FAILED}\n## Score: N/A (evaluation failed)" in history
-    assert_says(caplog, (logging.WARNING, (f"r={failing}", "empty reply of the ens_planner")))
+    assert_says(caplog, (logging.WARNING, (f"r={failing}: empty reply of the ens_planner",)))
 
 
 @pytest.mark.req("REQ-P3-015")
@@ -395,23 +396,23 @@ async def test_the_log_tells_every_event_of_phase_3(quick_run: ScriptedRun, capl
     assert_says(
         caplog,
         (info, ("Phase 3 starts", "L 2", "R 4", "tiny-task")),
-        (info, ("r=0:", "round starts", "0 plans")),
-        (info, ("r=0", "ens_planner starts", "0 plans")),
-        (info, ("r=0", "ens_planner complete", shortened)),
-        (info, ("r=0", "ensembler starts", shortened)),
-        (info, ("r=0", "ensembler complete", f"{len(script(0.85))} characters")),
-        (info, ("r=0", "leakage check starts", f"{len(script(0.85))} characters")),
-        (info, ("r=0", "leakage check complete", "leakage found: yes", "content changed: yes")),
-        (info, ("r=0", "evaluation starts", length)),
-        (info, ("r=0", "evaluation complete", "score 0.8", "is_error False", " s")),
-        (info, ("r=1", "round starts", "1 plans")),
-        (warning, ("r=1", "empty reply of the ens_planner")),
-        (info, ("r=2", "ens_planner starts", "2 plans")),
-        (info, ("r=2", "ensembler complete", "failed to parse")),
-        (warning, ("r=2", "unparseable", "'" + "n" * 200 + "'")),
-        (info, ("r=3", "evaluation complete", "score failed", "is_error True")),
-        (warning, ("r=3", "round failed", "RuntimeError: broken", "plan three")),
-        (info, ("best round 0", "score 0.8", "1 successful rounds")),
+        (info, ("r=0: round starts", "0 plans")),
+        (info, ("r=0: ens_planner starts", "0 plans")),
+        (info, ("r=0: ens_planner complete", shortened)),
+        (info, ("r=0: ensembler starts", shortened)),
+        (info, ("r=0: ensembler complete", f"{len(script(0.85))} characters")),
+        (info, ("r=0: leakage check starts", f"{len(script(0.85))} characters")),
+        (info, ("r=0: leakage check complete", "leakage found: yes", "content changed: yes")),
+        (info, ("r=0: evaluation starts", length)),
+        (info, ("r=0: evaluation complete", "score 0.8", "is_error False", " s")),
+        (info, ("r=1: round starts", "1 plans")),
+        (warning, ("r=1: empty reply of the ens_planner",)),
+        (info, ("r=2: ens_planner starts", "2 plans")),
+        (info, ("r=2: ensembler complete", "failed to parse")),
+        (warning, ("r=2: unparseable", "'" + "n" * 200 + "'")),
+        (info, ("r=3: evaluation complete", "score failed", "is_error True")),
+        (warning, ("r=3: round failed", "RuntimeError: broken", "plan three")),
+        (info, ("Phase 3: best round 0", "score 0.8", "1 successful rounds")),
         (info, ("Phase 3 complete", "best score 0.8", "best round 0", " s", "4 rounds")),
     )
 
