@@ -76,8 +76,10 @@ def score(value: float | None) -> str:
 
 def signed(value: float) -> str:
     """A difference of scores, always with its sign."""
-    text = score(abs(value))
-    return f"±{text}" if value == 0 else f"{'+' if value > 0 else '−'}{text}"
+    if not math.isfinite(value):
+        return str(value)
+    size = f"{abs(value):.3g}" if abs(value) < 1000 else score(abs(value))
+    return "±0" if value == 0 else f"{'+' if value > 0 else '−'}{size}"
 
 
 def gain_percent(old: float, new: float, direction: MetricDirection) -> float | None:
@@ -101,8 +103,10 @@ def duration(seconds: float | None) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds is None:
         return "unknown"
+    if seconds <= 0:
+        return "0 s"
     if seconds < 10:
-        return f"{max(seconds, 0):.1f} s"
+        return f"{seconds:.1f} s"
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

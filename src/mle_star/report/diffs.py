@@ -1,0 +1,33 @@
+"""Two texts side by side: which lines stayed, went and came."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+MAX_LINES = 2000
+Opcode = tuple[str, int, int, int, int]
+
+
+def opcodes(before: str, after: str) -> list[Opcode]:
+    """How the lines of one text become those of the other; very long texts are compared as a whole."""
+    old, new = before.split("\n"), after.split("\n")
+    if before == after:
+        return [("equal", 0, len(old), 0, len(new))]
+    if max(len(old), len(new)) > MAX_LINES:
+        return [("replace", 0, len(old), 0, len(new))]
+    return list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
+
+
+def changed_lines(before: str, after: str) -> tuple[int, int]:
+    """How many lines went and came."""
+    went = came = 0
+    for kind, a, b, c, d in opcodes(before, after):
+        if kind != "equal":
+            went, came = went + b - a, came + d - c
+    return went, came
+
+
+def unified(before: str, after: str, old_name: str, new_name: str) -> Iterator[str]:
+    """The lines of a unified diff, without line ends."""
+    yield from difflib.unified_diff(before.split("\n"), after.split("\n"), old_name, new_name, lineterm="")

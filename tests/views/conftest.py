@@ -1,0 +1,65 @@
+"""A real browser, and pages that tell on themselves: every console error and every request is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@dataclass
+class Watched:
+    """A page with what it complained about and what it asked for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def open(self, target: Path | str) -> Page:
+        """Go there."""
+        self.page.goto(target.as_uri() if isinstance(target, Path) else target)
+        return self.page
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's chromium, started once."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
+    """Pages of their own contexts: `watch(width=390, color_scheme="dark")`."""
+    contexts = []
+
+    def make(width: int = 1280, height: int = 900, **options: Any) -> Watched:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        return Watched(context.new_page())
+
+    yield make
+    for context in contexts:
+        context.close()

@@ -1,0 +1,281 @@
+"""The report, opened from disk in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from mle_star.errors import ConfigError
+from mle_star.events import AblationFinished, RefinementTried, RunFinished, ScriptFinished
+from mle_star.journal import read_journal
+from mle_star.models import MetricDirection
+from mle_star.report import RunStory, text, write_report
+from mle_star.report.page import SECTIONS
+from tests.views.conftest import Watched
+from tests.views.journals import Invented
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+Watch = Callable[..., Watched]
+
+NASTY = {
+    "markup": "</pre></script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>{{ 7 * 7 }}",
+    "attribute": "\" onmouseover='window.pwned = 1' x=\"&amp;&lt;b&gt;",
+    "terminal": "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[2J\x9b31m bell\x07 back\x08space",
+    "bidi": "access\u202e\u2066 // admins only\u2069 \u200f\u200b done \u05e9\u05dc\u05d5\u05dd",
+    "endless": "x" * 1_000_000,
+    "data": '<!-- <script> ]]> \\u003c/script> \\"} \u2028 \x00 \ud83d',
+}
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with its report."""
+    folder = tmp_path_factory.mktemp("views") / "run"
+    Invented(seed=11).write(folder)
+    write_report(folder)
+    return folder
+
+
+def words(page: Page, place: str) -> str:
+    """What a reader sees there."""
+    return page.locator(place).inner_text()
+
+
+def test_the_verdict_comes_first_and_holds_score_gain_cost_and_file(run_dir: Path, watch: Watch) -> None:
+    story = RunStory.from_events(read_journal(run_dir / "journal.jsonl"))
+    page = watch(height=700).open(run_dir / "report.html")
+    seen = words(page, ".verdict")
+    assert text.score(story.score) in words(page, "h1")
+    assert "better than the first candidate" in seen
+    assert text.score(story.first_score) in seen
+    assert text.money(story.totals.cost_usd) in seen
+    assert str(run_dir / "final" / "submission.csv") in seen
+    assert "bubblewrap" in seen
+    assert "Completed" in seen
+    for place in ("h1", ".gain", ".submit", ".tiles"):  # all of it without scrolling
+        box = page.locator(place).first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 700
+    link = page.locator(".submit a")
+    assert link.get_attribute("href") == "final/submission.csv"
+
+
+def test_every_section_is_there_and_nothing_is_asked_of_the_network(run_dir: Path, watch: Watch) -> None:
+    for scheme, width in (("light", 1280), ("dark", 390)):
+        seen = watch(width=width, color_scheme=scheme)
+        page = seen.open(run_dir / "report.html")
+        for section in SECTIONS:
+            if section != "now":
+                assert page.locator(f"section#{section} h2").is_visible(), section
+                assert len(words(page, f"section#{section}")) > 30, section
+        assert not page.locator("section#now").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.complaints == []
+        assert seen.requests == [(run_dir / "report.html").as_uri()]
+
+
+def test_a_report_works_wherever_it_is_sent(run_dir: Path, tmp_path: Path, watch: Watch) -> None:
+    alone = tmp_path / "mail" / "somewhere.html"
+    alone.parent.mkdir()
+    shutil.copy(run_dir / "report.html", alone)
+    seen = watch()
+    page = seen.open(alone)
+    page.locator("details.try summary").first.click()
+    assert page.locator("table.diff").is_visible()
+    assert (seen.complaints, seen.requests) == ([], [alone.as_uri()])
+
+
+@pytest.mark.parametrize("direction", list(MetricDirection))
+def test_the_charts_have_one_mark_for_everything_in_the_journal(
+    direction: MetricDirection, tmp_path: Path, watch: Watch
+) -> None:
+    events = Invented(seed=5, L=3, T=4, direction=direction).write(tmp_path / "run")
+    page = watch().open(write_report(tmp_path / "run"))
+    story = RunStory.from_events(events)
+    chart = page.locator("#scores svg")
+    assert chart.locator(".mark").count() == len(story.attempts)
+    assert chart.locator(".mark.cross").count() == sum(one.score is None for one in story.attempts)
+    shown = chart.locator("circle.mark.yes").count() + chart.locator(".mark.off").count()
+    assert shown >= sum(one.accepted for one in story.attempts)
+    for path in range(3):
+        tried = sum(isinstance(event, RefinementTried) and event.path == path for event in events)
+        assert chart.locator(f".mark.c{path}").count() == tried == 12
+    studies = [event for event in events if isinstance(event, AblationFinished)]
+    for study in studies:
+        bars = page.locator(f"#step-{study.path}-{study.t}-body svg .bar")
+        assert bars.count() == len(study.scores) - 1
+    assert f"{direction.better_word} is better" in chart.locator(".axis-title").first.text_content()  # type: ignore[operator]
+    assert page.locator("#costs svg").count() == 4
+    agents = {call.agent for call in story.calls.values()}
+    assert page.locator("#costs svg[aria-labelledby^='cost-agent'] .bar").count() == len(agents)
+
+
+def test_every_chart_can_be_read_without_being_seen(run_dir: Path, watch: Watch) -> None:
+    page = watch().open(run_dir / "report.html")
+    charts = page.locator("svg")
+    assert charts.count() > 8
+    for index in range(charts.count()):
+        chart = charts.nth(index)
+        assert chart.get_attribute("role") == "img"
+        title, description = chart.locator("> title").text_content(), chart.locator("> desc").text_content()
+        assert title
+        assert description
+        assert any(letter.isdigit() for letter in description)
+        assert chart.get_attribute("aria-labelledby") == " ".join(
+            str(chart.locator(f"> {name}").get_attribute("id")) for name in ("title", "desc")
+        )
+    attempts = page.locator("#scores .mark").count()
+    assert page.locator("#scores details table tbody tr").count() == attempts
+
+
+def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Path, watch: Watch) -> None:
+    events = list(read_journal(run_dir / "journal.jsonl"))
+    tried = [event for event in events if isinstance(event, RefinementTried)]
+    one = next(event for event in tried if (event.path, event.t, event.k) == (1, 0, 1))
+    page = watch().open(run_dir / "report.html")
+    attempt = page.locator("#try-1-0-1")
+    assert page.locator("table.diff").count() == 0  # drawn when wanted
+    attempt.locator("summary").click()
+    assert one.plan in attempt.inner_text()
+    old, new = set(one.before.split("\n")), set(one.after.split("\n"))
+    assert set(attempt.locator("td.went").all_text_contents()) == old - new
+    assert set(attempt.locator("td.came").all_text_contents()) == new - old
+    assert "unchanged line" in attempt.locator("tr.gap").first.inner_text()
+    attempt.locator("summary").first.click()
+    assert not attempt.locator("table.diff").is_visible()
+    narrow = watch(width=390).open(run_dir / "report.html")
+    narrow.locator("#try-1-0-1 summary").click()
+    assert narrow.locator("#try-1-0-1 table.diff tr").first.locator("td").count() == 2
+
+
+def test_marks_lead_to_their_attempts_and_folds_fold(run_dir: Path, watch: Watch) -> None:
+    page = watch().open(run_dir / "report.html")
+    page.locator('#scores .mark[data-go="try-0-2-1"]').click()
+    assert page.locator("#try-0-2-1 table.diff").is_visible()
+    page.locator("button[data-fold=close]").click()
+    assert page.locator("details.step[open]").count() == 0
+    page.locator("button[data-fold=open]").click()
+    assert page.locator("details.step[open]").count() == page.locator("details.step").count() == 6
+    page.locator("#only-accepted").check()
+    assert page.locator("details.try:visible").count() == page.locator("details.try.accepted").count() > 0
+    failure = page.locator("details.failure").first
+    assert not failure.locator("pre").is_visible()
+    failure.locator("summary").click()
+    assert "Traceback" in failure.locator("pre").inner_text()
+
+
+def test_the_final_script_is_shown_in_colours_and_copied_word_for_word(run_dir: Path, watch: Watch) -> None:
+    story = RunStory.from_events(read_journal(run_dir / "journal.jsonl"))
+    seen = watch(permissions=["clipboard-read", "clipboard-write"])
+    page = seen.open(run_dir / "report.html")
+    assert page.locator("#final-script").text_content() == story.final_script
+    assert page.locator("#final-script .k, #final-script .kn").count() > 2
+    page.locator("button[data-copy-from]").click()
+    page.wait_for_function("document.querySelector('button[data-copy-from]').textContent === 'Copied'")
+    assert page.evaluate("navigator.clipboard.readText()").strip() == story.final_script.strip()
+
+
+@pytest.mark.parametrize("kind", NASTY)
+def test_hostile_content_is_shown_as_text(kind: str, tmp_path: Path, watch: Watch) -> None:
+    if kind == "data":  # a lone surrogate cannot be written to a journal; an event may still hold one
+        assert text.clean("\ud83d") == "\ufffd"
+    nasty = NASTY[kind].replace("\ud83d", "")
+    Invented(seed=2, T=1, K=2, R=1, words=nasty).write(tmp_path / "run", synced=False)
+    report = write_report(tmp_path / "run")
+    assert report.stat().st_size < 5_000_000
+    seen = watch()
+    page = seen.open(report)
+    for fold in page.locator("details").all():
+        fold.evaluate("one => { one.open = true }")
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.pwned") is None
+    assert (seen.complaints, len(seen.requests)) == ([], 1)
+    assert page.locator("script:not([type])").count() == 1
+    assert page.locator("main img, main iframe, main [onmouseover], main [onerror]").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    body = page.locator("main").inner_text()
+    expected = {
+        "markup": "<script>window.pwned = 1</script>",
+        "attribute": "onmouseover='window.pwned = 1'",
+        "terminal": "red bell",
+        "bidi": "access[U+202E][U+2066] // admins only[U+2069]",
+        "endless": "more characters]",
+        "data": "<!-- <script> ]]>",
+    }
+    assert expected[kind] in body.replace("\u2407", "").replace("  ", " ")
+    assert not set(body) & set("\x1b\x9b\x07\x08\x00\u202e\u2066\u200b\u2028")
+    assert max(len(line) for line in body.split("\n")) < 3000
+
+
+def test_a_thousand_attempts_stay_small_and_quick(tmp_path: Path, watch: Watch) -> None:
+    events = Invented(seed=3, L=4, T=25, K=10, R=5, block_lines=60).write(tmp_path / "run", synced=False)
+    report = write_report(tmp_path / "run")
+    assert sum(isinstance(event, RefinementTried) for event in events) == 1000
+    assert report.stat().st_size < 5_000_000
+    seen = watch()
+    page = seen.open(report)
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert paint < 3000  # a fifth of a second on a quiet machine; this one may be busy
+    assert page.locator("#scores .mark").count() == 1000 + 4 + 2 + 5
+    page.locator('#scores .mark[data-go="try-3-24-9"]').dispatch_event("click")
+    assert page.locator("#try-3-24-9 table.diff").is_visible()
+
+
+def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
+    Invented(seed=3, L=4, T=25, K=10, R=1, block_lines=400).write(tmp_path / "run", synced=False)
+    report = write_report(tmp_path / "run")
+    assert report.stat().st_size < 5_000_000
+    assert "characters left out" in report.read_text(encoding="utf-8")
+
+
+def test_a_run_that_is_not_over_has_a_report_too(tmp_path: Path, watch: Watch) -> None:
+    events = list(Invented(seed=11).events())
+    Invented(seed=11).write(tmp_path / "run")
+    journal = tmp_path / "run" / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for count in (1, 40, len(lines) // 2):
+        journal.write_bytes(b"".join(lines[:count]) + b'{"kind": "torn')
+        seen = watch()
+        page = seen.open(write_report(tmp_path / "run"))
+        assert "Stopped without an end" in words(page, ".verdict")
+        assert "mle-star resume" in words(page, ".verdict")
+        assert seen.complaints == []
+    best = RunStory.from_events(events[: len(lines) // 2])
+    assert text.score(best.score) in words(page, "h1")
+    assert "best_submission.csv" in words(page, ".submit")
+
+
+def test_a_failed_run_says_so_first(tmp_path: Path, watch: Watch) -> None:
+    Invented(seed=11, outcome="failed").write(tmp_path / "run")
+    page = watch().open(write_report(tmp_path / "run"))
+    verdict = words(page, ".verdict")
+    assert "Failed" in verdict
+    assert "PipelineError: no solution" in verdict
+
+
+def test_a_report_prints_without_what_only_a_screen_needs(run_dir: Path, watch: Watch) -> None:
+    page = watch().open(run_dir / "report.html")
+    page.emulate_media(media="print")
+    assert not page.locator("nav").is_visible()
+    assert page.locator("button:visible").count() == 0
+    assert page.locator("#final-script").evaluate("one => getComputedStyle(one).maxHeight") == "none"
+    assert len(page.pdf(format="A4")) > 20_000
+
+
+def test_the_report_shows_the_score_of_the_result_not_of_the_submission_script(tmp_path: Path) -> None:
+    Invented(seed=11).write(tmp_path / "run")
+    events = list(read_journal(tmp_path / "run" / "journal.jsonl"))
+    last = next(e for e in events if isinstance(e, ScriptFinished) and e.purpose == "submission")
+    assert last.score is None
+    end = next(event for event in events if isinstance(event, RunFinished))
+    html = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert f'<span class="number">{text.score(end.score)}</span></h1>' in html
+
+
+def test_a_folder_without_a_run_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no run"):
+        write_report(tmp_path)
