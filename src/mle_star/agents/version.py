@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from importlib import metadata
+from pathlib import Path
 
 PACKAGE = "claude-agent-sdk"
 MINIMUM_VERSION = "0.2.182"
@@ -38,3 +40,16 @@ def require_sdk() -> None:
 def _numbers(version: str) -> tuple[int, ...]:
     """The leading numbers of a version, enough to compare releases."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def bundled_cli() -> tuple[Path | None, str]:
+    """The CLI inside the SDK's package and its version; (None, "") when this platform's wheel has none."""
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        for name in ("claude", "claude.exe"):
+            path = Path(folder) / "_bundled" / name
+            if path.is_file():
+                noted = path.with_name("claude.version")
+                text = noted.read_text(encoding="utf-8").strip() if noted.is_file() else ""
+                return path, text.split()[0] if text else ""
+    return None, ""

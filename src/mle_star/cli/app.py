@@ -46,6 +46,11 @@ COMMANDS: tuple[Command, ...] = (
         "mle_star.cli.run:resume",
         "Take a run up again where it was stopped; what is recorded costs nothing again.",
     ),
+    Command(
+        "doctor",
+        "mle_star.cli.doctor:doctor",
+        "Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.",
+    ),
 )
 
 HELP = """Hand over a task and a folder of data; get back a validated submission, a readable script and a report.

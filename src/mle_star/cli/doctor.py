@@ -1,0 +1,242 @@
+"""`mle-star doctor`: is everything here that a run needs, and what to do where it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from mle_star.models import PipelineConfig
+
+ESSENTIAL = ("numpy", "pandas", "scikit-learn")
+"""Without these no generated script gets far."""
+LOW_DISK_GB, NO_DISK_GB = 10.0, 1.0
+
+
+class Finding(NamedTuple):
+    """One line of the diagnosis; `remedy` says what to do unless all is well."""
+
+    topic: str
+    state: Literal["ok", "note", "problem"]
+    text: str
+    remedy: str = ""
+
+
+def doctor(
+    call: Annotated[bool, typer.Option("--call", help="Make one real agent call and say what it cost.")] = False,
+    python: Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one of mle-star.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name or alias; `offline` needs no key.")] = None,
+) -> None:
+    """Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.
+
+    Ends with exit code 1 when something would keep a run from working. Credentials are named, never shown.
+
+    \b
+    Examples:
+      mle-star doctor
+      mle-star doctor --model offline --call
+      mle-star doctor --python /opt/ml/bin/python
+    """
+    from rich.console import Console
+
+    from mle_star.config import load_config
+
+    given = {name: value for name, value in (("python", python), ("model", model)) if value is not None}
+    config = load_config(given)
+    console = Console(highlight=False, soft_wrap=True)
+    logging.getLogger("mle_star").addHandler(logging.NullHandler())  # the findings say it all
+    states = set()
+    for finding in diagnose(config, call=call):
+        _show(console.print, finding)
+        states.add(finding.state)
+    if "problem" in states:
+        raise typer.Exit(1)
+
+
+def diagnose(config: PipelineConfig, *, call: bool = False) -> Iterator[Finding]:
+    """Every finding, as soon as it is known."""
+    yield from _sdk()
+    yield _credentials(config)
+    yield from _interpreter(config)
+    yield _gpus()
+    yield from _sandboxes(config)
+    yield _disk(Path(config.work_dir))
+    if call:
+        yield asyncio.run(_call(config))
+
+
+def _show(write: Callable[[str], None], finding: Finding) -> None:
+    from rich.markup import escape
+
+    colour = {"ok": "green", "note": "yellow", "problem": "red"}[finding.state]
+    write(f"[{colour}]{finding.state:8}[/{colour}]{finding.topic:18} {escape(finding.text)}")
+    if finding.remedy:
+        write(f"{'':26} [dim]→ {escape(finding.remedy)}[/dim]")
+
+
+def _sdk() -> Iterator[Finding]:
+    from mle_star.agents.version import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
+
+    version = installed_sdk_version()
+    try:
+        require_sdk()
+        yield Finding("Claude Agent SDK", "ok", f"{version} ({MINIMUM_VERSION} or later is needed)")
+    except ImportError as error:
+        yield Finding("Claude Agent SDK", "problem", version or "not installed", str(error).rsplit(": ", 1)[-1])
+        return
+    path, number = bundled_cli()
+    if path is not None:
+        yield Finding("its CLI", "ok", f"{number or 'version unknown'}, {path}")
+    elif (other := shutil.which("claude")) is not None:
+        yield Finding("its CLI", "note", f"{other}, not the one of the SDK", "its version must be 2.1.248 or later")
+    else:
+        yield Finding("its CLI", "problem", "not found", "install a wheel of claude-agent-sdk for this platform")
+
+
+def _credentials(config: PipelineConfig) -> Finding:
+    from mle_star.agents import find_credentials, require_credentials
+    from mle_star.errors import CredentialError
+
+    found = ", ".join(f"{one.description} ({one.source})" for one in find_credentials())
+    try:
+        require_credentials(config)
+    except CredentialError as error:
+        return Finding("credentials", "problem", f"none for the model {config.model}", str(error).split(": ", 1)[-1])
+    if config.model == "offline":
+        return Finding("credentials", "ok", f"not needed for the model offline; found: {found or 'none'}")
+    return Finding("credentials", "ok", found)
+
+
+def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
+    from mle_star.agents.definitions import EnvironmentFacts
+    from mle_star.errors import ConfigError
+    from mle_star.execution import inspect_interpreter
+
+    try:
+        info = inspect_interpreter(config.python)
+    except ConfigError as error:
+        yield Finding("script Python", "problem", str(error), "choose another one with --python PATH")
+        return
+    yield Finding("script Python", "ok", f"{info.version}, {info.path}")
+    packages = EnvironmentFacts(python_version=info.version, packages=info.packages).ml_packages
+    have = {name.lower() for name, _ in packages}
+    missing = [name for name in ESSENTIAL if name not in have]
+    text = ", ".join(f"{name} {version}" for name, version in packages) or "none"
+    if missing:
+        remedy = f"{info.path} -m pip install 'mle-star[ml]', or choose an interpreter that has them with --python PATH"
+        yield Finding("ML packages", "problem", f"{text}; missing: {', '.join(missing)}", remedy)
+    else:
+        yield Finding("ML packages", "ok", text)
+
+
+def _gpus() -> Finding:
+    from mle_star.execution import detect_gpu
+
+    gpu = detect_gpu()
+    if gpu["gpu_count"]:
+        return Finding("GPUs", "ok", f"{gpu['gpu_count']}: {', '.join(gpu['gpu_names'])}")
+    return Finding(
+        "GPUs", "note", "none found by nvidia-smi", "scripts will train on the CPU; nothing to do for tables"
+    )
+
+
+def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
+    from mle_star.agents.launch import sandbox_available
+    from mle_star.execution.sandbox import find_bubblewrap
+
+    if not sys.platform.startswith("linux"):
+        text = "bubblewrap exists on Linux only: scripts get limits, but see files and network"
+        yield Finding("script sandbox", "note", text, "run mle-star in a container when you do not trust the task")
+    else:
+        box = find_bubblewrap()
+        state: Literal["note", "problem"] = "problem" if config.require_sandbox else "note"
+        remedy = "install bubblewrap, or run mle-star in a container"
+        yield (
+            Finding("script sandbox", "ok", f"bubblewrap works, {box.path}")
+            if box.works
+            else Finding("script sandbox", state, box.reason, remedy)
+        )
+    if config.tool_profile == "full":
+        yield (
+            Finding("agents' shell", "ok", "confined by the CLI's sandbox")
+            if sandbox_available()
+            else Finding("agents' shell", "note", "runs without a sandbox", "install bubblewrap and socat")
+        )
+
+
+def _disk(folder: Path) -> Finding:
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free / 2**30
+    text = f"{free:.1f} GB free below {existing}"
+    remedy = "make room, or set work_dir to another disk: each path keeps its own copy of what its scripts write"
+    if free < NO_DISK_GB:
+        return Finding("disk", "problem", text, remedy)
+    return Finding("disk", "note", text, remedy) if free < LOW_DISK_GB else Finding("disk", "ok", text)
+
+
+async def _call(config: PipelineConfig) -> Finding:
+    """One question to the configured model, through everything that a run's calls go through."""
+    import tempfile
+    from contextlib import AsyncExitStack
+
+    from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
+    from mle_star.errors import AgentError, MleStarError
+    from mle_star.launch import served_model
+    from mle_star.models import AgentType, DataModality, MetricDirection, TaskDescription, TaskType, agent_config
+    from mle_star.prompts import render
+
+    prompt = render(
+        AgentType.summarize,
+        ablation_code="print('Ablation baseline: 0.9')\nprint('Ablation no_scaling: 0.8')",
+        raw_result="Ablation baseline: 0.9\nAblation no_scaling: 0.8",
+    )
+    try:
+        async with AsyncExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            serve = served_model(config.model)
+            base_url = None if serve is None else (await stack.enter_async_context(serve())).base_url
+            task = TaskDescription(
+                competition_id="doctor",
+                task_type=TaskType.tabular,
+                data_modality=DataModality.tabular,
+                evaluation_metric="accuracy",
+                metric_direction=MetricDirection.maximize,
+                description="A test of the connection.",
+                data_dir=folder,
+            )
+            client = AgentClient(
+                task,
+                config,
+                EnvironmentFacts(),
+                work_dir=Path(folder),
+                base_url=base_url,
+                policy=CallPolicy(retry_delays=(1.0,), busy_delays=(), cli_retries=1, look_ahead_after=None),
+            )
+            agents = await stack.enter_async_context(client)
+            reply = await agents.ask(agent_config(AgentType.summarize), prompt, label="doctor", max_cost_usd=None)
+    except AgentError as error:
+        return Finding("agent call", "problem", str(error), _REMEDIES.get(error.reason, "try again with --debug"))
+    except MleStarError as error:
+        return Finding("agent call", "problem", str(error), "see the findings above")
+    return Finding(
+        "agent call",
+        "ok",
+        f"{config.model} answered in {reply.seconds:.1f} s: {reply.input_tokens} + {reply.output_tokens} tokens, "
+        f"${reply.cost_usd:.4f}",
+    )
+
+
+_REMEDIES = {
+    "auth": "the credential was refused: renew it, or see that it belongs to the service in ANTHROPIC_BASE_URL",
+    "transport": "the service cannot be reached: check network, proxy (HTTPS_PROXY) and ANTHROPIC_BASE_URL",
+    "rate_limit": "the account's limit is used up, or the service is overloaded: wait, or choose another model",
+    "timeout": "raise agent_timeout_seconds, or look at the network",
+    "other": "is the model's name right? choose another one with --model",
+}
