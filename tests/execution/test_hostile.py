@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from mle_star.context import RunShared
+from mle_star.events import Notice
 from mle_star.execution import (
     Limits,
     LocalExecutor,
@@ -122,6 +123,53 @@ async def test_a_hostile_script_is_contained(
         again = await execute_in_run(scored(0.75, "print(len(open('input/train.csv').read()))"), timeout_seconds=15)
         assert (again.score, again.is_error) == (0.75, False), again
         assert contents(outside) == before[1]
+
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "none"], ids=["bubblewrap", "alone"])
+@pytest.mark.parametrize("name", ["children that sleep", "thread bomb", "memory hogs side by side"])
+async def test_without_control_groups_the_supervisor_counts(
+    name: str, sandbox: str, open_run: OpenRun, surroundings: dict[str, Any]
+) -> None:
+    executor = LocalExecutor(limits=SMALL, sandbox="none" if sandbox == "none" else "auto", use_cgroups=False)
+    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+        result = await execute_in_run(script(BY_NAME[name].code), timeout_seconds=15)
+        told = debug_text(result)
+        assert result.is_error
+        assert "more than" in told or "can't start new thread" in told or "BlockingIOError" in told, told
+        assert await gone(str(run.run_dir))
+
+
+async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun, surroundings: dict[str, Any]) -> None:
+    """Where neither bubblewrap nor Landlock keeps it from doing so."""
+    token = uuid.uuid4().hex
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'], start_new_session=True)\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
+    )
+    executor = LocalExecutor(limits=SMALL, sandbox="none", use_cgroups=False, use_landlock=False)
+    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+        result = await execute_in_run(script(code), timeout_seconds=15)
+        assert (result.is_error, result.exit_code) == (True, -9)
+        assert await gone(token, str(run.run_dir))
+        again = await execute_in_run(scored(0.75), timeout_seconds=15)
+        assert again.score == 0.75
+
+
+async def test_where_nothing_protects_the_data_a_change_is_noticed(
+    open_run: OpenRun, surroundings: dict[str, Any], task: TaskDescription
+) -> None:
+    executor = LocalExecutor(limits=SMALL, sandbox="none", use_landlock=False)
+    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+        result = await execute_in_run(scored(0.9, "open('input/train.csv', 'a').write('x')"), timeout_seconds=15)
+        assert result.is_error and "changed the files in ./input" in debug_text(result)
+        notices = [event for event in run.journal.events if isinstance(event, Notice)]
+        assert [event.level for event in notices] == ["warning", "error"]
+        assert task.data_dir in notices[1].message and "without a sandbox" in notices[0].message
+        assert run.shared.best_score is None
 
 
 def test_there_are_enough_of_them() -> None:

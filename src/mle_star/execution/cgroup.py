@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import signal
 import time
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,6 @@ _FILES = {
     2: {"tasks": "pids.max", "memory": "memory.max"},
     1: {"tasks": "pids.max", "memory": "memory.limit_in_bytes"},
 }
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,8 @@ class CgroupHome:
 
     def create(self, limits: Limits) -> Cgroup | None:
         """A fresh group with limits, or None where the system refuses."""
-        group = Cgroup([parent / f"{PREFIX}{os.getpid()}-{next(_numbers)}" for parent in self.parents], self.version)
+        name = f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        group = Cgroup([parent / name for parent in self.parents], self.version)
         try:
             for folder in group.folders:
                 folder.mkdir()

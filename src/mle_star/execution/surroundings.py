@@ -19,10 +19,11 @@ from mle_star.execution.interpreter import inspect_interpreter
 async def surroundings_digest(run: RunContext) -> str:
     """A digest of data, interpreter, packages and seed, taken once per run."""
     notes = run.shared.notes
-    if "surroundings" not in notes:
-        data = asyncio.ensure_future(asyncio.to_thread(data_digest, Path(run.task.data_dir)))
-        info = await asyncio.to_thread(inspect_interpreter, run.config.python)
-        notes["surroundings"] = digest_of(await data, info.fingerprint, str(run.config.seed))
+    async with notes.setdefault("surroundings lock", asyncio.Lock()):
+        if "surroundings" not in notes:
+            data = await asyncio.to_thread(data_digest, Path(run.task.data_dir))
+            info = await asyncio.to_thread(inspect_interpreter, run.config.python)
+            notes["surroundings"] = digest_of(data, info.fingerprint, str(run.config.seed))
     return str(notes["surroundings"])
 
 

@@ -1,0 +1,274 @@
+"""Bubblewrap: found or not, required or not, with network or without, and what it shows of the world."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mle_star.context import ScriptRequest
+from mle_star.errors import ConfigError, ExecutionError
+from mle_star.execution import LocalExecutor, inspect_interpreter
+from mle_star.execution.cgroup import find_cgroup_home
+from mle_star.execution.limits import Limits, machine_memory
+from mle_star.execution.sandbox import (
+    Bubblewrap,
+    find_bubblewrap,
+    hidden_places,
+    is_below,
+    readable_outside,
+    shown_again,
+)
+from mle_star.models import PipelineConfig
+from tests.execution.contract import PLAIN_ENV, living
+
+DRIVER = Path(__file__).parent.parent / "scripts" / "harness_as_user.py"
+SOURCES = Path(__file__).parent.parent.parent / "src"
+
+
+def request_for(folder: Path, code: str) -> ScriptRequest:
+    (folder / "solution.py").write_text(code)
+    return ScriptRequest(
+        script_path=str(folder / "solution.py"), working_dir=str(folder), timeout_seconds=20, env=PLAIN_ENV
+    )
+
+
+# --- found or not -------------------------------------------------------------------------------------------
+
+
+def test_bubblewrap_is_found_by_trying_it() -> None:
+    found = find_bubblewrap()
+    assert found.works, found.reason
+    assert "--unshare-net" in found.options
+
+
+def test_a_missing_bubblewrap_is_named_with_the_way_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = find_bubblewrap()
+    assert not found.works and "apt install bubblewrap" in found.reason
+
+
+@pytest.mark.parametrize("body", ["echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "kill -9 $$"])
+def test_a_bubblewrap_that_does_not_work_is_not_used(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bwrap").write_text(f'#!/bin/sh\n[ "$1" = --help ] && exit 0\n{body}\n')
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    found = find_bubblewrap()
+    assert not found.works and "does not work here" in found.reason
+
+
+async def test_a_required_sandbox_that_is_missing_refuses_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = LocalExecutor(PipelineConfig(require_sandbox=True))
+    assert (await executor.run(request_for(tmp_path, "print(1)"))).isolation.sandbox == "bubblewrap"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="require_sandbox is set, but bubblewrap is not installed"):
+        await LocalExecutor(PipelineConfig(require_sandbox=True, python=sys.executable)).run(
+            request_for(tmp_path, "open('ran', 'w')")
+        )
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_without_bubblewrap_it_warns_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    executor = LocalExecutor()
+    for _ in range(2):
+        raw = await executor.run(request_for(tmp_path, "print(1)"))
+    assert raw.isolation.sandbox == "none"
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1 and "apt install bubblewrap" in warnings[0]
+
+
+async def test_a_sandbox_that_breaks_later_is_an_error_of_the_harness_not_of_the_script(tmp_path: Path) -> None:
+    request = request_for(tmp_path, "print(1)")
+    gone = request.model_copy(update={"input_dir": str(tmp_path / "gone")})
+    with pytest.raises(ExecutionError, match="sandbox could not be set up"):
+        await LocalExecutor().run(gone)
+
+
+# --- what it shows ------------------------------------------------------------------------------------------
+
+
+async def test_inside_there_is_no_home_no_foreign_process_and_nothing_to_write_to(tmp_path: Path) -> None:
+    code = (
+        "import json, os, pwd, socket\n"
+        "def can_write(path):\n    try:\n        open(path + '/probe', 'w').close()\n        return True\n"
+        "    except OSError:\n        return False\n"
+        "places = ['/', '/etc', '/usr', '/var/tmp', '/home', '/root', '/run', pwd.getpwuid(os.getuid()).pw_dir]\n"
+        "print(json.dumps({'writable': [p for p in places if can_write(p)], 'own': can_write('.'),\n"
+        "    'pids': len([p for p in os.listdir('/proc') if p.isdigit()]), 'run': os.listdir('/run'),\n"
+        "    'interfaces': [name for _, name in socket.if_nameindex()], 'tmp': sorted(os.listdir('/tmp'))}))"
+    )
+    raw = await LocalExecutor().run(request_for(tmp_path, code))
+    seen = json.loads(raw.stdout)
+    assert seen["writable"] == [] and seen["own"]
+    assert seen["pids"] <= 3 and seen["interfaces"] == ["lo"]
+    assert set(seen["tmp"]) <= {"home", Path(tmp_path).relative_to("/").parts[1]}
+
+
+async def test_an_interpreter_below_a_hidden_home_stays_usable(tmp_path: Path) -> None:
+    """The usual place of a virtual environment is the home folder."""
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir) / f".mle-star-test-{os.getpid()}"
+    try:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "env")], check=True)
+        (home / "secret.txt").write_text("hush")
+        python = str(home / "env" / "bin" / "python")
+        code = f"import os, sys\nprint(sys.prefix)\nprint(os.path.exists({str(home / 'secret.txt')!r}))"
+        for sandbox in ("auto", "none"):
+            executor = LocalExecutor(PipelineConfig(python=python), sandbox="none" if sandbox == "none" else "auto")
+            raw = await executor.run(request_for(tmp_path, code + f"\nopen({str(home / 'secret.txt')!r}).read()"))
+            assert raw.stdout.splitlines()[0] == str(home / "env"), raw.stderr
+            assert raw.exit_code == 1  # the secret beside it cannot be read
+    finally:
+        subprocess.run(["rm", "-r", str(home)], check=True)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_the_network_is_closed_unless_it_is_allowed(allowed: bool, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = f"import socket\nsocket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 3)\nprint('in')"
+        raw = await LocalExecutor(PipelineConfig(allow_network=allowed)).run(request_for(tmp_path, code))
+    assert raw.isolation.network_blocked is not allowed
+    assert ("in" in raw.stdout) is allowed
+
+
+def test_hidden_places_are_shown_again_only_where_needed(tmp_path: Path) -> None:
+    assert "/run" in hidden_places()
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    hidden = [str(tmp_path)]
+    inside = str(tmp_path / "a")
+    assert shown_again([inside, str(tmp_path / "a" / "b"), str(tmp_path / "none"), "/usr"], hidden) == [inside]
+    assert shown_again([str(tmp_path)], hidden) == []
+    assert is_below("/a/b", "/a") and not is_below("/a", "/a") and not is_below("/ab", "/a")
+    allowed = readable_outside([inside], str(tmp_path))
+    assert allowed == [] and readable_outside(["/nowhere"], str(tmp_path)) == [str(tmp_path)]
+
+
+# --- interpreter and machine --------------------------------------------------------------------------------
+
+
+def test_an_interpreter_describes_itself() -> None:
+    info = inspect_interpreter()
+    assert info.path == sys.executable
+    assert info.version == ".".join(map(str, sys.version_info[:3]))
+    assert info.packages["pydantic"] and sys.prefix in info.roots
+    assert info.fingerprint != info.model_copy(update={"packages": {**info.packages, "pydantic": "0"}}).fingerprint
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "/etc/passwd", "/bin/ls"])
+def test_what_is_no_interpreter_is_refused_in_one_line(python: str) -> None:
+    with pytest.raises(ConfigError, match="no usable Python interpreter") as refused:
+        inspect_interpreter(python)
+    assert "\n" not in str(refused.value)
+
+
+def test_memory_is_shared_among_scripts_that_run_at_once() -> None:
+    assert Limits.of(PipelineConfig(script_memory_gb=2)).memory_bytes == 2 * 10**9
+    alone = Limits.of(PipelineConfig(max_concurrent_scripts=1)).memory_bytes
+    assert 0.8 * machine_memory() < alone <= machine_memory()
+    assert Limits.of(PipelineConfig(max_concurrent_scripts=2)).memory_bytes == pytest.approx(alone / 2, abs=2)
+
+
+def test_control_groups_of_the_dead_are_removed() -> None:
+    home = find_cgroup_home()
+    if home is None:
+        return  # this machine lets nobody make any; the supervisor counts instead
+    stale = home.parents[0] / "mle-star-4194305-0"  # no process has this number
+    stale.mkdir(exist_ok=True)
+    find_cgroup_home()
+    assert not stale.exists()
+
+
+# --- the end of the harness ---------------------------------------------------------------------------------
+
+
+def driver(*words: str, **options: object) -> subprocess.Popen[bytes]:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{SOURCES}{os.pathsep}{SITE}"}
+    return subprocess.Popen([*words], env=env, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload,no-any-return]
+
+
+SITE = next(path for path in sys.path if path.endswith("site-packages"))
+
+
+@pytest.mark.req("REQ-EX-037")
+@pytest.mark.parametrize("sandbox", ["auto", "none"])
+def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_path: Path) -> None:
+    token = f"orphan-{os.getpid()}-{sandbox}"
+    process = driver(sys.executable, str(DRIVER), "sleep", sandbox, str(tmp_path), token)
+    try:
+        deadline = time.monotonic() + 20
+        while not living(f"time.sleep(600) {token}") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert living(f"time.sleep(600) {token}"), "the script never started"
+    finally:
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 5
+    while living(token) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not living(token)
+
+
+def unprivileged_python() -> tuple[str, dict[str, int]]:
+    """An interpreter of this version that an ordinary user can start, and how to become one."""
+    if os.getuid() != 0:
+        return sys.executable, {}
+    nobody = {"user": 65534, "group": 65534}
+    for python in (sys.executable, "/usr/bin/python{}.{}".format(*sys.version_info[:2])):
+        try:
+            subprocess.run([python, "-c", "pass"], check=True, capture_output=True, **nobody)  # type: ignore[call-overload]
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return python, nobody
+    raise AssertionError("an ordinary user can start no interpreter here")
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "none"])
+def test_an_ordinary_user_s_scripts_are_confined_as_well(
+    sandbox: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("open")
+    for parent in (folder, *folder.parents):
+        if str(parent) not in ("/", "/tmp") and parent.stat().st_uid == os.getuid():
+            parent.chmod(parent.stat().st_mode | 0o755)
+    folder.chmod(0o777)
+    python, user = unprivileged_python()
+    process = driver(python, str(DRIVER), "suite", sandbox, str(folder), "x", **user)
+    said, _ = process.communicate(timeout=60)
+    seen = json.loads(said)
+    assert seen["uid"] != 0
+    assert seen["sandbox"] == ("bubblewrap" if sandbox == "auto" else "none")
+    assert seen["plain"] == ["0", "0.5"]
+    assert "BlockingIOError" in seen["forks"] or "more than 40 processes" in seen["forks"]
+    assert "MemoryError" in seen["memory"]
+    assert seen["outside"] == "error" and seen["late"] == "-1"
+    assert not seen["left"]
+
+
+def test_a_thread_of_its_own_can_run_scripts(tmp_path: Path) -> None:
+    """Child watchers and parent-death signals know threads, not only processes."""
+    outcome: list[str] = []
+    thread = threading.Thread(
+        target=lambda: outcome.append(asyncio.run(LocalExecutor().run(request_for(tmp_path, "print('ok')"))).stdout)
+    )
+    thread.start()
+    thread.join()
+    assert outcome == ["ok\n"]
+    assert Bubblewrap().works is False

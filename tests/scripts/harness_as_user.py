@@ -1,0 +1,56 @@
+"""A harness in a process of its own: `MODE SANDBOX FOLDER TOKEN`; modes are `sleep` and `suite`."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from mle_star.context import ScriptRequest
+from mle_star.execution import Limits, LocalExecutor, parse_score
+
+LIMITS = Limits(memory_bytes=300 << 20, tasks=40, grace_seconds=0.3)
+
+
+async def run(executor, folder, code, timeout=15.0):
+    (folder / "solution.py").write_text(code)
+    env = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"}
+    request = ScriptRequest(
+        script_path=str(folder / "solution.py"), working_dir=str(folder), timeout_seconds=timeout, env=env
+    )
+    return await executor.run(request)
+
+
+async def suite(executor, folder):
+    plain = await run(executor, folder, "print('Final Validation Performance: 0.5')")
+    forks = await run(
+        executor, folder, "import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(60)"
+    )
+    memory = await run(executor, folder, "hoard = []\nwhile True:\n    hoard.append(bytearray(20 << 20))")
+    outside = await run(
+        executor, folder, f"open({str(folder.parent / 'escaped')!r}, 'w')\nopen('/var/tmp/escaped', 'w')"
+    )
+    late = await run(executor, folder, "import time\ntime.sleep(60)", timeout=1.0)
+    return {
+        "uid": os.getuid(),
+        "sandbox": plain.isolation.sandbox,
+        "plain": [str(plain.exit_code), str(parse_score(plain.stdout))],
+        "forks": forks.stderr,
+        "memory": memory.stderr,
+        "outside": "error" if outside.exit_code else outside.stdout,
+        "late": str(late.exit_code),
+        "left": sorted(path.name for path in Path("/tmp").glob(f"mle-star-{os.getpid()}-*")),
+    }
+
+
+async def main():
+    mode, sandbox, folder, token = sys.argv[1:]
+    executor = LocalExecutor(limits=LIMITS, sandbox=sandbox)
+    if mode == "suite":
+        sys.stdout.write(json.dumps(await suite(executor, Path(folder))))
+        return
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])"
+    await run(executor, Path(folder), code, timeout=600)
+
+
+asyncio.run(main())
