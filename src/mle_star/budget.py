@@ -54,6 +54,7 @@ class Budget:
         self._started = clock() - spent_seconds
         self._phase_deadline: float | None = None
         self._wind_down: float | None = None
+        self._kept_for_later = 0.0
         self._warned: set[str] = set()
 
     # --- time ---
@@ -87,6 +88,7 @@ class Budget:
             self._wind_down = self.elapsed() + seconds
             seconds = left * (1 - shares[-1] / sum(shares))
         self.set_phase_deadline(seconds)
+        self._kept_for_later = left - seconds
         return seconds
 
     # --- money ---
@@ -121,7 +123,14 @@ class Budget:
         if self._wind_down is not None and self.elapsed() >= self._wind_down:
             return True
         threshold = min(max(0.1 * self.time_limit, 300.0), 0.5 * self.time_limit)
+        if self._kept_for_later:  # deadlines keep the time of later phases, so a short run need not stop half way
+            threshold = min(threshold, self._kept_for_later)
         return self.time_limit - self.elapsed() < threshold
+
+    @property
+    def only_finalization_left(self) -> bool:
+        """Is there no time for anything but finalization?"""
+        return self.time_limit - self.elapsed() <= self._shares.finalization * self.time_limit
 
     def open_finalization(self) -> float:
         """Begin the last phase, on the reserve when the money is gone; the seconds it has."""

@@ -289,10 +289,13 @@ class _Pipeline:
 
     async def _phase3(self, solutions: list[SolutionScript]) -> Phase3Result | None:
         why = "there is one path only" if self.config.num_parallel_solutions == 1 else ""
+        same = len({solution.content for solution in solutions}) == 1
+        if same and self.stages.outcomes.get("phase2") == "cancelled":
+            why = why or "no path got beyond the initial solution in its time"
         if why := why or self.stages.reason_to_skip("phase3") or ("" if solutions else "Phase 2 was skipped"):
             self.stages.skip("phase3", why)
             return None
-        if len({solution.content for solution in solutions}) == 1:
+        if same:
             logger.warning("all paths ended with the same script: an ensemble of it has little value")
         stage = self.stages.begin("phase3")
         seconds = self.budget.open_phase("phase3")

@@ -92,7 +92,7 @@ class Stages:
             return "the run was asked to finish"
         if self.budget.money_is_gone:
             return "the money is spent"
-        return "the time is nearly used up" if self.budget.finalize_now else ""
+        return "the time is nearly used up" if self.budget.only_finalization_left else ""
 
     @property
     def limit_reached(self) -> bool:
