@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import re
 import tempfile
@@ -377,6 +378,12 @@ def scripted_run(
             context.shared.notes["surroundings"] = "scripted"  # no interpreter will run, so none is asked what it has
         with enter_run(context):
             yield ScriptedRun(context, agents, recording)
+
+
+@pytest.fixture(autouse=True)
+def every_log_line_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    """A log call with too few arguments fails the test that comes by, whatever level the test looks at."""
+    caplog.set_level(logging.INFO, "mle_star")
 
 
 @pytest.fixture
