@@ -13,7 +13,7 @@ from mle_star.errors import CredentialError
 from mle_star.models import PipelineConfig
 
 OFFLINE = "offline"
-MARKER = "MLE_STAR_AGENT_CLIENT"
+MARKER = "MLESTAR_AGENT_CLIENT"
 """Set in every CLI process, so that it can be found and ended whatever happened to its client."""
 
 _SECRETS = {

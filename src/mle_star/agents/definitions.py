@@ -77,10 +77,15 @@ def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:
     return [tool for tool in tools if profile == "full" or tool not in WRITING_TOOLS]
 
 
+def takes_our_tools(tools: list[str]) -> bool:
+    """Are the score and data tools for an agent with these tools? The retriever looks at the web, not at files."""
+    return "Read" in tools
+
+
 def tool_names(config: AgentConfig, profile: ToolProfile, *, mcp: bool) -> list[str]:
     """All names in an agent's tool list; an agent without tools gets the one for structured replies at most."""
     tools = effective_tools(config, profile)
-    names = [*tools, *(MCP_TOOLS if tools and mcp else ())]
+    names = [*tools, *(MCP_TOOLS if mcp and takes_our_tools(tools) else ())]
     return [*names, STRUCTURED_TOOL] if config.output_schema is not None else names
 
 

@@ -21,6 +21,7 @@ from mle_star.agents.definitions import (
     WRITING_TOOLS,
     build_definitions,
     effective_tools,
+    takes_our_tools,
 )
 from mle_star.agents.guard import Guard
 from mle_star.agents.hooks import CallSite, HookState, build_hooks
@@ -100,7 +101,7 @@ class Launcher:
         from claude_agent_sdk import ClaudeAgentOptions
 
         agent, tools = config.agent_type.value, self.tools(config)
-        server = self.tool_server if tools else None
+        server = self.tool_server if takes_our_tools(tools) else None
         work_dir = self._folder(site.label) if WRITING_TOOLS & set(tools) else self.work_dir
         guard = Guard(work_dir, readable=[Path(self.task.data_dir)], blocked=self.config.blocked_commands)
         return ClaudeAgentOptions(
@@ -121,7 +122,7 @@ class Launcher:
             can_use_tool=self.can_use_tool,
             max_buffer_size=MAX_REPLY_BYTES,
             stderr=lambda line: logger.debug("%s: %s", agent, line),
-            **self._permissions(tools),
+            **self._permissions([*tools, *(MCP_TOOLS if server is not None else ())]),
         )
 
     def _folder(self, label: str) -> Path:
@@ -149,7 +150,7 @@ class Launcher:
             mode = "dontAsk"
             if tools:
                 self._say_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
-        allowed = [tool for tool in (*tools, *(MCP_TOOLS if self.tool_server and tools else ())) if tool]
+        allowed = list(tools)
         if mode not in ("dontAsk", "bypassPermissions"):
             allowed = [tool for tool in allowed if tool in _READING_TOOLS]
         settings: dict[str, Any] = {"permission_mode": mode, "allowed_tools": allowed}

@@ -1,0 +1,230 @@
+"""What a call of `AgentClient` costs over the bare SDK, in time and in bytes. Real CLI, Messages API on loopback.
+
+    python benchmarks/agents.py [--rounds N] [--quick]
+
+All ways are measured in turn within each round, so that a busy machine slows them alike; the medians are compared.
+Exit code 1 when a limit is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, query
+
+from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.agents.definitions import effective_tools
+from mle_star.agents.hooks import CallSite
+from mle_star.models import (
+    AgentConfig,
+    AgentType,
+    DataModality,
+    MetricDirection,
+    PipelineConfig,
+    TaskDescription,
+    TaskType,
+    build_default_agent_configs,
+)
+from mle_star.offline.scripted import ScriptedBrain
+from mle_star.offline.server import MessagesServer
+
+MODEL = "claude-sonnet-4-5"
+PROMPT = "Improve the block below.\n\n" + "model.fit(X, y)\n" * 40
+STRUCTURED: dict[str, Any] = {
+    "retriever": {"models": [{"model_name": "m", "example_code": "c"}]},
+    "extractor": {"plans": [{"code_block": "b", "plan": "p"}]},
+    "leakage": {"answers": [{"leakage_status": "No Data Leakage", "code_block": "b"}]},
+}
+TEXT_ONLY_BYTES, WITH_TOOLS_BYTES = 4.5 * 1024, 7 * 1024
+MAX_OVERHEAD, MAX_OF_COLD = 1.5, 0.25
+
+
+class Bench:
+    """Everything that is measured, on one server."""
+
+    def __init__(self, folder: Path, brain: ScriptedBrain, server: MessagesServer) -> None:
+        self.brain, self.server, self.folder = brain, server, folder
+        (folder / "data").mkdir()
+        (folder / "data" / "train.csv").write_text("id,label\n1,0\n", encoding="utf-8")
+        self.task = TaskDescription(
+            competition_id="bench",
+            task_type=TaskType.tabular,
+            data_modality=DataModality.tabular,
+            evaluation_metric="accuracy",
+            metric_direction=MetricDirection.maximize,
+            description="Predict label.",
+            data_dir=str(folder / "data"),
+        )
+
+    def client(self, reuse: str) -> AgentClient:
+        """An `AgentClient` that connects nothing by itself."""
+        return AgentClient(
+            self.task,
+            PipelineConfig(model=MODEL, client_reuse=reuse, work_dir=str(self.folder / "work")),
+            EnvironmentFacts(python_version="3.11.0", packages={"numpy": "2.0.0", "pandas": "2.2.0"}),
+            base_url=self.server.base_url,
+            policy=CallPolicy(look_ahead_after=None),
+        )
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> float:
+    """Seconds that `work` took."""
+    started = time.perf_counter()
+    await work()
+    return time.perf_counter() - started
+
+
+async def turn(client: ClaudeSDKClient, text: str = PROMPT, *, verbatim: bool = True) -> None:
+    """One turn of a bare client, sent as ours are."""
+
+    async def message() -> AsyncIterator[dict[str, Any]]:
+        body = {"role": "user", "content": text}
+        yield {"type": "user", "message": body, "parent_tool_use_id": None, "client_composed": verbatim}
+
+    await client.query(message())
+    async for _ in client.receive_response():
+        pass
+
+
+async def measure_time(bench: Bench, rounds: int) -> bool:
+    """The table of times; True when the limits hold."""
+    config = build_default_agent_configs()[AgentType.coder]
+    times: dict[str, list[float]] = {}
+    async with AsyncExitStack() as stack:
+        fresh = await stack.enter_async_context(bench.client("fresh"))
+        clear = await stack.enter_async_context(bench.client("clear"))
+
+        def options(**changes: Any) -> ClaudeAgentOptions:
+            made = fresh._launcher.options(config, CallSite("coder"), None)
+            for name, value in {"hooks": None, "verbatim_prompts": False, **changes}.items():
+                setattr(made, name, value)
+            return made
+
+        bare = await stack.enter_async_context(ClaudeSDKClient(options()))
+
+        async def bare_cleared() -> None:
+            await turn(bare)
+            await turn(bare, "/clear", verbatim=False)
+
+        async def cold() -> None:
+            async for _ in query(prompt=PROMPT, options=options()):
+                pass
+
+        async def ask(agents: AgentClient) -> None:
+            await agents.ask(config, PROMPT, label="main", max_cost_usd=None)
+
+        await bare_cleared()
+        await ask(clear)
+        for _ in range(rounds):
+            times.setdefault("query(), cold", []).append(await timed(cold))
+            async with ClaudeSDKClient(options()) as once:
+                await asyncio.sleep(0.3)  # what a client does right after connecting is not the turn
+                times.setdefault("bare client, first turn", []).append(await timed(lambda: turn(once)))
+            fresh.prepare(AgentType.coder)
+            await fresh.prepared()
+            await asyncio.sleep(0.3)
+            times.setdefault("AgentClient, fresh, spare ready", []).append(await timed(lambda: ask(fresh)))
+            await asyncio.sleep(0.3)
+            times.setdefault("bare client, turn and /clear", []).append(await timed(bare_cleared))
+            # In a row: a call has to wait for the /clear after the one before.
+            times.setdefault("AgentClient, clear, in a row", []).append(
+                await timed(lambda: _twice(lambda: ask(clear))) / 2
+            )
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    print(f"{'median of ' + str(rounds):36} {'ms':>8}")
+    for name, value in medians.items():
+        print(f"{name:36} {value * 1000:8.1f}")
+    print()
+    cold_time = medians["query(), cold"]
+    rows = [
+        ("fresh, spare ready / bare first turn", "AgentClient, fresh, spare ready", medians["bare client, first turn"]),
+        (
+            "clear, in a row / bare turn and /clear",
+            "AgentClient, clear, in a row",
+            medians["bare client, turn and /clear"],
+        ),
+    ]
+    fine = True
+    print(f"{'ratio':44} {'measured':>9} {'limit':>7}")
+    for title, name, yardstick in rows:
+        fine &= _ratio(title, medians[name] / yardstick, MAX_OVERHEAD)
+        fine &= _ratio(f"{title.split(' / ')[0]} / cold query()", medians[name] / cold_time, MAX_OF_COLD)
+    return fine
+
+
+async def _twice(work: Callable[[], Awaitable[object]]) -> None:
+    await work()
+    await work()
+
+
+def _ratio(title: str, value: float, limit: float) -> bool:
+    print(f"{title:44} {value:9.2f} {limit:7.2f}  {'ok' if value <= limit else 'MISSED'}")
+    return value <= limit
+
+
+async def measure_bytes(bench: Bench) -> bool:
+    """The table of request sizes; True when the limits hold."""
+    fine = True
+    async with bench.client("fresh") as agents:
+        default = await default_bytes(bench, agents)
+        print(f"\nrequest bytes beyond prompt and system prompt ({len(PROMPT)} and {len(agents.system_prompt)} bytes)")
+        print(f"{'agent':14} {'tools':22} {'schema':>7} {'ours':>7} {'limit':>7} {'SDK default':>12}")
+        for agent, config in build_default_agent_configs().items():
+            ours = await request_bytes(bench, agents, config)
+            tools = effective_tools(config, "minimal")
+            limit = WITH_TOOLS_BYTES if tools else TEXT_ONLY_BYTES
+            fine &= ours <= limit
+            schema = "yes" if config.output_schema else "no"
+            mark = "" if ours <= limit else "  MISSED"
+            print(f"{agent.value:14} {', '.join(tools) or '-':22} {schema:>7} {ours:7} {limit:7.0f} {default:12}{mark}")
+    return fine
+
+
+async def request_bytes(bench: Bench, agents: AgentClient, config: AgentConfig) -> int:
+    """The size of a request without what we put in."""
+    await agents.ask(config, PROMPT, label="main", max_cost_usd=None)
+    asked = bench.brain.calls(config.agent_type.value)[-1]
+    return len(asked.body) - _json_bytes(asked.prompt) - _json_bytes(asked.system)
+
+
+async def default_bytes(bench: Bench, agents: AgentClient) -> int:
+    """The same for the SDK as it comes: its own system prompt and every tool."""
+    env = agents._launcher.options(build_default_agent_configs()[AgentType.coder], CallSite("coder"), None).env
+    preset: Any = {"type": "preset", "preset": "claude_code"}
+    options = ClaudeAgentOptions(model=MODEL, env=env, system_prompt=preset, setting_sources=[], cwd=bench.folder)
+    async for _ in query(prompt=PROMPT, options=options):
+        pass
+    return len(bench.brain.calls("coder")[-1].body) - _json_bytes(PROMPT)
+
+
+def _json_bytes(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode()) - 2
+
+
+async def main(rounds: int) -> int:
+    """Run everything; the exit code."""
+    brain = ScriptedBrain("fine")
+    for agent, value in STRUCTURED.items():
+        brain.always(agent, value)
+    with tempfile.TemporaryDirectory() as folder:
+        async with MessagesServer(brain) as server:
+            bench = Bench(Path(folder), brain, server)
+            in_time = await measure_time(bench, rounds)
+            in_size = await measure_bytes(bench)
+    return 0 if in_time and in_size else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    sys.exit(asyncio.run(main(parser.parse_args().rounds)))
