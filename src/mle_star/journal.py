@@ -144,7 +144,7 @@ class Journal:
         self._said: set[tuple[str, str, int]] = set()
         self._started: RunStarted | None = None
         self._listeners: list[Callable[[AnyEvent], None]] = []
-        self._secrets = [json.dumps(secret)[1:-1].encode() for secret in secrets if secret]
+        self._secrets = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(str(path) + ".lock", timeout=0)
         try:
@@ -177,11 +177,14 @@ class Journal:
     def record(self, event: AnyEvent) -> None:
         """Write an event once: what an earlier process said in the same words is told to the listeners only."""
         if event.kind in _ALWAYS or _words(event) not in self._said:
-            line = event.model_dump_json().encode()
-            for secret in self._secrets:
-                line = line.replace(secret, REDACTED.encode())
-            self._remember(event, self._append(line + b"\n"))
+            self._remember(event, self._append(self.redact(event.model_dump_json()).encode() + b"\n"))
         self.tell(event)
+
+    def redact(self, text: str) -> str:
+        """`text` with every secret blotted out, as it stands or as JSON spells it."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text
 
     def tell(self, event: AnyEvent) -> None:
         """Show an event to the listeners without writing it. One that fails is dropped: a view must not end a run."""

@@ -227,8 +227,8 @@ def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forec
 
 def _hand_over(folder: RunFolder, journal: Journal, result: FinalResult) -> None:
     """Write the files that a person looks for, then the journal's last line."""
-    write_whole(folder.solution, result.final_solution.content)
-    write_whole(folder.result, result.model_dump_json(indent=2))
+    write_whole(folder.solution, journal.redact(result.final_solution.content))
+    write_whole(folder.result, journal.redact(result.model_dump_json(indent=2)))
     journal.record(
         RunFinished(
             state="completed", score=result.final_solution.score, submission_path=result.submission_path,
