@@ -7,11 +7,14 @@ import json
 import logging
 import os
 import pwd
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -240,17 +243,19 @@ def unprivileged_python() -> tuple[str, dict[str, int]]:
     raise AssertionError("an ordinary user can start no interpreter here")
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "none"])
-def test_an_ordinary_user_s_scripts_are_confined_as_well(
-    sandbox: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("open")
-    for parent in (folder, *folder.parents):
-        if str(parent) not in ("/", "/tmp") and parent.stat().st_uid == os.getuid():
-            parent.chmod(parent.stat().st_mode | 0o755)
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder for everybody; those of pytest are for its own user alone."""
+    folder = Path(tempfile.mkdtemp(prefix="everybody-"))
     folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "none"])
+def test_an_ordinary_user_s_scripts_are_confined_as_well(sandbox: str, open_folder: Path) -> None:
     python, user = unprivileged_python()
-    process = driver(python, str(DRIVER), "suite", sandbox, str(folder), "x", **user)
+    process = driver(python, str(DRIVER), "suite", sandbox, str(open_folder), "x", **user)
     said, _ = process.communicate(timeout=60)
     seen = json.loads(said)
     assert seen["uid"] != 0

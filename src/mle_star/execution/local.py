@@ -24,7 +24,7 @@ from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
 from mle_star.execution.interpreter import InterpreterInfo, locate_interpreter
 from mle_star.execution.limits import Limits
 from mle_star.execution.output import NOTE, Keeper, LogFile
-from mle_star.execution.process import ScriptProcess
+from mle_star.execution.process import SIGKILL, Report, ScriptProcess
 from mle_star.execution.sandbox import (
     Bubblewrap,
     World,
@@ -45,7 +45,6 @@ logger = logging.getLogger("mle_star.execution")
 MARKER = "MLE_STAR_SCRIPT"
 """A variable in every script's environment by which its processes can be told from all others."""
 PREFIX = "mle-star-"
-SIGKILL = 9  # `signal` does not know it on Windows
 _ABSENT = (
     "bubblewrap is switched off"
     if sys.platform == "linux"
@@ -151,9 +150,9 @@ class LocalExecutor:
             if process.report is None or sys.platform != "linux":
                 _sweep(marker, group)
         seconds = time.monotonic() - started
-        report = process.report or {"applied": [], "reason": "", "exit": None, "signal": SIGKILL}
-        if "error" in report:
-            raise ExecutionError(f"{request.script_path} could not be started: {report['error']}")
+        report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
+        if report.error:
+            raise ExecutionError(f"{request.script_path} could not be started: {report.error}")
         boxed = means.bubblewrap.works
         stderr = streams[1].text() + self._notes(report, group, timed_out)
         return ExecutionRawResult(
@@ -213,8 +212,8 @@ class LocalExecutor:
 
     # --- outcomes ---------------------------------------------------------------------------------------------
 
-    def _applied(self, report: dict[str, Any], group: Cgroup | None, boxed: bool) -> Isolation:
-        applied, limits = set(report["applied"]), self.limits
+    def _applied(self, report: Report, group: Cgroup | None, boxed: bool) -> Isolation:
+        applied, limits = report.applied, self.limits
         counted = group.limited if group is not None and "cgroup" in applied and "no-cgroup" not in applied else set()
         words = ["time"]
         if "memory" in counted or {"DATA", "job"} & applied:
@@ -231,12 +230,12 @@ class LocalExecutor:
             limits=tuple(words),
         )
 
-    def _notes(self, report: dict[str, Any], group: Cgroup | None, timed_out: bool) -> str:
+    def _notes(self, report: Report, group: Cgroup | None, timed_out: bool) -> str:
         """What the harness knows about a script's end and the script could not say itself."""
         lines = []
-        if report["reason"]:
-            lines.append(f"killed: {report['reason']}")
-        elif process_was_killed(report) and group is not None and group.memory_kills():
+        if report.reason:
+            lines.append(f"killed: {report.reason}")
+        elif report.killed and group is not None and group.memory_kills():
             lines.append(f"killed: more than {self.limits.memory_bytes / 1e9:.1f} GB of memory")
         if group is not None and group.refused_forks() and not timed_out:
             lines.append(f"refused: more than {self.limits.tasks} processes and threads")
@@ -253,19 +252,14 @@ def _remove_stale_folders() -> None:
                 remove_entry(folder)
 
 
-def process_was_killed(report: dict[str, Any]) -> bool:
-    """Did the script end by SIGKILL, directly or as its sandbox tells it?"""
-    return SIGKILL in (report["signal"], (report["exit"] or 0) - 128)
-
-
-def _exit_code(report: dict[str, Any], boxed: bool, stderr: str) -> int:
+def _exit_code(report: Report, boxed: bool, stderr: str) -> int:
     """Exit codes as `subprocess` gives them: negative for a signal, also when bubblewrap passes one on as 128 + n."""
-    if report["signal"] is not None:
-        return -int(report["signal"])
-    code = int(report["exit"] if report["exit"] is not None else 1)
+    if report.signal is not None:
+        return -report.signal
+    code = 1 if report.exit_code is None else report.exit_code
     if not boxed:
         return code
-    if code and '"exit-code"' not in report.get("inner", "") and stderr.lstrip().startswith("bwrap:"):
+    if code and '"exit-code"' not in report.inner and stderr.lstrip().startswith("bwrap:"):
         raise ExecutionError(f"the sandbox could not be set up: {stderr.strip().splitlines()[0]}")
     return 128 - code if code > 128 and code - 128 in set(signal.Signals) else code
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import marshal
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,24 @@ from mle_star.execution.output import Keeper
 _HERE = str(Path(__file__).parent)
 _START = "import sys; sys.path.append(sys.argv.pop(1)); from child.supervisor import main; main()"
 DRAIN_SECONDS = 1.0
+SIGKILL = 9  # `signal` does not know it on Windows
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the supervisor said at the end."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""  # why it killed the script, when it did
+    error: str = ""  # why there was no script to run
+    applied: frozenset[str] = frozenset()  # what really confined the script
+    inner: str = ""  # what bubblewrap said
+
+    @property
+    def killed(self) -> bool:
+        """Did the script end by SIGKILL, directly or as its sandbox tells it?"""
+        return self.signal == SIGKILL or self.exit_code == 128 + SIGKILL
 
 
 class Streams(asyncio.SubprocessProtocol):
@@ -46,7 +65,7 @@ class ScriptProcess:
 
     def __init__(self, transport: asyncio.SubprocessTransport, streams: Streams, report_fd: int) -> None:
         self._transport, self._streams, self._report_fd = transport, streams, report_fd
-        self.report: dict[str, Any] | None = None
+        self.report: Report | None = None
 
     @classmethod
     async def start(
@@ -55,7 +74,8 @@ class ScriptProcess:
         """Start the supervisor, which starts the script."""
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
-        words = [sys.executable, "-I", "-S", "-c", _START, _HERE, json.dumps({**order, "report": write_end})]
+        orders = marshal.dumps({**order, "report": write_end}).hex()
+        words = [sys.executable, "-I", "-S", "-c", _START, _HERE, orders]
         try:
             transport, streams = await asyncio.get_running_loop().subprocess_exec(
                 lambda: Streams(keepers),
@@ -96,8 +116,22 @@ class ScriptProcess:
         os.close(self._report_fd)
 
     def _read_report(self) -> None:
-        with contextlib.suppress(BlockingIOError, ValueError):
-            chunks = []
+        chunks = []
+        with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._report_fd, 65536):
                 chunks.append(chunk)
-            self.report = json.loads(b"".join(chunks))
+        lines = b"".join(chunks).decode("utf-8", "replace").splitlines()
+        said = {name: value for name, _, value in (line.partition("\t") for line in lines)}
+        if said:
+            self.report = Report(
+                exit_code=_number(said.get("exit")),
+                signal=_number(said.get("signal")),
+                reason=said.get("reason", ""),
+                error=said.get("error", ""),
+                applied=frozenset(said.get("applied", "").split()),
+                inner=said.get("inner", ""),
+            )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None

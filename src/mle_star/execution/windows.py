@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from mle_star.execution.limits import Limits
 from mle_star.execution.output import Keeper
-from mle_star.execution.process import DRAIN_SECONDS, Streams
+from mle_star.execution.process import DRAIN_SECONDS, Report, Streams
 
 if sys.platform == "win32":
     import ctypes
@@ -49,8 +48,8 @@ if sys.platform == "win32":
 
         def __init__(self, transport: asyncio.SubprocessTransport, streams: Streams, job: int, limited: bool) -> None:
             self._transport, self._streams, self._job = transport, streams, job
-            self._applied = ["job"] if limited else []
-            self.report: dict[str, Any] | None = None
+            self._applied = frozenset(["job"] if limited else [])
+            self.report: Report | None = None
 
         @classmethod
         async def start(
@@ -83,8 +82,7 @@ if sys.platform == "win32":
                 return False
             self._end_job()  # whatever the script left running
             await asyncio.wait({self._streams.drained}, timeout=DRAIN_SECONDS)
-            code = self._transport.get_returncode()
-            self.report = {"applied": self._applied, "reason": "", "exit": code, "signal": None}
+            self.report = Report(exit_code=self._transport.get_returncode(), applied=self._applied)
             return True
 
         async def stop(self, command: bytes, patience: float) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import resource
 import stat
 import struct
 import sys
-from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
@@ -74,9 +72,11 @@ def limit_resources(limits: dict[str, int]) -> list[str]:
             continue
         hard = resource.getrlimit(kind)[1]
         value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(OSError, ValueError):
+        try:
             resource.setrlimit(kind, (value, value))
-            applied.append(name)
+        except (OSError, ValueError):
+            continue
+        applied.append(name)
     return applied
 
 
@@ -115,7 +115,7 @@ def restrict_files(readable: list[str], writable: list[str]) -> bool:
         os.close(ruleset)
 
 
-def _allow(libc: Any, ruleset: int, path: str, access: int) -> None:
+def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -1,37 +1,43 @@
 """Stands between the harness and a script: confines it, outlives it, and leaves nothing of it behind.
 
 It is the script's parent, so that a script which kills its parent does not reach the harness, and inherits all orphans.
-Orders come as JSON in the first argument, commands as bytes on stdin (`t`: end it politely, `c`: the same in a hurry;
-end of file: the harness is gone, kill it). What happened goes as JSON to the descriptor `report`.
+Orders come in the first argument, commands as bytes on stdin (`t`: end it politely, `c`: the same in a hurry; end of
+file: the harness is gone, kill it). What happened goes to the descriptor `report`, one `name<TAB>value` a line.
+
+It starts before every script, so it imports only what starts quickly: `signal`, `json`, `typing` and `contextlib` would
+take longer than all the rest.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
+import _signal as signal  # type: ignore[import-not-found]  # the public module imports enum, functools and collections
+import marshal
 import os
 import select
-import signal
 import sys
 import time
-from typing import Any
 
 from . import confine, tree
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Order = dict[str, Any]
+
 WATCH_SECONDS = 0.05
 GIVE_UP_SECONDS = 10.0
-Order = dict[str, Any]
 
 
 def main() -> None:
     """Run one script to its end."""
-    order: Order = json.loads(sys.argv[1])
+    order: Order = marshal.loads(bytes.fromhex(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGUSR2, lambda *_: None)
     confine.become_subreaper()
     confine.signal_at_parents_death(signal.SIGUSR2)  # wakes the loop, should end of file on stdin not come
-    report: dict[str, Any] = {"applied": [], "reason": ""}
+    report: dict[str, str] = {}
     status_read, status_write = os.pipe()
     os.set_blocking(status_read, False)
     try:
@@ -40,16 +46,20 @@ def main() -> None:
         if pid > 0:
             status = _Watch(pid, order, report).until_the_end()
             _leave_nothing(pid, order)
-            report.update(_describe(status))
+            _describe(status, report)
             report["inner"] = _read_all(status_read)
     finally:
-        os.write(order["report"], json.dumps(report).encode())
+        os.write(order["report"], _lines(report))
+
+
+def _lines(report: dict[str, str]) -> bytes:
+    return "".join(f"{name}\t{' '.join(value.split())}\n" for name, value in report.items()).encode("utf-8", "replace")
 
 
 # --- starting -----------------------------------------------------------------------------------------------
 
 
-def _start(order: Order, report: dict[str, Any], status_fd: int) -> int:
+def _start(order: Order, report: dict[str, str], status_fd: int) -> int:
     """Fork and become the script; the child tells through a pipe what confines it, or why it could not start."""
     told_read, told_write = os.pipe()
     supervisor = os.getpid()
@@ -59,13 +69,13 @@ def _start(order: Order, report: dict[str, Any], status_fd: int) -> int:
             os.close(told_read)
             _become_the_script(order, told_write, status_fd, supervisor)
         except BaseException as error:
-            os.write(told_write, json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+            os.write(told_write, _lines({"error": f"{type(error).__name__}: {error}"}))
         finally:
             os._exit(127)
     os.close(told_write)
-    told = _read_all(told_read)
-    for line in told.splitlines():
-        report.update(json.loads(line))
+    for line in _read_all(told_read).splitlines():
+        name, _, value = line.partition("\t")
+        report[name] = value
     if "error" in report:
         os.waitpid(pid, 0)
         return -1
@@ -78,14 +88,9 @@ def _become_the_script(order: Order, told: int, status_fd: int, supervisor: int)
     confine.signal_at_parents_death(signal.SIGKILL)
     if os.getppid() != supervisor:
         raise RuntimeError("the supervisor is gone")
-    with contextlib.suppress(OSError):
-        _write("/proc/self/oom_score_adj", "1000")  # when memory runs out, the script goes first
+    _try_to_write("/proc/self/oom_score_adj", "1000")  # when memory runs out, the script goes first
     for path in order["cgroups"]:
-        try:
-            _write(path, "0")
-            applied.append("cgroup")
-        except OSError:
-            applied.append("no-cgroup")
+        applied.append("cgroup" if _try_to_write(path, "0") else "no-cgroup")
     limits = dict(order["limits"])
     if order["count_user_tasks"] and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
         limits["NPROC"] = order["max_tasks"] + tree.tasks_of_user(os.getuid())
@@ -97,20 +102,25 @@ def _become_the_script(order: Order, told: int, status_fd: int, supervisor: int)
             applied.append("no-new-privileges")
     if order["landlock"] and confine.restrict_files(order["landlock"]["read"], order["landlock"]["write"]):
         applied.append("landlock")
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     command = [word.replace("{status}", str(status_fd)) for word in order["command"]]
     os.set_inheritable(status_fd, command != order["command"])
-    os.write(told, json.dumps({"applied": applied}).encode() + b"\n")
-    for number in (*range(1, signal.NSIG),):
-        with contextlib.suppress(OSError, ValueError):
+    os.write(told, _lines({"applied": " ".join(applied)}))
+    for number in range(1, signal.NSIG):
+        try:
             signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # SIGKILL and its like
     os.execv(command[0], command)
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:  # noqa: PTH123 - pathlib costs start-up time here
-        file.write(text)
+def _try_to_write(path: str, text: str) -> bool:
+    try:
+        with open(path, "w") as file:  # noqa: PTH123 - pathlib starts slowly
+            file.write(text)
+    except OSError:
+        return False
+    return True
 
 
 # --- watching -----------------------------------------------------------------------------------------------
@@ -119,25 +129,22 @@ def _write(path: str, text: str) -> None:
 class _Watch:
     """Waits for the script, listens to the harness, and counts what the kernel does not count."""
 
-    def __init__(self, pid: int, order: Order, report: dict[str, Any]) -> None:
+    def __init__(self, pid: int, order: Order, report: dict[str, str]) -> None:
         self.pid, self.order, self.report = pid, order, report
         self.status: int | None = None
         self.kill_at: float | None = None
-        self.peak = 0
 
     def until_the_end(self) -> int | None:
         """The script's wait status, as soon as it has ended."""
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
-        os.set_blocking(wake_read, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         listening = [0, wake_read]
         while not self._reap():
             ready, _, _ = select.select(listening, [], [], self._patience())
             if wake_read in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake_read, 4096)
+                os.read(wake_read, 4096)
             if 0 in ready:
                 command = os.read(0, 1)
                 if not command:
@@ -199,8 +206,7 @@ class _Watch:
 
 def _forbid_forks(order: Order) -> None:
     for path in order["fork_gates"]:
-        with contextlib.suppress(OSError):
-            _write(path, "0")
+        _try_to_write(path, "0")
 
 
 def _leave_nothing(pid: int, order: Order) -> None:
@@ -219,22 +225,25 @@ def _leave_nothing(pid: int, order: Order) -> None:
         tree.kill_all_below(os.getpid(), 0)
         time.sleep(0.002)
     if sys.platform != "linux":
-        with contextlib.suppress(OSError):
+        try:
             os.killpg(pid, signal.SIGKILL)  # there is no subreaper there, and the group may still have members
+        except OSError:
+            return
 
 
-def _describe(status: int | None) -> dict[str, Any]:
-    if status is None:
-        return {"exit": None, "signal": None}
-    if os.WIFSIGNALED(status):
-        return {"exit": None, "signal": os.WTERMSIG(status)}
-    return {"exit": os.WEXITSTATUS(status), "signal": None}
+def _describe(status: int | None, report: dict[str, str]) -> None:
+    if status is not None and os.WIFSIGNALED(status):
+        report["signal"] = str(os.WTERMSIG(status))
+    elif status is not None:
+        report["exit"] = str(os.WEXITSTATUS(status))
 
 
 def _read_all(fd: int) -> str:
     chunks = []
-    with contextlib.suppress(BlockingIOError):
+    try:
         while chunk := os.read(fd, 65536):
             chunks.append(chunk)
+    except BlockingIOError:
+        pass  # somebody still holds the other end
     os.close(fd)
     return b"".join(chunks).decode("utf-8", "replace")

@@ -1,0 +1,172 @@
+"""What the harness costs: time against a bare subprocess, memory under 5 GB of output, seconds to end a tree.
+
+`python benchmarks/harness.py [--quick]`; exit code 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+
+from mle_star.context import ScriptRequest
+from mle_star.execution import LocalExecutor, script_environment
+from mle_star.models import PipelineConfig
+
+CONFIG = PipelineConfig(num_parallel_solutions=1)
+HALF_A_SECOND = (
+    "import time\nend = time.perf_counter() + 0.45\nn = 0\n"
+    "while time.perf_counter() < end:\n    n += 1\nprint('Final Validation Performance: 0.5')\n"
+)
+FIVE_GIGABYTES = (
+    "import sys\nblock = (b'x' * 127 + b'\\n') * 8192\nfor _ in range({blocks}):\n    sys.stdout.buffer.write(block)\n"
+    "print('Final Validation Performance: 0.5')\n"
+)
+TREE = (
+    "import os, pathlib, subprocess, sys, time\n"
+    "sleeper = [sys.executable, '-c', 'import time; time.sleep(600)', '{token}']\n"
+    "for _ in range(3):\n    subprocess.Popen(sleeper)\n"
+    "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execv(sys.executable, sleeper)\n"
+    "    os.kill(os.getpid(), 9)\npathlib.Path('ready').touch()\ntime.sleep(600)\n"
+)
+
+
+class Table:
+    """Figures with their targets."""
+
+    def __init__(self) -> None:
+        self.missed = False
+
+    def row(self, name: str, value: float, target: float, unit: str) -> None:
+        met = value <= target
+        self.missed |= not met
+        print(f"{name:<48} {value:>8.2f} {unit:<3} target {target:g} {unit} {'ok' if met else 'MISSED'}")
+
+
+def request_for(folder: Path, code: str, timeout: float = 300.0) -> ScriptRequest:
+    path = folder / "solution.py"
+    path.write_text(code)
+    return ScriptRequest(
+        script_path=str(path), working_dir=str(folder), timeout_seconds=timeout, env=script_environment(CONFIG)
+    )
+
+
+async def overhead(folder: Path, rounds: int, table: Table) -> None:
+    """The same script bare, through the harness and in bubblewrap, in turns so that the machine's moods hit all."""
+    request = request_for(folder, HALF_A_SECOND)
+    executors = {"alone": LocalExecutor(CONFIG, sandbox="none"), "bubblewrap": LocalExecutor(CONFIG)}
+    times: dict[str, list[float]] = {"bare": [], "alone": [], "bubblewrap": []}
+    for executor in executors.values():
+        await executor.run(request)  # the probe happens once per run
+    for _ in range(rounds):
+        started = time.perf_counter()
+        subprocess.run(  # noqa: ASYNC221 - this is what the harness is measured against
+            [sys.executable, request.script_path], cwd=folder, env=request.env, capture_output=True, check=True
+        )
+        times["bare"].append(time.perf_counter() - started)
+        for name, executor in executors.items():
+            started = time.perf_counter()
+            raw = await executor.run(request)
+            times[name].append(time.perf_counter() - started)
+            assert raw.exit_code == 0, raw.stderr
+            assert (raw.isolation.sandbox == "bubblewrap") is (name == "bubblewrap"), raw.isolation
+    bare = statistics.median(times["bare"])
+    print(f"a script of half a second, median of {rounds}: bare {bare * 1000:.0f} ms, "
+          f"harness {statistics.median(times['alone']) * 1000:.0f} ms, "
+          f"bubblewrap {statistics.median(times['bubblewrap']) * 1000:.0f} ms")  # fmt: skip
+    table.row("harness without bubblewrap, against bare", statistics.median(times["alone"]) / bare, 1.15, "x")
+    table.row("harness in bubblewrap, against bare", statistics.median(times["bubblewrap"]) / bare, 1.3, "x")
+
+
+class Peak:
+    """The highest resident memory of this process while the block runs."""
+
+    def __enter__(self) -> Peak:
+        gc.collect()
+        self._process, self._stop = psutil.Process(), threading.Event()
+        self.before = self.highest = self._process.memory_info().rss
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.005):
+            self.highest = max(self.highest, self._process.memory_info().rss)
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def rise(self) -> float:
+        return (self.highest - self.before) / 1e6
+
+
+async def memory(folder: Path, gigabytes: float, table: Table) -> None:
+    """A flood of output must not fill the harness."""
+    executor = LocalExecutor(CONFIG)
+    await executor.run(request_for(folder, "print(1)"))
+    request = request_for(folder, FIVE_GIGABYTES.format(blocks=int(gigabytes * 1e9 / (128 * 8192)) + 1))
+    request = request.model_copy(update={"output_file": str(folder / "out.log")})
+    started = time.perf_counter()
+    with Peak() as peak:
+        raw = await executor.run(request)
+    seconds = time.perf_counter() - started
+    assert raw.exit_code == 0 and "Final Validation Performance: 0.5" in raw.stdout, raw.stderr
+    print(f"{gigabytes:g} GB of output in {seconds:.1f} s ({gigabytes / seconds:.1f} GB/s)")
+    table.row(f"rise of memory under {gigabytes:g} GB of output", peak.rise, 50, "MB")
+
+
+def tokens_alive(token: str) -> int:
+    count = 0
+    for process in psutil.process_iter():
+        try:
+            count += token in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            continue
+    return count
+
+
+async def cancellation(folder: Path, sandbox: str, table: Table) -> None:
+    """From `cancel()` until nothing of the tree is left."""
+    token = uuid.uuid4().hex
+    executor = LocalExecutor(CONFIG, sandbox="none" if sandbox == "alone" else "auto")
+    (folder / "ready").unlink(missing_ok=True)
+    task = asyncio.create_task(executor.run(request_for(folder, TREE.replace("{token}", token))))
+    while not (folder / "ready").exists() or tokens_alive(token) < 4:  # noqa: ASYNC110 - processes send no events
+        await asyncio.sleep(0.05)
+    started = time.perf_counter()
+    task.cancel()
+    await asyncio.wait({task})
+    while tokens_alive(token):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    table.row(f"a cancelled tree is gone ({sandbox})", time.perf_counter() - started, 2.0, "s")
+
+
+async def main() -> int:
+    quick = "--quick" in sys.argv
+    table = Table()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("input", "final"):
+            (folder / part).mkdir()
+        await overhead(folder, 3 if quick else 15, table)
+        await memory(folder, 0.5 if quick else 5.0, table)
+        for sandbox in ("alone", "bubblewrap"):
+            await cancellation(folder, sandbox, table)
+    return int(table.missed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(asyncio.run(main()))
