@@ -190,12 +190,11 @@ async def check_and_evaluate(
     )  # fmt: skip
     log.info("%s: evaluation starts: %d characters", place, len(checked.content))
     script, result = await evaluate_with_retry(checked, task, config, make_debug_callback(task, config))
-    score = None if result.is_error else result.score
     log.info(
         "%s: evaluation complete: score %s, is_error %s, %.1f s",
-        place, "failed" if score is None else score, result.is_error, result.duration_seconds,
+        place, "failed" if script.score is None else script.score, result.is_error, result.duration_seconds,
     )  # fmt: skip
-    return script.model_copy(update={"score": score, "is_executable": not result.is_error}), result
+    return script, result
 
 
 def _leakage_was_found() -> bool:

@@ -87,6 +87,13 @@ async def test_the_coders_prompt_holds_block_plan_and_rules(quick_run: ScriptedR
     assert "single markdown code block" in prompt.lower() and "no headings" in prompt.lower()
 
 
+async def test_the_coder_is_told_how_many_rows_to_train_on(tmp_path: Path) -> None:
+    config = settings(subsample_limit=1234)
+    with scripted_run(tmp_path, executor=ScriptedExecutor(), config=config) as run:
+        await invoke_coder(BLOCK, "a plan")
+        assert "more than 1234 training samples" in run.agents.calls("coder")[0].prompt
+
+
 @pytest.mark.req("REQ-P2I-003")
 @pytest.mark.parametrize(("code", "plan", "missing"), [("", "a plan", "code block"), (BLOCK, " \n", "plan")])
 async def test_the_coder_is_not_asked_without_a_block_and_a_plan(
@@ -490,11 +497,11 @@ async def test_the_loop_itself_takes_next_to_no_time(quick_run: ScriptedRun) -> 
     padding = "\n".join(f"value_{n} = {n}" for n in range(2500))  # some 50 KB, as the largest scripts
     solution = base_solution()
     solution.content = f"{padding}\n{solution.content}"
-    started = time.monotonic()
+    started = time.process_time()
     result = await refine(quick_run, k=4, solution=solution)
     calls = len(quick_run.agents.log)
     assert len(result.attempts) == 4 and calls == 4 + 3 + 4
-    assert (time.monotonic() - started) / calls < 0.5
+    assert (time.process_time() - started) / calls < 0.5
 
 
 # --- failures and endings --------------------------------------------------------------------------------

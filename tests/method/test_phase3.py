@@ -422,10 +422,10 @@ async def test_the_rounds_themselves_take_next_to_no_time(quick_run: ScriptedRun
     padding = "\n".join(f"value_{n} = {n}" for n in range(2500))  # some 50 KB, as the largest scripts
     given = [one.model_copy(update={"content": f"{padding}\n{one.content}"}) for one in inputs()]
     quick_run.agents.always("ensembler", lambda call: fenced(f"{padding}\n{script(0.8, note=call.step)}"))
-    started = time.monotonic()
+    started = time.process_time()
     result = await ensemble(quick_run, r=5, of=given)
     assert len(result.attempts) == 5 and len(quick_run.agents.log) == 5 * 3
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 # --- failures and endings --------------------------------------------------------------------------------
