@@ -152,6 +152,16 @@ async def test_the_network_is_closed_unless_it_is_allowed(allowed: bool, tmp_pat
     assert ("in" in raw.stdout) is allowed
 
 
+@pytest.mark.parametrize("home", ["{tmp}", "/tmp", "/", "/nowhere"])
+async def test_wherever_home_is_said_to_be_scripts_run(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", home.format(tmp=tmp_path))
+    code = "import tempfile\nopen('here', 'w').close()\ntempfile.mkstemp()\nprint('ok')"
+    raw = await LocalExecutor().run(request_for(tmp_path, code))
+    assert (raw.stdout, raw.isolation.sandbox) == ("ok\n", "bubblewrap"), raw.stderr
+
+
 def test_hidden_places_are_shown_again_only_where_needed(tmp_path: Path) -> None:
     assert "/run" in hidden_places()
     (tmp_path / "a" / "b").mkdir(parents=True)

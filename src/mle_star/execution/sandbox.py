@@ -110,7 +110,8 @@ def hidden_places() -> tuple[str, ...]:
 
         homes.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
     places = {os.path.realpath(place) for place in homes} | {"/run"}
-    return tuple(sorted(place for place in places if place != "/" and Path(place).is_dir()))
+    outermost = [place for place in places if not any(is_below(place, other) for other in (*places, "/tmp"))]
+    return tuple(sorted(place for place in outermost if place not in ("/", "/tmp") and Path(place).is_dir()))
 
 
 def _name_service() -> list[str]:

@@ -93,12 +93,10 @@ def landlock_version() -> int:
 def restrict_files(readable: list[str], writable: list[str]) -> bool:
     """Let this process and its children read below `readable` and write below `writable` only (Linux, Landlock)."""
     version = landlock_version()
-    if version < 1:
-        return False
+    if version < 2:
+        return False  # the first version forbids moving files between folders altogether
     libc = _libc()
-    handled = (1 << 13) - 1
-    if version >= 2:
-        handled |= 1 << 13
+    handled = (1 << 14) - 1
     if version >= 3:
         handled |= 1 << 14
     attributes = struct.pack("=QQQ", handled, 0, _SCOPE_SIGNAL_AND_SOCKETS if version >= 6 else 0)
