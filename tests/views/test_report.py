@@ -175,7 +175,7 @@ def test_the_final_script_is_shown_in_colours_and_copied_word_for_word(run_dir: 
     assert page.locator("#final-script").text_content() == story.final_script
     assert page.locator("#final-script .k, #final-script .kn").count() > 2
     page.locator("button[data-copy-from]").click()
-    page.wait_for_function("document.querySelector('button[data-copy-from]').textContent === 'Copied'")
+    page.locator("button[data-copy-from]", has_text="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()").strip() == story.final_script.strip()
 
 

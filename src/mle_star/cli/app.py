@@ -51,6 +51,23 @@ COMMANDS: tuple[Command, ...] = (
         "mle_star.cli.doctor:doctor",
         "Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.",
     ),
+    Command(
+        "report",
+        "mle_star.cli.views:report",
+        "Write report.html of a run anew from its journal; also while the run is going.",
+    ),
+    Command("runs", "mle_star.cli.views:runs", "List runs: task, model, score, cost, time, state."),
+    Command(
+        "show",
+        "mle_star.cli.views:show",
+        "Show one step of a run: prompt, reply, script, output, score. Without a step, list them.",
+    ),
+    Command("diff", "mle_star.cli.views:diff", "Compare two scripts of a run."),
+    Command(
+        "watch",
+        "mle_star.cli.views:watch",
+        "Serve the live page of a run, also of one in another process; end with Ctrl-C.",
+    ),
 )
 
 HELP = """Hand over a task and a folder of data; get back a validated submission, a readable script and a report.

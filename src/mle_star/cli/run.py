@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +16,19 @@ import typer
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 
 if TYPE_CHECKING:
-    from mle_star.events import AnyEvent
-    from mle_star.models import FinalResult, PipelineConfig, TaskDescription
+    from mle_star.models import PipelineConfig, TaskDescription
 
 EXIT_NO_SUBMISSION, EXIT_INTERRUPTED = 2, 130
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class View(str, Enum):
+    """How a run is shown on the terminal."""
+
+    auto = "auto"
+    rich = "rich"
+    plain = "plain"
+
 
 Folder = Annotated[
     Path | None,
@@ -44,6 +55,8 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Run a script again ev
 From = Annotated[Path | None, typer.Option("--from", metavar="RUN", help="Start from the paid results of another run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
+Show = Annotated[View, typer.Option("--display", help="A moving screen, or a line for each event.")]
+Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine's browsers.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")]
 
 
@@ -68,6 +81,8 @@ def run(
     parent: From = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    display: Show = View.auto,
+    serve: Serve = False,
     dry_run: DryRun = False,
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
@@ -114,7 +129,8 @@ def run(
     if dry_run:
         _show_plan(task, settings, output, as_json=as_json)
         return
-    _run(task, settings, output, quiet=quiet, as_json=as_json, fork_from=parent)
+    mode = _mode(display, quiet=quiet, as_json=as_json)
+    _run(task, settings, output, mode=mode, serve=serve, fork_from=parent)
 
 
 def resume(
@@ -124,6 +140,8 @@ def resume(
     assignments: Assignments = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    display: Show = View.auto,
+    serve: Serve = False,
 ) -> None:
     """Take a run up again where it was stopped; what is recorded costs nothing again.
 
@@ -138,7 +156,8 @@ def resume(
     limit = None if time_limit is None else seconds_of(time_limit)
     explicit = _explicit({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
     task, settings = _of_run(run_folder, explicit, None)
-    _run(task, settings, run_folder, quiet=quiet, as_json=as_json, resume=True)
+    mode = _mode(display, quiet=quiet, as_json=as_json)
+    _run(task, settings, run_folder, mode=mode, serve=serve, resume=True)
 
 
 def seconds_of(text: str) -> int:
@@ -190,78 +209,70 @@ def _of_run(run_dir: Path, explicit: dict[str, Any], file: Path | None) -> tuple
 # --- the run -------------------------------------------------------------------------------------------------
 
 
+def _mode(display: View, *, quiet: bool, as_json: bool) -> Any:
+    """The renderer's name."""
+    return "json" if as_json else "quiet" if quiet else display.value
+
+
 def _run(
     task: TaskDescription,
     config: PipelineConfig,
     output: Path | None,
     *,
-    quiet: bool,
-    as_json: bool,
+    mode: Any,
+    serve: bool = False,
     resume: bool = False,
     fork_from: Path | None = None,
 ) -> None:
     """Run, show it, write the report; the exit code says how it ended."""
+    from mle_star.cli.display import make_display
     from mle_star.launch import choose_folder
     from mle_star.orchestrator import run_pipeline
 
     folder = choose_folder(task, config, output)
-    listener = _as_json if as_json else _warnings_only if quiet else _as_lines
-    try:
-        result = asyncio.run(
-            run_pipeline(
-                task, config, run_dir=folder.root, resume=resume, fork_from=fork_from, listeners=[listener],
-                signals=True, console=False,
-            )
-        )  # fmt: skip
-    except PipelineError as error:
+    with _served(folder.root, serve), make_display(mode, run_dir=folder.root) as listener:
+        try:
+            result = asyncio.run(
+                run_pipeline(
+                    task, config, run_dir=folder.root, resume=resume, fork_from=fork_from, listeners=[listener],
+                    signals=True, console=False,
+                )
+            )  # fmt: skip
+        except PipelineError as error:
+            _write_report(folder.root)
+            if not isinstance(error, RunInterrupted):
+                raise
+            typer.echo(f"mle-star: {error}", err=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         _write_report(folder.root)
-        if not isinstance(error, RunInterrupted):
-            raise
-        typer.echo(f"mle-star: {error}", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    _write_report(folder.root)
-    if not as_json:
-        _show_result(result, folder.root)
     if not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)
 
 
-def _as_json(event: AnyEvent) -> None:
-    typer.echo(event.model_dump_json())
+@contextmanager
+def _served(run_dir: Path, wanted: bool) -> Iterator[None]:
+    """The live page, for as long as the run goes."""
+    if not wanted:
+        yield
+        return
+    from mle_star.report.live import LiveServer
 
-
-def _as_lines(event: AnyEvent, levels: tuple[str, ...] = ("info", "good", "warning", "error")) -> None:
-    from mle_star.report.headlines import headline
-
-    said = headline(event)
-    if said is not None and said.level in levels:
-        typer.echo(f"{said.at.astimezone():%H:%M:%S}  {said.place}: {said.words}", err=True)
-
-
-def _warnings_only(event: AnyEvent) -> None:
-    _as_lines(event, ("warning", "error"))
+    server = LiveServer(run_dir)
+    typer.echo(f"live page: {server.start()}", err=True)
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def _write_report(run_dir: Path) -> None:
     """The page for people; a run is worth more than its report."""
-    import mle_star.report as report
+    from mle_star.report import write_report
 
     try:
-        getattr(report, "write_report", lambda folder: None)(run_dir)
+        write_report(run_dir)
     except Exception as error:
         typer.echo(f"mle-star: the report could not be written: {error}", err=True)
-
-
-def _show_result(result: FinalResult, run_dir: Path) -> None:
-    score, task = result.final_solution.score, result.task
-    typer.echo(
-        f"score       {score} ({task.evaluation_metric}, {task.metric_direction.value}; by {result.config.model})"
-    )
-    typer.echo(f"submission  {result.submission_path or 'none'}")
-    typer.echo(f"cost, time  {result.total_cost_usd or 0:.2f} USD, {result.total_duration_seconds:.0f} s")
-    typer.echo(f"run folder  {run_dir}")
-    for warning in result.warnings:
-        typer.echo(f"warning: {_plain(warning)}", err=True)
 
 
 def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:

@@ -39,13 +39,17 @@ Level = Literal["info", "good", "warning", "error"]
 Said = tuple[Level, str]
 
 
+_MINOR = {"submission_kept", "forecast"}
+
+
 class Headline(NamedTuple):
-    """When, how serious, where and what; plain text throughout."""
+    """When, how serious, where and what; plain text throughout. A `minor` one goes first when there is little room."""
 
     at: datetime
     level: Level
     place: str
     words: str
+    minor: bool = False
 
 
 def headline(event: AnyEvent) -> Headline | None:
@@ -54,7 +58,7 @@ def headline(event: AnyEvent) -> Headline | None:
     said = writer(event) if writer is not None else None
     if said is None:
         return None
-    return Headline(event.at, said[0], _place(event.step), text.one_line(said[1], 240))
+    return Headline(event.at, said[0], _place(event.step), text.one_line(said[1], 240), event.kind in _MINOR)
 
 
 def _place(step: str) -> str:
@@ -84,15 +88,14 @@ def _run_finished(event: RunFinished) -> Said:
 
 
 def _phase_started(event: PhaseStarted) -> Said | None:
-    return ("info", f"{PHASE_TITLES[event.phase]} begins") if event.path is None else None
+    return ("info", f"{PHASE_TITLES[event.phase].partition(': ')[2]} begins") if event.path is None else None
 
 
 def _phase_finished(event: PhaseFinished) -> Said | None:
-    name = SHORT_TITLES[event.phase] if event.path is None else f"path {event.path}"
     score = "" if event.score is None else f", score {text.score(event.score)}"
     level: Level = "warning" if event.outcome in ("failed", "cancelled") else "info"
     detail = f": {event.detail}" if event.detail and event.outcome != "completed" else ""
-    return level, f"{name} {event.outcome}{score}{detail}"
+    return level, f"{event.outcome}{score}{detail}"
 
 
 def _agent_failed(event: AgentFailed) -> Said:

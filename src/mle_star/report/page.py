@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -82,22 +83,22 @@ def write_report(run_dir: Path) -> Path:
 
 
 class Page:
-    """Renders the story of one run. `live`: the page is served, is kept up to date and has two buttons."""
+    """Renders the story of one run. With a `token` the page is served, is kept up to date and has two buttons."""
 
-    def __init__(self, run_dir: Path, *, live: bool = False) -> None:
-        self.run_dir, self.live = run_dir, live
+    def __init__(self, run_dir: Path, *, token: str = "") -> None:
+        self.run_dir, self.token = run_dir, token
         self._rendered: dict[str, tuple[Hashable, str]] = {}
 
-    def html(self, story: RunStory, *, alive: bool = True, token: str = "") -> str:
+    def html(self, story: RunStory, *, alive: bool = True) -> str:
         """The whole page."""
         pieces: dict[str, list[tuple[str, Markup]]] = {}
         for fragment in self.fragments(story, alive=alive):
             pieces.setdefault(fragment.section, []).append((fragment.name, Markup(self._html_of(fragment))))
-        scripts = [_static("report.js")] + ([_static("live.js")] if self.live else [])
+        scripts = [_static("report.js")] + ([_static("live.js")] if self.token else [])
         return self._render(
             "page.html.j2", pieces=pieces, sections=SECTIONS, short=SHORT, title=page_title(story, alive),
-            styles=_styles(), scripts=[Markup(script) for script in scripts], live=self.live,
-            policy=content_policy(scripts, live=self.live), token=token,
+            styles=_styles(), scripts=[Markup(script) for script in scripts], token=self.token,
+            policy=content_policy(scripts, live=bool(self.token)),
             written=text.moment(story.clock.last) if story.clock.last else "",
         )  # fmt: skip
 
@@ -131,7 +132,7 @@ class Page:
         judged, ran = len(story.attempts), (len(story.calls), len(story.scripts))
         mended = (len(story.repairs), len(story.leaks))
         every = (story.heard, alive)
-        yield here("verdict", every, lambda: {"story": story, "verdict": verdict, "run_dir": self.run_dir})
+        yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **self._places()})
         yield here("now", every, lambda: {"story": story, "working": working})
         yield here("scores", judged, lambda: {"story": story, **_score_values(story)})
         yield here("lineage", (judged, mended, story.state), lambda: {"story": story, "line": lineage_of(story)})
@@ -144,12 +145,24 @@ class Page:
         yield here("ensemble", every, lambda: {"story": story, "cap": cap})
         yield here("repairs", mended, lambda: {"story": story, "rows": interventions(story), "cap": cap})
         yield here("costs", ran, lambda: _cost_values(story))
-        yield here("script", (story.state, story.final_script), lambda: {"story": story, "code": _code_of(story)})
+        yield here(
+            "script",
+            (story.state, story.final_script),
+            lambda: {"story": story, "code": _code_of(story), **self._places()},
+        )
         yield here("failures", (ran, len(story.phases)), lambda: {"rows": failures(story), "cap": cap})
         yield here("about", every, lambda: {"story": story, "rows": settings_rows(story)})
 
     def _piece(self, section: str, stamp: Hashable, values: Callable[[], dict[str, Any]]) -> Fragment:
         return Fragment(section, section, stamp, lambda: self._render(f"{section}.html.j2", **values()))
+
+    def _places(self) -> dict[str, Any]:
+        """Where the run's files are: beside a report on disk, behind the token on a served page."""
+
+        def link(path: str) -> str:
+            return f"/files/{quote(path)}?token={self.token}" if self.token else quote(path)
+
+        return {"run_dir": self.run_dir, "link": link}
 
     def _step(self, story: RunStory, step: StepStory, cap: int, folded: bool) -> Fragment:
         stamp = (

@@ -92,6 +92,7 @@
     if (over) word.textContent = `The run is over: ${news.state}.`;
     else if (!finish.disabled) word.textContent = "Live: this page follows the run.";
   });
+  source.addEventListener("bye", () => { source.close(); if (!over) word.textContent = "The page is no longer served."; finish.hidden = stop.hidden = true; });
   source.addEventListener("error", () => { if (!over) word.textContent = "The connection is lost; trying again …"; });
   setInterval(tick, 1000);
 })();

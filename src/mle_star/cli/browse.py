@@ -1,0 +1,247 @@
+"""Finding things in run folders: runs, steps, scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from mle_star.errors import ConfigError, JournalError
+from mle_star.events import (
+    EVENT_ADAPTER,
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    RunFinished,
+    RunStarted,
+    ScriptFinished,
+)
+from mle_star.journal import read_journal
+from mle_star.report import text
+from mle_star.report.headlines import headline
+from mle_star.report.story import RunStory
+from mle_star.run_folder import RunFolder, is_running
+
+TAIL_BYTES = 1 << 16
+
+
+# --- runs --------------------------------------------------------------------------------------------------------
+
+
+class Glance(NamedTuple):
+    """A run in one line."""
+
+    name: str
+    task: str
+    model: str
+    metric: str
+    score: float | None
+    cost_usd: float | None
+    seconds: float | None
+    state: str
+    begun: str = ""
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs in a folder; the folder itself may be one."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; name the one that holds your runs")
+    if (folder / "journal.jsonl").is_file():
+        return [folder]
+    found = [path.parent for path in folder.glob("*/journal.jsonl")]
+    if not found:
+        raise ConfigError(f"there is no run in {folder}")
+    return found
+
+
+def glance(run_dir: Path) -> Glance:
+    """What a list shows of a run. First and last line say it for one that ended; others are read as a whole."""
+    journal = RunFolder(run_dir).journal
+    name = text.one_line(run_dir.name, 60)
+    try:
+        first, last = _ends(journal)
+        if isinstance(first, RunStarted) and isinstance(last, RunFinished):
+            seconds, cost = last.seconds, last.cost_usd
+            return _glance(name, first, last.score, cost, seconds, last.state)
+        story = RunStory.from_events(read_journal(journal))
+    except (JournalError, OSError, ValueError) as error:
+        return Glance(name, "", "", "", None, None, None, f"damaged: {text.one_line(str(error), 120)}")
+    if story.started is None:
+        return Glance(name, "", "", "", None, None, None, "empty")
+    state = story.state if story.finished else "running" if is_running(run_dir) else "stopped"
+    return _glance(name, story.started, story.score, story.totals.cost_usd, story.clock.seconds, state)
+
+
+def _glance(
+    name: str, first: RunStarted, score: float | None, cost: float, seconds: float, state: str
+) -> Glance:  # fmt: skip
+    task = first.task
+    return Glance(
+        name, task.competition_id, first.model, task.evaluation_metric, score, cost, seconds, state,
+        first.at.isoformat(),
+    )  # fmt: skip
+
+
+def _ends(journal: Path) -> tuple[AnyEvent | None, AnyEvent | None]:
+    """The first event, and the last one when it can be had cheaply."""
+    with journal.open("rb") as file:
+        line = file.readline()
+        first = EVENT_ADAPTER.validate_json(line) if line.endswith(b"\n") else None
+        size = file.seek(0, 2)
+        reach = TAIL_BYTES
+        while True:
+            file.seek(max(size - reach, 0))
+            lines = file.read().splitlines(keepends=True)
+            if len(lines) > 1 or reach >= size:
+                break
+            reach *= 8
+    whole = [line for line in lines if line.endswith(b"\n")]
+    try:
+        last = EVENT_ADAPTER.validate_json(whole[-1]) if whole else None
+    except ValueError:
+        last = None  # half a line: the read began in the middle of it
+    return first, last
+
+
+# --- steps -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class StepRecord:
+    """All that the journal says about one step."""
+
+    step: str
+    call: AgentFinished | AgentFailed | None = None
+    script: ScriptFinished | None = None
+    others: list[AnyEvent] = field(default_factory=list)
+
+    @property
+    def cost_usd(self) -> float:
+        """What its call cost."""
+        return self.call.cost_usd if self.call is not None else 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its call or script took."""
+        done = self.script or self.call
+        return done.seconds if done is not None else None
+
+    @property
+    def score(self) -> float | None:
+        """The score of its script, or of the attempt that ended here."""
+        if self.script is not None:
+            return None if self.script.is_error else self.script.score
+        return next((value for one in self.others if (value := getattr(one, "score", None)) is not None), None)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in a word or two."""
+        if self.script is not None:
+            if self.script.is_error:
+                return "timed out" if self.script.timed_out else "failed"
+            return "not run again" if self.script.cached else "ran"
+        if self.call is not None:
+            return "failed" if isinstance(self.call, AgentFailed) else "answered"
+        for one in self.others:
+            accepted = getattr(one, "accepted", None)
+            if accepted is not None:
+                return "accepted" if accepted else "not accepted"
+        return ""
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Short facts by name."""
+        found: list[tuple[str, str]] = []
+        call, script = self.call, self.script
+        if call is not None:
+            found.append(("agent", call.agent.value + (f" ({call.variant})" if call.variant else "")))
+            found.append(("cost", f"{text.money(call.cost_usd)}, {text.duration(call.seconds)}"))
+        if isinstance(call, AgentFinished):
+            found.append(("tokens", f"{call.input_tokens} in, {call.output_tokens} out, {call.model}"))
+        if script is not None:
+            limits = (
+                f"{script.isolation.sandbox}, {'no network' if script.isolation.network_blocked else 'network open'}"
+            )
+            found.append(("exit code", f"{script.exit_code} after {text.duration(script.seconds)}"))
+            found.append(("isolation", limits))
+        if self.score is not None:
+            found.append(("score", text.score(self.score)))
+        for one in self.others:
+            said = headline(one)
+            found += [("said", said.words)] if said is not None else []
+        return found
+
+    @property
+    def texts(self) -> list[tuple[str, str, str]]:
+        """Long texts as name, content and language."""
+        found: list[tuple[str, str, str]] = []
+        if self.call is not None:
+            found.append(("prompt", self.call.prompt, "markdown"))
+        if isinstance(self.call, AgentFailed):
+            found.append(("failure", f"{self.call.reason}: {self.call.message}", ""))
+        if isinstance(self.call, AgentFinished):
+            structured = self.call.structured
+            reply = self.call.text if structured is None else json.dumps(structured, indent=2, ensure_ascii=False)
+            found.append(("reply", reply, "markdown" if structured is None else "json"))
+        if self.script is not None:
+            found.append(("script", self.script.script, "python"))
+            found.append(("output", self.script.stdout, ""))
+            found.append(("errors", self.script.stderr, ""))
+        for one in self.others:
+            if one.kind == "refinement_tried":
+                found += [("plan", one.plan, ""), ("before", one.before, "python"), ("after", one.after, "python")]
+            elif one.kind == "ablation_finished":
+                found.append(("summary", one.summary, ""))
+        return [(name, content, kind) for name, content, kind in found if content.strip()]
+
+
+def read_steps(run_dir: Path) -> dict[str, StepRecord]:
+    """The steps of a run in the order in which they ended; a step done anew shows its last time."""
+    steps: dict[str, StepRecord] = {}
+    for event in read_journal(RunFolder(run_dir).open().journal):
+        if not event.step or event.kind in ("agent_started", "script_started", "phase_started"):
+            continue
+        record = steps[event.step] = steps.pop(event.step, StepRecord(event.step))
+        if isinstance(event, (AgentFinished, AgentFailed)):
+            record.call = event
+        elif isinstance(event, ScriptFinished):
+            record.script = event
+        else:
+            record.others = [one for one in record.others if one.kind != event.kind] + [event]
+    return steps
+
+
+# --- scripts -----------------------------------------------------------------------------------------------------
+
+
+class Script(NamedTuple):
+    """A script with the name that a comparison shows."""
+
+    title: str
+    code: str
+
+
+def find_script(run_dir: Path, name: str) -> Script:
+    """The script of a step: its own, or the last one below it; `best` and `final` are the run's."""
+    folder = RunFolder(run_dir).open()
+    if name in ("best", "final"):
+        story = RunStory.from_events(read_journal(folder.journal))
+        code = story.final_script if name == "final" else story.best_script
+        if not code:
+            raise ConfigError(f"{run_dir} has no {name} script yet")
+        return Script(f"{name} ({text.score(story.score)})", code)
+    scripts = [record for record in read_steps(run_dir).values() if record.script is not None]
+    exact = [record for record in scripts if record.step == name]
+    below = [record for record in scripts if record.step.startswith(name.rstrip("/") + "/")]
+    chosen = exact or below or [record for record in scripts if record.step.startswith(name)]
+    if not chosen:
+        raise ConfigError(f"{run_dir}: no script ran at {name!r}; there are {_some(scripts)}")
+    script = chosen[-1].script
+    return Script(f"{chosen[-1].step} ({text.score(chosen[-1].score)})", script.script if script else "")
+
+
+def _some(records: Iterable[StepRecord]) -> str:
+    names = [record.step for record in records]
+    return ", ".join(names[:6]) + (" and more" if len(names) > 6 else "") if names else "none"
