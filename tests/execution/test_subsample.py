@@ -14,7 +14,7 @@ from mle_star.execution import (
 from mle_star.models import PipelineConfig
 from tests.execution.conftest import script
 
-CODE = "limit = {'rows': 30000}\ntrain = train.sample(limit['rows'])\n"
+CODE = "limit = {'rows': 30000}  # ```\ntrain = train.sample(limit['rows'])"
 
 
 @pytest.mark.req("REQ-EX-017")
@@ -45,7 +45,7 @@ def test_the_extraction_prompt_holds_the_script_and_asks_for_one_block() -> None
     prompt = request_subsample_extraction(script(CODE))
     assert CODE in prompt
     wishes = prompt.replace(CODE, "").lower()
-    assert "subsampl" in wishes and "block" in wishes and "one fenced" in wishes
+    assert "subsampl" in wishes and "block" in wishes and "single markdown code block" in wishes
 
 
 @pytest.mark.req("REQ-EX-045")

@@ -112,7 +112,9 @@ class LocalExecutor:
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
-        means = self._means or await asyncio.to_thread(self.probe)
+        means = self._means
+        if means is None:
+            means = await asyncio.to_thread(self.probe)
         temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         group = means.cgroups.create(self.limits) if means.cgroups else None
         try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from mle_star.models import PipelineConfig, SolutionScript
+from mle_star.models import AgentType, PipelineConfig, SolutionScript
+from mle_star.prompts import fenced, render
 
 SUBSAMPLE_INSTRUCTION = (
     "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
@@ -18,24 +19,19 @@ def get_subsample_instruction(config: PipelineConfig) -> str:
 
 
 def request_subsample_removal(solution: SolutionScript) -> str:
-    """The prompt that asks for the script without its subsampling."""
+    """The prompt that asks for the whole script without its subsampling."""
     return (
         "The script below limits its training data for the sake of speed. It is to train on all of them now.\n\n"
         "1. Find every place where subsampling happens.\n"
         "2. Remove the subsampling and leave the rest working as before.\n"
         "3. Answer with the whole changed script in one fenced Python block, and nothing else.\n\n"
-        f"# Script\n```python\n{solution.content}\n```\n"
+        f"# Script\n\n{fenced(solution.content)}\n"
     )
 
 
 def request_subsample_extraction(solution: SolutionScript) -> str:
     """The prompt that asks for the block of the script that subsamples."""
-    return (
-        "Somewhere in the script below the training data are limited to a sample.\n\n"
-        "Locate the block of code that does the subsampling and return it exactly as it stands in the script, "
-        "in one fenced Python block, and nothing else.\n\n"
-        f"# Script\n```python\n{solution.content}\n```\n"
-    )
+    return render(AgentType.test, "subsampling_extract", final_solution=solution.content)
 
 
 def detect_error_masking(content: str) -> list[str]:
