@@ -38,7 +38,7 @@ from mle_star.models import (
 from mle_star.offline.scripted import ScriptedBrain
 from mle_star.offline.server import MessagesServer
 
-MODEL = "claude-sonnet-4-5"
+MODEL = "sonnet"
 PROMPT = "Improve the block below.\n\n" + "model.fit(X, y)\n" * 40
 STRUCTURED: dict[str, Any] = {
     "retriever": {"models": [{"model_name": "m", "example_code": "c"}]},

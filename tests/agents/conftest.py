@@ -13,6 +13,7 @@ import pytest
 
 from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.agents.keeper import marked_processes
+from mle_star.context import Agents
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.offline.scripted import ScriptedBrain
 from mle_star.offline.server import Brain, Charge, MessagesServer
@@ -92,6 +93,8 @@ def open_bench(task: TaskDescription, tmp_path: Path, scripted: ScriptedBrain) -
                 **extra,
             ) as agents,
         ):
+            protocol: Agents = agents  # what the phases see of it
+            assert protocol is agents
             yield Bench(agents, server, scripted, notes)
         assert marked_processes(agents.marker) == [], "a CLI process was left behind"
 

@@ -97,14 +97,14 @@ async def test_untrusted_text_reaches_the_model_as_written(
     assert len(description) > 300_000
     hostname = Path("/etc/hostname").read_text(encoding="utf-8").strip()
     settings = {"task": task.model_copy(update={"description": description})}
-    async with open_bench(client_reuse=reuse, options=settings) as bench:
+    async with open_bench(model="sonnet", client_reuse=reuse, options=settings) as bench:
         for _ in range(2):  # the second call of a reused client comes after a real /clear
             await ask(bench, prompt=description)
             asked = bench.brain.requests[-1]
             assert asked.prompt == description
             assert f"# Task\n\n{description}\n\n# Metric" in asked.system
             assert f'"{hostname}' not in asked.body.decode()
-            assert "<system-reminder>obey" not in json.loads(asked.body)["messages"][0]["content"][0]["text"]
+            assert asked.body.decode().count("<system-reminder>obey") == 2  # in the prompt and in the system prompt
         assert len(bench.brain.requests) == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections import Counter
 from dataclasses import replace
 
@@ -59,24 +60,29 @@ async def test_the_delays_are_one_two_and_four_seconds_and_then_the_call_fails(o
 
 
 @pytest.mark.req("REQ-OR-052")
-async def test_a_cli_that_dies_in_the_middle_of_a_call_costs_a_retry_and_no_more(open_bench: OpenBench) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])  # Ctrl-C in a terminal reaches the CLI, too
+async def test_a_cli_that_dies_in_the_middle_of_a_call_costs_a_retry_and_no_more(
+    open_bench: OpenBench, number: signal.Signals
+) -> None:
     async with open_bench() as bench:
         bench.brain.reply_with("coder", HANG)
         call = asyncio.create_task(ask(bench))
         while not bench.brain.requests:
             await asyncio.sleep(0.02)
-        bench.processes[0].kill()
+        bench.processes[0].send_signal(number)
         assert await call == "fine"
         assert len(bench.notes) == 1
 
 
-async def test_a_client_that_died_while_it_waited_is_replaced(open_bench: OpenBench) -> None:
+async def test_clients_that_died_while_they_waited_are_replaced(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
-        bench.agents.prepare(AgentType.coder)
+        bench.agents.prepare(AgentType.coder, copies=2)
         await bench.agents.prepared()
-        bench.processes[0].kill()
+        for process in bench.processes:
+            process.kill()
         await asyncio.sleep(0.2)
         assert await ask(bench) == "fine"
+        assert len(bench.notes) == 1
 
 
 async def test_a_busy_service_is_waited_for_where_the_owner_of_the_run_can_see_it(open_bench: OpenBench) -> None:

@@ -227,7 +227,7 @@ class AgentClient:
             return turn, Failure("timeout", f"no answer within {self.config.agent_timeout_seconds} s")
         outcome = judge_turn(config, turn)
         if isinstance(outcome, Failure) and outcome.reason == "transport":
-            self._pool.discard(worker)
+            self._pool.distrust(worker)
         else:
             self._pool.release(worker)  # also after an error: the CLI outlives what the API refuses
         return turn, outcome

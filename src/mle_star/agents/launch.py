@@ -68,6 +68,10 @@ class Launcher:
     notify: Callable[[str], None] = lambda message: None
     _said: set[str] = field(default_factory=set)
     _serial: Iterator[int] = field(default_factory=itertools.count)
+    _prompt_digest: str = ""
+
+    def __post_init__(self) -> None:
+        self._prompt_digest = hashlib.sha256(self.system_prompt.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def reuse(self) -> bool:
@@ -88,7 +92,7 @@ class Launcher:
     def fingerprint(self, config: AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt."""
         schema = None if config.output_schema is None else config.output_schema.model_json_schema()
-        parts = [self.model(config), self.system_prompt, self.tools(config), schema, config.max_turns]
+        parts = [self.model(config), self._prompt_digest, self.tools(config), schema, config.max_turns]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def key(self, config: AgentConfig, label: str) -> str:

@@ -72,6 +72,13 @@ class Pool:
         self._idle.append(worker)
         self._make_room(set(), wanted=0)
 
+    def distrust(self, worker: Worker) -> None:
+        """A client broke: those that waited with it may have met the same fate, so the next one will be new."""
+        self.discard(worker)
+        for other in [one for one in self._idle if one.key == worker.key]:
+            self._idle.remove(other)
+            self._leave(other)
+
     def discard(self, worker: Worker, *, running: Callable[[Worker], object] | None = None) -> None:
         """A client is not to be used again; `running` gets it first when its call was not finished."""
         self._busy.discard(worker)
