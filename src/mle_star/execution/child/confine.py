@@ -20,8 +20,7 @@ _FILE_BITS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # those that a rule on a plain 
 _SCOPE_SIGNAL_AND_SOCKETS = 1 << 0 | 1 << 1
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: int) -> bool:
@@ -29,7 +28,7 @@ def prctl(option: int, value: int) -> bool:
     if sys.platform != "linux":
         return False
     try:
-        return int(_libc().prctl(option, value, 0, 0, 0)) == 0
+        return int(_LIBC.prctl(option, value, 0, 0, 0)) == 0
     except (OSError, AttributeError):
         return False
 
@@ -85,7 +84,7 @@ def landlock_version() -> int:
     if sys.platform != "linux":
         return 0
     try:
-        return max(int(_libc().syscall(_LANDLOCK_CREATE, None, 0, 1)), 0)
+        return max(int(_LIBC.syscall(_LANDLOCK_CREATE, None, 0, 1)), 0)
     except (OSError, AttributeError):
         return 0
 
@@ -95,25 +94,24 @@ def restrict_files(readable: list[str], writable: list[str]) -> bool:
     version = landlock_version()
     if version < 2:
         return False  # the first version forbids moving files between folders altogether
-    libc = _libc()
     handled = (1 << 14) - 1
     if version >= 3:
         handled |= 1 << 14
     attributes = struct.pack("=QQQ", handled, 0, _SCOPE_SIGNAL_AND_SOCKETS if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = int(libc.syscall(_LANDLOCK_CREATE, attributes[:size], size, 0))
+    ruleset = int(_LIBC.syscall(_LANDLOCK_CREATE, attributes[:size], size, 0))
     if ruleset < 0:
         return False
     try:
         for access, paths in ((_READ, readable), (handled & ~(1 << 6) & ~(1 << 11), writable)):
             for path in paths:
-                _allow(libc, ruleset, path, access)
-        return give_up_new_privileges() and int(libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0)) == 0
+                _allow(ruleset, path, access)
+        return give_up_new_privileges() and int(_LIBC.syscall(_LANDLOCK_RESTRICT, ruleset, 0)) == 0
     finally:
         os.close(ruleset)
 
 
-def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
+def _allow(ruleset: int, path: str, access: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -121,6 +119,6 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             access &= _FILE_BITS
-        libc.syscall(_LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", access, place), 0)
+        _LIBC.syscall(_LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", access, place), 0)
     finally:
         os.close(place)

@@ -50,6 +50,7 @@ def main() -> None:
             report["inner"] = _read_all(status_read)
     finally:
         os.write(order["report"], _lines(report))
+        os._exit(0)  # taking the interpreter down in order would make the harness wait
 
 
 def _lines(report: dict[str, str]) -> bytes:
