@@ -30,13 +30,13 @@ CASES = [
     Case("fork bomb", "import os\nwhile True:\n    os.fork()", says="BlockingIOError"),
     Case(
         "children that sleep",
-        "import os, time\nfor _ in range(300):\n    if os.fork() == 0:\n        time.sleep(600)\n" + SCORE,
+        "import os, time\nfor _ in range(300):\n    if os.fork() == 0:\n        time.sleep(600)\ntime.sleep(3)\n" + SCORE,
         says="BlockingIOError",
     ),
     Case(
         "thread bomb",
         "import threading, time\nfor _ in range(500):\n"
-        "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n" + SCORE,
+        "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\ntime.sleep(3)\n" + SCORE,
         says="can't start new thread",
     ),
     Case("memory hog", "hoard = []\nwhile True:\n    hoard.append(bytearray(20 << 20))", says="MemoryError"),

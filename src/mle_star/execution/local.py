@@ -256,6 +256,8 @@ def _remove_stale_folders() -> None:
 
 def _exit_code(report: Report, boxed: bool, stderr: str) -> int:
     """Exit codes as `subprocess` gives them: negative for a signal, also when bubblewrap passes one on as 128 + n."""
+    if report.reason:
+        return -SIGKILL  # even if the script itself was gone before its children were killed
     if report.signal is not None:
         return -report.signal
     code = 1 if report.exit_code is None else report.exit_code
