@@ -152,10 +152,11 @@ async def run_pipeline(
     if fork_from is not None:
         fork_run(Path(fork_from), folder, first)
     with Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
+        for listener in listeners:
+            journal.subscribe(listener)
         budget = open_ledger(journal, first, resume=resume)
         state.watch(budget, folder.root, hardware)
-        for listener in (state.hear, *listeners):
-            journal.subscribe(listener)
+        journal.subscribe(state.hear)
         control = RunControl(budget, journal, folder.root)
         _tell_forecasts(journal, budget, control, Forecaster(task, config))
         with control.watching(signals=signals), _closing_line(journal, budget, control):

@@ -43,6 +43,8 @@ def story(result: FinalResult) -> dict[str, Any]:
         if isinstance(value, dict):
             left_out = ("created_at", "duration", "submission_path", "work_dir", "run_dir")
             return {key: told(entry) for key, entry in value.items() if not any(word in key for word in left_out)}
+        if isinstance(value, float):
+            return round(value, 9)
         return [told(entry) for entry in value] if isinstance(value, list) else value
 
     whole: dict[str, Any] = told(result.model_dump(mode="json"))

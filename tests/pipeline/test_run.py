@@ -495,7 +495,7 @@ async def test_listeners_hear_everything_in_order(quick: QuickRun, tmp_path: Pat
     heard: list[AnyEvent] = []
     await quick(listeners=[heard.append])
     kinds = [event.kind for event in heard]
-    assert kinds[-1] == "run_finished" and "agent_finished" in kinds
+    assert (kinds[0], kinds[-1]) == ("run_started", "run_finished") and "agent_finished" in kinds
     assert len([k for k in kinds if k == "script_started"]) == len(events(tmp_path / "run", ScriptStarted))
     assert {event.step for event in heard if isinstance(event, AgentFinished)} == {
         event.step for event in events(tmp_path / "run", AgentFinished)

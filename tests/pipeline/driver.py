@@ -1,0 +1,86 @@
+"""A run in a process of its own, to be killed: `python -m tests.pipeline.driver RUN DATA [--resume] [--real]`.
+
+`--real` goes through SDK, CLI and loopback API; else the mind answers by the agents' protocol. Scripts are always real.
+Every question that reaches the mind is a line of `calls.log` beside the run folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mle_star.context import AgentReply
+from mle_star.models import (
+    AgentConfig,
+    DataModality,
+    FinalResult,
+    MetricDirection,
+    TaskDescription,
+    TaskType,
+)
+from mle_star.offline.server import BrainReply, BrainRequest, MessagesServer
+from mle_star.orchestrator import run_pipeline
+from tests.pipeline.conftest import settings
+from tests.pipeline.mind import MindAgents, MindBrain
+
+CONFIG = settings(M=1, T=1, K=1, L=2, R=1, client_reuse="clear", model="sonnet")
+CALL_USD = 0.003  # what the CLI charges for the mind's token counts; the same run costs the same either way
+
+
+def crash_task(data_dir: Path) -> TaskDescription:
+    """The task of the runs that are killed."""
+    return TaskDescription(
+        competition_id="crash", task_type=TaskType.classification, data_modality=DataModality.tabular,
+        evaluation_metric="accuracy", metric_direction=MetricDirection.maximize, description="Predict `label`.",
+        data_dir=str(data_dir),
+    )  # fmt: skip
+
+
+def note(log: Path, agent: str) -> None:
+    """One line that a kill cannot tear: the file is opened to append, and the line is short."""
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(handle, f"{agent}\n".encode())
+    os.close(handle)
+
+
+@dataclass
+class LoggingAgents(MindAgents):
+    """The mind by protocol, every call on disk."""
+
+    log: Path = field(default_factory=Path)
+
+    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+        """Answer, with a line in the log."""
+        note(self.log, config.agent_type.value)
+        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd)
+
+
+@dataclass
+class LoggingBrain(MindBrain):
+    """The mind behind the API, every call on disk."""
+
+    log: Path = field(default_factory=Path)
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """Answer, with a line in the log."""
+        note(self.log, request.agent)
+        return await super().reply(request)
+
+
+async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> FinalResult:
+    """Run or resume."""
+    log, task = run_dir.parent / "calls.log", crash_task(data_dir)
+    if not real:
+        agents = LoggingAgents(cost_usd=CALL_USD, delay=0.02, log=log)
+        return await run_pipeline(task, CONFIG, agents=agents, run_dir=run_dir, resume=resume, console=False)
+    async with MessagesServer(LoggingBrain(log=log)) as server:
+        url = server.base_url
+        return await run_pipeline(task, CONFIG, base_url=url, run_dir=run_dir, resume=resume, console=False)
+
+
+if __name__ == "__main__":
+    run_folder, data, *flags = sys.argv[1:]
+    asyncio.run(drive(Path(run_folder), Path(data), resume="--resume" in flags, real="--real" in flags))

@@ -1,0 +1,131 @@
+"""Kill the whole process tree at any moment, resume, and get the same result for the same money."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mle_star.events import AgentFinished, AgentStarted, RunResumed, ScriptFinished
+from mle_star.models import FinalResult
+from tests.pipeline.conftest import events, story
+
+ROOT = Path(__file__).parent.parent
+SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
+MOMENTS = [(seed, seed % 3 == 0) for seed in range(200 if SOAK else 6)]
+"""Seeds; every third run goes through SDK and CLI, the others ask the mind by the agents' protocol."""
+
+pytestmark = pytest.mark.xdist_group("crash")
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run that nobody killed."""
+
+    story: dict[str, Any]
+    lines: int
+    calls: Counter[str]
+    cost: float | None
+
+
+def start(run_dir: Path, data: Path, *flags: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.pipeline.driver", str(run_dir), str(data), *flags]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors.decode()[-3000:]
+
+
+def result_of(run_dir: Path) -> FinalResult:
+    return FinalResult.model_validate_json((run_dir / "result.json").read_bytes())
+
+
+def calls_of(run_dir: Path) -> Counter[str]:
+    return Counter((run_dir.parent / "calls.log").read_text(encoding="utf-8").split())
+
+
+def lines_of(run_dir: Path) -> int:
+    journal = run_dir / "journal.jsonl"
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL the process and everything it started, all at once, and see that they are gone."""
+    root = psutil.Process(process.pid)
+    root.suspend()  # so that nothing new is born while we look
+    tree = [root, *root.children(recursive=True)]
+    for member in tree:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while any(_lives(member) for member in tree):
+        assert time.monotonic() < deadline, "something outlived SIGKILL"
+        time.sleep(0.01)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("crash-data")
+    (folder / "train.csv").write_text("id,a,label\n1,2,0\n2,3,1\n", encoding="utf-8")
+    (folder / "test.csv").write_text("id,a\n3,1\n4,2\n", encoding="utf-8")
+    (folder / "sample_submission.csv").write_text("id,label\n3,0\n4,0\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """What happens when nobody interferes, be it by protocol or through the CLI."""
+    run_dir = tmp_path_factory.mktemp("undisturbed") / "run"
+    finish(start(run_dir, data))
+    result = result_of(run_dir)
+    return Undisturbed(story(result), lines_of(run_dir), calls_of(run_dir), result.total_cost_usd)
+
+
+@pytest.mark.req("REQ-OR-030", "REQ-OR-051")
+@pytest.mark.parametrize(("seed", "real"), MOMENTS)
+def test_a_killed_run_ends_as_if_nothing_had_happened(
+    data: Path, undisturbed: Undisturbed, tmp_path: Path, seed: int, real: bool
+) -> None:
+    expected, flags, run_dir = undisturbed, ["--real"] if real else [], tmp_path / "run"
+    dice = random.Random(seed)
+    moment, later = dice.randrange(1, expected.lines - 1), dice.random() * 0.1
+    process = start(run_dir, data, *flags)
+    deadline = time.monotonic() + 240
+    while lines_of(run_dir) < moment and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    time.sleep(later)
+    assert process.poll() is None, "the run was over before it could be killed"
+    kill_tree(process)
+    begun = {event.step for event in events(run_dir, AgentStarted)}
+    paid = {event.step for event in events(run_dir, AgentFinished)}
+    finish(start(run_dir, data, "--resume", *flags))
+    result = result_of(run_dir)
+    assert story(result) == expected.story
+    assert result.total_cost_usd == pytest.approx(expected.cost)
+    assert len(events(run_dir, RunResumed)) == 1
+    results: list[AgentFinished | ScriptFinished] = [*events(run_dir, AgentFinished), *events(run_dir, ScriptFinished)]
+    assert set(Counter((event.kind, event.step, event.digest) for event in results).values()) == {1}
+    twice = calls_of(run_dir) - expected.calls
+    assert sum(twice.values()) <= len(begun - paid)
+    assert not expected.calls - calls_of(run_dir)
