@@ -7,7 +7,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -277,15 +276,25 @@ class AgentClient:
         if guess is None or wait is None:
             return lambda: None
         self._expected[label] = guess
-        copies = sum(expected == guess for expected in self._expected.values())
+        copies = self._copies(key, guess, label)
+        pending = [(AgentType(guess[0]), guess[1])]
 
         def connect() -> None:
             handle.cancel()
-            with suppress(RuntimeError):
-                self.prepare(AgentType(guess[0]), guess[1], label=label, copies=copies)
+            while pending:
+                agent, variant = pending.pop()
+                self.prepare(agent, variant, label=label, copies=copies)
 
         handle = asyncio.get_running_loop().call_later(wait, connect)
         return connect
+
+    def _copies(self, now: AgentKey, guess: AgentKey, label: str) -> int:
+        """How many clients of this agent will be wanted at once: candidates and paths set out together."""
+        if now[0] == "retriever":
+            return self.config.num_retrieved_models
+        if guess[0] == "ablation" and label == "main":
+            return self.config.num_parallel_solutions
+        return sum(expected == guess for expected in self._expected.values())
 
     def _config_of(self, key: AgentKey) -> AgentConfig:
         return agent_config(AgentType(key[0]), key[1], self.config.tool_profile)

@@ -30,6 +30,7 @@ _AFTER_DETECTION: dict[AgentKey, AgentKey] = {
     ("merger", None): ("merger", None),
     ("coder", None): ("planner", None),
     ("ensembler", None): ("ens_planner", None),
+    ("data", None): ("ablation", None),
 }
 
 
