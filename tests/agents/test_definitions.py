@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,6 +125,19 @@ def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed() -> N
         check_sdk_version(fine)
     assert installed_sdk_version() is not None
     require_sdk()
+
+
+@pytest.mark.req("REQ-OR-054")
+def test_the_orchestrator_cannot_be_imported_beside_an_old_sdk(tmp_path: Path) -> None:
+    info = tmp_path / "claude_agent_sdk-0.1.38.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: claude-agent-sdk\nVersion: 0.1.38\n", encoding="utf-8")
+    command = [sys.executable, "-c", "import mle_star.models; print('models'); import mle_star.orchestrator"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stdout == "models\n"
+    assert "ImportError: claude-agent-sdk 0.1.38 is too old" in ended.stderr
 
 
 def test_the_next_agent_is_guessed_from_the_method_and_then_from_the_run() -> None:

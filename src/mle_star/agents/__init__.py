@@ -17,3 +17,6 @@ __all__ = [
     "require_credentials",
     "require_sdk",
 ]
+
+# At import, as the specification wants it: a run must not find out in its middle. No SDK at all is no error yet.
+check_sdk_version(installed_sdk_version())
