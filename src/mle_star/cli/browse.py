@@ -66,8 +66,8 @@ def glance(run_dir: Path) -> Glance:
             seconds, cost = last.seconds, last.cost_usd
             return _glance(name, first, last.score, cost, seconds, last.state)
         story = RunStory.from_events(read_journal(journal))
-    except (JournalError, OSError, ValueError) as error:
-        return Glance(name, "", "", "", None, None, None, f"damaged: {text.one_line(str(error), 120)}")
+    except (JournalError, OSError, ValueError):  # `mle-star report` says what is wrong with it
+        return Glance(name, "", "", "", None, None, None, "damaged")
     if story.started is None:
         return Glance(name, "", "", "", None, None, None, "empty")
     state = story.state if story.finished else "running" if is_running(run_dir) else "stopped"

@@ -160,7 +160,7 @@ class RichDisplay:
         self._story: RunStory | None = None
         self._live = Live(
             get_renderable=self._draw, console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True,
-            redirect_stdout=False, redirect_stderr=False,
+            redirect_stdout=True, redirect_stderr=True,
         )  # fmt: skip
         self._live.start()
 

@@ -39,7 +39,7 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     table.add_row("submission", Text(submission, style="bold"))
     for name, path in files(run_dir):
         table.add_row(name, Text(str(path)))
-    for warning in story.finished.result.warnings if story.finished and story.finished.result else ():
+    for warning in verdict.warnings:
         table.add_row(Text("warning", style="yellow"), Text(text.one_line(warning, 400)))
     name = text.one_line(story.task.competition_id, 60) if story.task else "run"
     head = Text(f"{name}: {verdict.state_title.lower()}", style="bold")

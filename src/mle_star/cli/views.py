@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from mle_star.cli.browse import StepRecord
 
+MOST_STEPS = 12
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 
 
@@ -73,6 +74,8 @@ def show(
 ) -> None:
     """Show one step of a run: prompt, reply, script, output, score. Without a step, list them.
 
+    A step is shown with all that belongs to it; of very many, there is a list.
+
     \b
     Examples:
       mle-star show runs/titanic-20260131-140509
@@ -82,12 +85,14 @@ def show(
     from mle_star.cli.browse import read_steps
 
     console, steps = _console(), read_steps(run_folder)
-    if not step:
-        _list_steps(console, list(steps.values()))
-        return
-    wanted = [steps[step]] if step in steps else [one for name, one in steps.items() if name.startswith(step)]
+    step = step.rstrip("/")
+    wanted = [one for name, one in steps.items() if name == step or name.startswith(f"{step}/")]
+    wanted = wanted or [one for name, one in steps.items() if name.startswith(step)]
     if not wanted:
         raise ConfigError(f"{run_folder} has no step {step!r}; `mle-star show {run_folder}` lists them")
+    if not step or len(wanted) > MOST_STEPS:
+        _list_steps(console, wanted)
+        return
     for one in wanted:
         _show_step(console, one)
 

@@ -52,6 +52,7 @@ class Verdict:
     model_note: str
     isolation: str
     isolation_note: str
+    warnings: list[str]
 
     @classmethod
     def of(cls, story: RunStory, run_dir: Path | None = None, *, alive: bool = True) -> Verdict:
@@ -68,7 +69,7 @@ class Verdict:
             time=text.duration(story.clock.seconds), time_note=time_note,
             model="embedded engineer" if _is_offline(story) else story.started.model if story.started else "",
             model_note="rules, no language model" if _is_offline(story) else "language model",
-            isolation=isolation, isolation_note=isolation_note,
+            isolation=isolation, isolation_note=isolation_note, warnings=_warnings(story),
         )  # fmt: skip
 
 
@@ -147,6 +148,16 @@ def _limits(story: RunStory) -> tuple[str, str]:
     return " · ".join(cost), " · ".join(time)
 
 
+def _warnings(story: RunStory) -> list[str]:
+    """What the owner of the result should know: the run's own remarks, and limits that come near while it goes on."""
+    found = list(story.finished.result.warnings) if story.finished and story.finished.result else []
+    if story.finished is None:
+        for one in story.warnings.values():
+            show = text.duration if one.limit == "time" else text.money
+            found.append(f"80 % of the {one.limit} limit is spent: {show(one.used)} of {show(one.allowed)}")
+    return found
+
+
 def _isolation(story: RunStory) -> tuple[str, str]:
     """What really confined the scripts; the weakest one counts when they differ."""
     counts = story.isolations
@@ -155,7 +166,7 @@ def _isolation(story: RunStory) -> tuple[str, str]:
     weakest = min(counts, key=lambda one: (one.sandbox != "none", one.network_blocked, len(one.limits)))
     name = "none" if weakest.sandbox == "none" else weakest.sandbox
     words = ["no network" if weakest.network_blocked else "network open"]
-    words += [f"limits on {', '.join(weakest.limits)}"] if weakest.limits else []
+    words += [text.plural(len(weakest.limits), "limit")] if weakest.limits else []
     every = len(counts) == 1
     words.append("all scripts" if every else f"{counts[weakest]} of {sum(counts.values())} scripts, the others more")
     return name, " · ".join(words)

@@ -1,0 +1,171 @@
+"""The commands that look at runs, as a user calls them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from mle_star.cli.app import main
+from mle_star.events import AgentFinished, ScriptFinished
+from mle_star.journal import Journal, read_journal
+from mle_star.report import RunStory, text
+from tests.views.journals import Invented
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs: one that ended, one that failed, one that broke off, and things that are no runs."""
+    folder = tmp_path_factory.mktemp("commands") / "runs"
+    Invented(seed=11).write(folder / "good", synced=False)
+    Invented(seed=2, outcome="failed").write(folder / "bad", synced=False)
+    Invented(seed=3).write(folder / "broken-off", synced=False)
+    journal = folder / "broken-off" / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:120]) + b'{"torn')
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "journal.jsonl").write_text('{"kind": "nonsense"}\n{"kind": "more"}\n')
+    (folder / "no-run").mkdir()
+    return folder
+
+
+def said(capsys: Captured, *words: str | Path, code: int = 0) -> str:
+    """What a command prints; an error is one line, never a traceback."""
+    assert main([str(word) for word in words]) == code
+    out, err = capsys.readouterr()
+    assert "Traceback (most recent call last)" not in err
+    if code:
+        assert err.startswith("mle-star: error: ")
+        assert err.count("\n") == 1
+    return err if code else out
+
+
+# --- runs --------------------------------------------------------------------------------------------------------
+
+
+def test_runs_lists_every_run_with_score_cost_time_and_state(
+    runs_dir: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    lines = {line.split()[0]: line for line in said(capsys, "runs", runs_dir).splitlines()[1:]}
+    assert set(lines) == {"good", "bad", "broken-off", "damaged"}
+    best = RunStory.from_events(read_journal(runs_dir / "good" / "journal.jsonl"))
+    assert f"{text.score(best.score)} accuracy" in lines["good"]
+    assert "spaceship-passengers" in lines["good"]
+    assert "sonnet" in lines["good"]
+    assert "completed" in lines["good"]
+    assert "failed" in lines["bad"]
+    assert "stopped" in lines["broken-off"]
+    assert "damaged" in lines["damaged"]
+    partial = RunStory.from_events(read_journal(runs_dir / "broken-off" / "journal.jsonl"))
+    assert text.money(partial.totals.cost_usd) in lines["broken-off"]
+
+
+def test_a_run_at_work_is_listed_as_running(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    with Journal(tmp_path / "one" / "journal.jsonl") as journal:
+        for event in list(Invented().events())[:30]:
+            journal.record(event)
+        assert "running" in said(capsys, "runs", tmp_path)
+    assert "stopped" in said(capsys, "runs", tmp_path)
+
+
+def test_runs_refuses_a_folder_without_runs(tmp_path: Path, capsys: Captured) -> None:
+    assert "there is no run in" in said(capsys, "runs", tmp_path, code=1)
+    assert "is no folder" in said(capsys, "runs", tmp_path / "nowhere", code=1)
+
+
+# --- show --------------------------------------------------------------------------------------------------------
+
+
+def test_show_lists_the_steps_and_shows_one_of_them(runs_dir: Path, capsys: Captured) -> None:
+    run_dir = runs_dir / "good"
+    events = list(read_journal(run_dir / "journal.jsonl"))
+    listed = said(capsys, "show", run_dir)
+    for event in events:
+        if isinstance(event, (AgentFinished, ScriptFinished)):
+            assert event.step in listed
+    call = next(event for event in events if isinstance(event, AgentFinished))
+    shown = said(capsys, "show", run_dir, call.step)
+    assert call.prompt in shown
+    assert call.text in shown
+    script = next(event for event in events if isinstance(event, ScriptFinished))
+    shown = said(capsys, "show", run_dir, script.step)
+    assert script.script.rstrip("\n") in shown
+    assert script.stdout.strip() in shown
+    assert text.score(script.score) in shown
+    whole = said(capsys, "show", run_dir, "phase2/path-0/t-0/k-1")
+    for name in ("planner: answered", "coder: answered", "script: ran"):
+        assert f"phase2/path-0/t-0/k-1/{name}" in whole
+    assert "plan ──" in whole
+    many = said(capsys, "show", run_dir, "phase2")
+    assert "phase2/path-1/t-2/k-2/coder" in many
+    assert "phase1/" not in many
+    assert "prompt ──" not in many
+    assert "no step 'phase7'" in said(capsys, "show", run_dir, "phase7", code=1)
+
+
+def test_show_does_not_let_a_script_drive_the_terminal(tmp_path: Path, capsys: Captured) -> None:
+    Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run", synced=False)
+    shown = said(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
+    assert "\x1b" not in shown
+    assert "red [U+202E]" in shown
+
+
+# --- diff --------------------------------------------------------------------------------------------------------
+
+
+def test_diff_compares_two_scripts_by_step_or_name(runs_dir: Path, capsys: Captured) -> None:
+    run_dir = runs_dir / "good"
+    shown = said(capsys, "diff", run_dir, "phase1/candidate-0", "final")
+    assert "--- phase1/candidate-0/script" in shown
+    assert '-"""phase1/candidate-0/script"""' in shown
+    assert '+"""phase3/r-0/script"""' in shown
+    assert "are the same" in said(capsys, "diff", run_dir, "final", "best")
+    assert "candidate-3/script-2" in said(capsys, "diff", run_dir, "phase1/candidate-3", "final")  # after its repair
+    assert "no script ran at 'phase9'" in said(capsys, "diff", run_dir, "phase9", "final", code=1)
+    assert "holds no run" in said(capsys, "diff", runs_dir / "no-run", "a", "b", code=1)
+
+
+# --- report and watch --------------------------------------------------------------------------------------------
+
+
+def test_report_says_where_it_wrote(runs_dir: Path, capsys: Captured) -> None:
+    path = Path(said(capsys, "report", runs_dir / "bad").strip())
+    assert path == (runs_dir / "bad" / "report.html").absolute()
+    assert "Failed" in path.read_text(encoding="utf-8")
+    assert "line 1" in said(capsys, "report", runs_dir / "damaged", code=1)
+    assert "holds no run" in said(capsys, "report", runs_dir / "no-run", code=1)
+
+
+def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mle_star.cli.app", "watch", str(runs_dir / "good")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(address, timeout=20) as reply:
+            assert "spaceship-passengers" in reply.read().decode("utf-8")
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(address.partition("?")[0], timeout=20)
+    finally:
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert err.strip() == "no longer served"
+
+
+@pytest.mark.parametrize("command", ["report", "runs", "show", "diff", "watch"])
+def test_every_command_explains_itself(command: str, capsys: Captured) -> None:
+    assert main([command, "--help"]) == 0
+    assert f"mle-star {command}" in capsys.readouterr().out

@@ -1,0 +1,253 @@
+"""The run on the terminal: rich, plain, quiet and JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console, ConsoleDimensions
+
+from mle_star.cli.display import Mode, choose_mode, make_display
+from mle_star.cli.screen import BLOCKS, screen, sparkline
+from mle_star.events import EVENT_ADAPTER, RunResumed
+from mle_star.journal import Journal, read_journal
+from mle_star.models import MetricDirection
+from mle_star.report import RunStory, text, write_report
+from tests.views.journals import Invented
+
+ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")
+
+PLAYER = """
+import sys, time
+from pathlib import Path
+from mle_star.cli.display import make_display
+from mle_star.journal import read_journal
+run_dir = Path(sys.argv[1])
+events = list(read_journal(run_dir / "journal.jsonl"))
+with make_display("auto", run_dir=run_dir) as display:
+    for number, event in enumerate(events[2:]):
+        display(event)
+        if number % 45 == 44:
+            time.sleep(0.7)
+"""
+
+
+def shown(story: RunStory, width: int, height: int) -> list[str]:
+    """The screen as lines of text."""
+    console = Console(width=width, height=height, file=io.StringIO(), record=True, force_terminal=True)
+    console.print(screen(story, ConsoleDimensions(width, height)))
+    return console.export_text().rstrip("\n").split("\n")
+
+
+# --- the screen --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 16), (120, 50), (40, 12)])
+def test_the_screen_fits_the_terminal_at_every_moment(size: tuple[int, int]) -> None:
+    width, height = size
+    story = RunStory()
+    for number, event in enumerate(Invented(L=2, T=2, K=2).events()):
+        story.apply(event)
+        if number % 9 == 0:
+            lines = shown(story, width, height)
+            assert len(lines) <= height
+            assert all(cell_len(line) <= width for line in lines)
+
+
+def test_the_screen_says_where_the_run_is_who_works_what_it_has_and_what_it_spent() -> None:
+    events = list(Invented(seed=11).events())
+    at = next(i for i, event in enumerate(events) if event.step == "phase2/path-0/t-2/k-2/planner")
+    story = RunStory.from_events(events[: at + 1])
+    lines = shown(story, 100, 40)
+    picture = "\n".join(lines)
+    assert story.score is not None
+    assert "Phase 2: refinement" in picture
+    assert f"{story.progress[0]}/{story.progress[1]} steps" in picture
+    assert re.search(r"path 0 step 2 try 2\s+planner\s+\d+:\d\d", picture)
+    assert text.score(story.score) in picture
+    assert "better than the first candidate" in picture
+    assert f"{text.money(story.totals.cost_usd)} of $5.00 · forecast $3.20" in picture
+    assert "of 2:00:00 · forecast 45:00" in picture
+    assert any(letter in picture for letter in BLOCKS[1:])
+    assert "accepted, " in picture
+    assert "Ctrl-C" in lines[-1]
+
+
+def test_a_nasty_name_cannot_style_the_screen_or_drive_the_terminal() -> None:
+    nasty = "[bold red]x[/] \x1b[2J\x1b]0;t\x07 \u202e evil\nline"
+    console = Console(width=100, height=40, file=io.StringIO(), force_terminal=True, color_system=None)
+    console.print(screen(RunStory.from_events(list(Invented(words=nasty).events())[:120]), console.size))
+    written = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "[bold red]x[/]" in written
+    assert "\x1b[2J" not in written
+    assert "\x1b]0" not in written
+    assert "\u202e" not in written
+
+
+@given(
+    scores=st.lists(st.floats(-1e6, 1e6), max_size=200),
+    direction=st.sampled_from(list(MetricDirection)),
+    width=st.integers(2, 40),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_sparkline_rises_with_the_best_score_and_never_falls(
+    scores: list[float], direction: MetricDirection, width: int
+) -> None:
+    line = sparkline(scores, direction, width)
+    assert len(line) == min(len(scores), width)
+    heights = [BLOCKS.index(letter) for letter in line]
+    assert heights == sorted(heights)
+    if line and len({*scores}) > 1 and heights[-1] != heights[0]:
+        assert (heights[0], heights[-1]) == (0, len(BLOCKS) - 1)
+
+
+# --- a real terminal ---------------------------------------------------------------------------------------------
+
+
+def play(run_dir: Path, *, columns: int, resized: int | None = None, **environ: str) -> str:
+    """All that the display writes to a pseudo terminal while it hears a whole run."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(sys.path), **environ}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PLAYER, str(run_dir)], stdin=slave, stdout=slave, stderr=slave, env=env
+    )
+    os.close(slave)
+    written, begun = b"", time.monotonic()
+    while True:
+        try:
+            written += os.read(master, 65536)
+        except OSError:
+            break  # the other end was closed
+        if resized is not None and time.monotonic() - begun > 1.5:
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 20, resized, 0, 0))
+            resized = None
+    os.close(master)
+    assert process.wait(30) == 0, written.decode("utf-8", "replace")
+    return written.decode("utf-8", "replace")
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    folder = tmp_path_factory.mktemp("display") / "run"
+    Invented(seed=11).write(folder, synced=False)
+    write_report(folder)
+    return folder
+
+
+def test_a_terminal_gets_a_moving_screen_that_resizes_and_then_the_summary(run_dir: Path) -> None:
+    written = play(run_dir, columns=80, resized=60)
+    assert "\x1b[2K" in written or "\x1b[1A" in written  # the screen is drawn over itself
+    assert re.search(r"\x1b\[[0-9;]*3[1-6]m", written)
+    plain = ANSI.sub("", written)
+    screens, _, end = plain.rpartition("spaceship-passengers: completed")
+    rows = [row for line in screens.split("\n") for row in line.split("\r") if row.strip()]
+    assert max(cell_len(row) for row in rows) <= 80
+    assert any(cell_len(row) == 80 for row in rows)
+    assert any(cell_len(row) == 60 and row.startswith("╭") for row in rows)
+    assert "spaceship-passengers · sonnet" in screens
+    assert "submission" in end
+    assert "improved by" in end
+
+
+def test_no_color_means_no_colour(run_dir: Path) -> None:
+    written = play(run_dir, columns=80, NO_COLOR="1")
+    assert "spaceship-passengers: completed" in ANSI.sub("", written)
+    assert not re.search(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|9[0-7]|38|48)[;m]", written)
+
+
+# --- lines and JSON ----------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_there_is_one_line_an_event_and_a_summary(run_dir: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    events = list(read_journal(run_dir / "journal.jsonl"))
+    with make_display("auto", run_dir=run_dir, out=out, err=err) as display:
+        for event in events[1:]:  # a listener is told from the second line on
+            display(event)
+    lines = err.getvalue().split("\n")
+    assert "run f00dfacecafe starts" in lines[0]
+    assert all(re.match(r"\d\d:\d\d:\d\d  ", line) for line in lines if line)
+    assert any("accepted" in line for line in lines)
+    end, story = out.getvalue(), RunStory.from_events(events)
+    assert "\x1b" not in err.getvalue() + end
+    assert text.score(story.score) in end
+    assert "First candidate" in end
+    assert "Phase 2" in end
+    assert text.money(story.totals.cost_usd) in end
+    flat = "".join(end.split())
+    for name in ("final/submission.csv", "solution.py", "report.html", "journal.jsonl"):
+        assert str(run_dir / name) in flat
+
+
+def test_quiet_says_only_what_must_be_said(run_dir: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with make_display("quiet", run_dir=run_dir, out=out, err=err) as display:
+        for event in list(read_journal(run_dir / "journal.jsonl"))[1:]:
+            display(event)
+    assert "script failed" in err.getvalue()
+    assert "begins" not in err.getvalue()
+    assert "final/submission.csv" in "".join(out.getvalue().split())
+
+
+def test_json_lines_are_the_journal_word_for_word(run_dir: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    events = list(read_journal(run_dir / "journal.jsonl"))
+    with make_display("json", run_dir=run_dir, out=out, err=err) as display:
+        for event in events[1:]:
+            display(event)
+    lines = out.getvalue().splitlines()
+    assert [EVENT_ADAPTER.validate_json(line) for line in lines] == events
+    assert json.loads(lines[0])["kind"] == "run_started"
+    assert err.getvalue() == ""
+
+
+def test_a_resumed_run_is_shown_with_what_it_had(tmp_path: Path) -> None:
+    run_dir, events = tmp_path / "run", list(Invented(seed=11).events())
+    with Journal(run_dir / "journal.jsonl") as journal:
+        for event in events[:150]:
+            journal.record(event)
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        Journal(run_dir / "journal.jsonl") as journal,
+        make_display("json", run_dir=run_dir, out=out) as lines,
+        make_display("plain", run_dir=run_dir, out=io.StringIO(), err=err) as plain,
+    ):
+        journal.record(RunResumed(spent_cost_usd=1, spent_seconds=60))
+        journal.subscribe(lines)
+        journal.subscribe(plain)
+        for event in events[150:]:
+            journal.record(event)
+    kinds = [json.loads(line)["kind"] for line in out.getvalue().splitlines()]
+    assert kinds[0] == "run_resumed"
+    assert len(kinds) == 1 + len(events) - 150
+    assert "the run goes on" in err.getvalue().split("\n")[0]
+    assert err.getvalue().count("completed, score") >= 3
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("auto", "plain"), ("rich", "rich"), ("json", "json")])
+def test_a_pipe_gets_lines_unless_told_otherwise(mode: Mode, expected: Mode) -> None:
+    assert choose_mode(mode, io.StringIO()) == expected
+
+
+def test_a_display_that_heard_nothing_leaves_nothing(tmp_path: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.suppress(RuntimeError), make_display("plain", run_dir=tmp_path, out=out, err=err):
+        raise RuntimeError("before the first event")
+    assert out.getvalue() + err.getvalue() == ""
