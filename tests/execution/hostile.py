@@ -27,10 +27,11 @@ class Case:
 
 CASES = [
     # --- too much of everything
-    Case("fork bomb", "import os\nwhile True:\n    os.fork()", says="BlockingIOError"),
+    Case("fork bomb", "import os\nwhile True:\n    os.fork()"),  # sixty tracebacks at once say little
     Case(
         "children that sleep",
-        "import os, time\nfor _ in range(300):\n    if os.fork() == 0:\n        time.sleep(600)\ntime.sleep(3)\n" + SCORE,
+        "import os, time\nfor _ in range(300):\n    if os.fork() == 0:\n        time.sleep(600)\n"
+        "time.sleep(3)\n" + SCORE,
         says="BlockingIOError",
     ),
     Case(
