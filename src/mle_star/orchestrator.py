@@ -61,7 +61,7 @@ from mle_star.models import (
 )
 from mle_star.paths import Paths
 from mle_star.phase1 import run_phase1
-from mle_star.phase3 import run_phase3
+from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.run_folder import RunFolder, fork_run, write_whole
 from mle_star.shutdown import RunControl
 from mle_star.stages import Outcome, Stages
@@ -304,7 +304,9 @@ class _Pipeline:
             with scope("phase3"):
                 result = await self.stages.within(seconds, run_phase3(solutions, self.task, self.config), "phase3")
         except BudgetExceeded as stop:
-            stage.ended("cancelled", str(stop))
+            partial = partial_phase3(solutions, self.task)
+            stage.ended("cancelled", str(stop), score=None if partial is None else partial.best_ensemble_score)
+            return partial
         except Exception as error:
             logger.exception("Phase 3 failed: the best solution of Phase 2 goes on")
             stage.ended("failed", f"{type(error).__name__}: {error}")

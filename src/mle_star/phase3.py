@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 ENS_PLANNER_FAILED = "[ens_planner failed]"
 """Stands in the history for a plan that never came."""
+ROUNDS_NOTE = "phase 3 rounds"
+"""The note in `RunShared.notes` under which the finished rounds lie, should the phase be cut off."""
 
 
 # --- Algorithm 3 -----------------------------------------------------------------------------------------
@@ -46,6 +48,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     run, started = current_run(), time.monotonic()
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
     attempts: list[EnsembleAttempt] = []
+    run.shared.notes[ROUNDS_NOTE] = attempts
     for r in range(config.ensemble_rounds):
         if run.should_stop:
             break
@@ -63,6 +66,13 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
         result.best_ensemble_score, best, time.monotonic() - started, len(attempts),
     )  # fmt: skip
     return result
+
+
+def partial_phase3(solutions: list[SolutionScript], task: TaskDescription) -> Phase3Result | None:
+    """What the rounds that were finished came to when the phase was cut off; None when none of them has a score."""
+    attempts = list(current_run().shared.notes.get(ROUNDS_NOTE, []))
+    best = _best_round(attempts, task.metric_direction)
+    return None if best is None else _result(solutions, attempts, best, task)
 
 
 def _finish_attempt(

@@ -88,6 +88,16 @@ async def test_a_path_that_takes_too_long_is_cut_off_with_the_best_it_had(quick:
     assert ended == {0: "completed", 1: "cancelled", None: "completed"}
 
 
+@pytest.mark.req("REQ-OR-041", "REQ-OR-043")
+async def test_cut_off_in_phase_3_the_rounds_that_were_finished_count(quick: QuickRun) -> None:
+    shares = PhaseTimeBudget(phase1=0.35, phase2=0.35, phase3=0.1, finalization=0.2)
+    config = settings(time_limit_seconds=30, R=3, phase_time_budget=shares)
+    result = await quick(config, agents=MindAgents(before=hang("ens_planner", after=1)))
+    assert result.phase3 is not None and len(result.phase3.attempts) == 1
+    assert result.final_solution.score == result.phase3.best_ensemble_score
+    assert Path(result.submission_path).is_file()
+
+
 @pytest.mark.req("REQ-OR-030", "REQ-OR-024")
 async def test_out_of_time_in_phase_1_there_is_an_error_that_says_what_was_found(
     quick: QuickRun, tmp_path: Path
