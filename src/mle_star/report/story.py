@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mle_star.events import (
     AblationFinished,
@@ -50,6 +50,8 @@ from mle_star.report.facts import (
 )
 from mle_star.report.headlines import Headline, headline
 
+T = TypeVar("T")
+
 LAST_EVENTS = 60
 
 
@@ -91,6 +93,7 @@ class RunStory:
         self.clock = RunClock()
         self.news: deque[Headline] = deque(maxlen=LAST_EVENTS)
         self.heard = 0
+        self._known: dict[str, tuple[int, Any]] = {}
         self._handlers: dict[str, Callable[[Any], None]] = {
             "run_started": self._run_started,
             "run_resumed": self._run_resumed,
@@ -308,7 +311,7 @@ class RunStory:
     @property
     def totals(self) -> Totals:
         """Sums over the whole run."""
-        return self.totals_by(lambda step: "all").get("all", Totals())
+        return self._once("totals", lambda: self.totals_by(lambda step: "all").get("all", Totals()))
 
     def totals_by(self, group: Callable[[str], str]) -> dict[str, Totals]:
         """Sums by whatever `group` makes of a step."""
@@ -340,6 +343,9 @@ class RunStory:
     @property
     def attempts(self) -> list[Attempt]:
         """Every script that was judged by its score, in the order in which that became known."""
+        return self._once("attempts", self._attempts)
+
+    def _attempts(self) -> list[Attempt]:
         chosen = self.chosen_candidate
         found = [
             Attempt("candidate", one.step, f"candidate {one.index}: {one.model_name}", one.score,
@@ -385,6 +391,14 @@ class RunStory:
     def work_of(self, path: int | None) -> list[Work]:
         """Who is at work on a path, or on none of them."""
         return [work for work in self.working.values() if path_of(work.step) == path]
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        """A value that holds until the next event: a screen asks every second, events are rarer."""
+        known = self._known.get(name)
+        if known is None or known[0] != self.heard:
+            known = self._known[name] = (self.heard, make())
+        value: T = known[1]
+        return value
 
     def _path(self, index: int) -> PathStory:
         return self.paths.setdefault(index, PathStory(index))
