@@ -1,0 +1,157 @@
+"""`mle-star run` and `mle-star resume`: what they refuse, what they promise, and a whole life of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from mle_star.cli.app import main
+from mle_star.events import AgentFinished, FinishRequested, RunFinished, RunResumed
+from mle_star.models import TaskDescription
+from mle_star.offline.server import MessagesServer
+from mle_star.run_folder import first_line
+from tests.pipeline.conftest import events
+from tests.pipeline.mind import Mind, MindBrain, fenced
+
+SMALL = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "--set", "client_reuse=clear"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name a task folder"),
+        (["/nowhere"], "/nowhere"),
+        (["DATA", "--time-limit", "soon"], "90m"),
+        (["DATA", "--time-limit", "0"], "--time-limit '0'"),
+        (["DATA", "--max-budget", "-1"], "max_budget_usd"),
+        (["DATA", "-T", "0"], "outer_loop_steps must be a whole number of at least 1"),
+        (["DATA", "--set", "outer_loop=2"], "did you mean outer_loop_steps"),
+        (["DATA", "--config", "/nowhere.yaml"], "no such file"),
+        (["DATA", "--target", "no such column"], "no such column"),
+        (["DATA", "--from", "DATA"], "--from takes the task of the other run"),
+        (["--from", "DATA"], "holds no run"),
+        (["DATA", "--model", "sonnet"], "ANTHROPIC_API_KEY"),
+        (["DATA", "--model", "offline", "--output", "DATA"], "is not empty"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_1(
+    data_dir: Path, capfd: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code = main(["run", *(str(data_dir) if word == "DATA" else word for word in words)])
+    out, err = capfd.readouterr()
+    last = err.strip().splitlines()[-1]
+    assert code == 1 and last.startswith("mle-star: error: ") and message in last
+    assert out == "" and "Traceback" not in err
+    assert not (data_dir / "journal.jsonl").exists()
+
+
+def test_what_cannot_be_resumed_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["resume", str(tmp_path)]) == 1
+    (tmp_path / "journal.jsonl").write_text('{"kind": "notice"\n', encoding="utf-8")
+    assert main(["resume", str(tmp_path)]) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 2 and "holds no run" in lines[0] and "line 1" in lines[1]
+
+
+def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
+    data_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["run", str(data_dir), "--model", "sonnet", "--time-limit", "2h", "--max-budget", "5", "--dry-run"]
+    assert main([*words, "-M", "3"]) == 0
+    out = capfd.readouterr().out
+    assert "3 models, 2 paths of 4 x 4 refinements, 5 ensembles" in out
+    assert "limit 5 USD" in out and "limit 7200 s" in out and " USD" in out
+    assert main([*words, "--json", "--metric", "auc", "--set", "seed=7"]) == 0
+    plan = json.loads(capfd.readouterr().out)
+    assert plan["config"]["time_limit_seconds"] == 7200 and plan["config"]["seed"] == 7
+    assert plan["forecast"]["calls"] > 100 and 0 < plan["forecast"]["cost_usd"] < 50
+    assert plan["task"]["evaluation_metric"] == "roc_auc"
+    assert Path(plan["run_folder"]).parent == tmp_path / "runs"
+    assert list(tmp_path.iterdir()) == [data_dir]
+
+
+class _Cli:
+    """The command in a process of its own, with the mind's API as its model."""
+
+    def __init__(self, url: str) -> None:
+        self.env = {**os.environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "key-of-a-loopback-test"}
+
+    async def start(self, *words: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "mle_star.cli.app", *words, env=self.env, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
+    async def run(self, *words: str) -> tuple[int | None, str, str]:
+        process = await self.start(*words)
+        out, err = await asyncio.wait_for(process.communicate(), 240)
+        return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    bare = "from pathlib import Path\nlevel = 0.5000\nprint(f'Final Validation Performance: {level}')\n"
+    mind = Mind(overrides={name: lambda prompt: fenced(bare) for name in ("init", "debugger", "test")})
+    brain, run_dir, fork = MindBrain(mind), tmp_path / "run", tmp_path / "fork"
+    async with MessagesServer(brain) as server:
+        cli = _Cli(server.base_url)
+
+        process = await cli.start(
+            "run", str(data_dir), "--target", "label", "--metric", "accuracy", "--model", "sonnet", *SMALL, "--json",
+            "--output", str(run_dir),
+        )  # fmt: skip
+        while not (run_dir / "journal.jsonl").exists() or b'"ablation"' not in (run_dir / "journal.jsonl").read_bytes():
+            assert process.returncode is None, (await process.communicate())[1].decode()
+            await asyncio.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        await asyncio.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == 130, err.decode()
+        assert "resume" in err.decode()
+        told = [json.loads(line) for line in out.decode().splitlines()]
+        assert told[0]["kind"] == "run_started" and told[-1]["kind"] == "run_finished"
+        assert [event.now for event in events(run_dir, FinishRequested)] == [False, True]
+        paid = len(events(run_dir, AgentFinished))
+        assert paid >= 4
+
+        code, out_text, err_text = await cli.run("resume", str(run_dir), "--quiet")
+        assert code == 2, err_text
+        assert len(events(run_dir, RunResumed)) == 1
+        assert events(run_dir, RunFinished)[-1].submission_path == ""
+        for name in ("result.json", "solution.py", "report.html"):
+            assert (run_dir / name).is_file()
+
+        del mind.overrides["test"]
+        before, inits = sum(brain.calls.values()), brain.calls["init"]
+        code, out_text, err_text = await cli.run(
+            "run", "--from", str(run_dir), "--set", "outer_loop_steps=2", "--output", str(fork), "--display", "plain"
+        )
+        assert code == 0, err_text
+        assert brain.calls["init"] == inits and sum(brain.calls.values()) > before
+        started = first_line(fork)
+        assert started.forked_from == str(run_dir) and started.config.outer_loop_steps == 2
+        assert started.task.competition_id == first_line(run_dir).task.competition_id
+        assert (fork / "final" / "submission.csv").read_text(encoding="utf-8").startswith("id,label\n")
+        assert "submission.csv" in out_text + err_text
+    assert "key-of-a-loopback-test" not in (run_dir / "journal.jsonl").read_text(encoding="utf-8")
+
+
+async def test_a_pipeline_that_fails_is_exit_code_3(data_dir: Path, tmp_path: Path, task: TaskDescription) -> None:
+    brain = MindBrain(Mind(overrides={"retriever": lambda prompt: "I know no models."}))
+    async with MessagesServer(brain) as server:
+        code, _, err = await _Cli(server.base_url).run(
+            "run", str(data_dir), "--model", "sonnet", *SMALL, "--quiet", "--output", str(tmp_path / "run")
+        )
+    assert code == 3 and "mle-star: error: no solution" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
+    assert (tmp_path / "run" / "report.html").is_file()

@@ -1,0 +1,62 @@
+"""A fifth of all replies is spoilt in some way: every run ends, in time, with a result or with a reason."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mle_star.errors import PipelineError
+from mle_star.events import AgentFailed, AgentFinished, RunFinished
+from mle_star.models import FinalResult, TaskDescription
+from mle_star.offline.faults import FaultyBrain
+from mle_star.offline.server import MessagesServer
+from mle_star.orchestrator import run_pipeline
+from tests.pipeline.conftest import events, settings
+from tests.pipeline.mind import MindBrain
+
+SEEDS = range(40 if os.environ.get("MLE_STAR_SOAK") else 4)
+TIME_LIMIT = 90
+
+
+@pytest.mark.req("REQ-OR-024", "REQ-OR-042", "REQ-OR-043")
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
+    task: TaskDescription, tmp_path: Path, seed: int
+) -> None:
+    brain = FaultyBrain(MindBrain(), rate=0.2, seed=seed)
+    config = settings(
+        M=2, T=1, K=1, L=1 + seed % 2, R=1, client_reuse="clear", model="sonnet", agent_timeout_seconds=8,
+        time_limit_seconds=TIME_LIMIT,
+    )  # fmt: skip
+    started = time.monotonic()
+    error: PipelineError | None = None
+    result: FinalResult | None = None
+    async with MessagesServer(brain) as server:
+        try:
+            result = await run_pipeline(task, config, base_url=server.base_url, run_dir=tmp_path / "run", console=False)
+        except PipelineError as caught:
+            error = caught
+    assert time.monotonic() - started < TIME_LIMIT + 30
+    assert brain.injected, "no fault was injected"
+    last = events(tmp_path / "run", RunFinished)[-1]
+    if result is not None:
+        assert last.state == "completed" and result.phase1.initial_solution.content
+        assert result.submission_path == "" or Path(result.submission_path).is_file()
+    else:
+        assert error is not None and last.state == "failed"
+        assert {"reason", "cost_usd", "elapsed_seconds", "last_successful_step"} <= set(error.diagnostics)
+    calls = [*events(tmp_path / "run", AgentFinished), *events(tmp_path / "run", AgentFailed)]
+    assert calls
+    left = [child for child in psutil.Process().children(recursive=True) if "claude" in " ".join(_command(child))]
+    assert left == []
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline() if process.status() != psutil.STATUS_ZOMBIE else []
+    except psutil.Error:
+        return []
