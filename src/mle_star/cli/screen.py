@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from rich.console import ConsoleDimensions, RenderableType
+from rich.console import ConsoleDimensions, Group, RenderableType
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -32,12 +31,10 @@ def screen(story: RunStory, size: ConsoleDimensions, now: datetime | None = None
     room = size.height - 9 - workers.row_count
     airy = room >= NEWS_LINES + 3
     news = _news(story, max(1, min(NEWS_LINES, room)), size.width)
-    body = Table.grid(expand=True)
-    parts: list[RenderableType] = [_progress(story), _facts(story, now), workers, news]
-    for index, part in enumerate(part for part in parts if part is not workers or workers.row_count):
-        if index and airy:
-            body.add_row("")
-        body.add_row(part)
+    parts: list[RenderableType] = [_progress(story, size.width - 4), _facts(story, now)]
+    parts += [workers] if workers.row_count else []
+    parts.append(news)
+    body = Group(*(piece for part in parts for piece in ((part, "") if airy and part is not news else (part,))))
     hint = "Ctrl-C: finish with the best so far · twice: stop"
     return Panel(body, title=_title(story), subtitle=hint, title_align="left", subtitle_align="left", padding=(0, 1))
 
@@ -74,38 +71,32 @@ def _model(started: RunStarted) -> str:
     return "embedded engineer" if started.model == "offline" else text.one_line(started.model, 24)
 
 
-def _progress(story: RunStory) -> Table:
+def _progress(story: RunStory, width: int) -> Text:
+    """Phase, bar and count on one line."""
     done, planned = story.progress
-    line = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    line.add_column(no_wrap=True)
-    line.add_column(ratio=1)
-    line.add_column(no_wrap=True, justify="right")
-    bar = ProgressBar(total=max(planned, 1), completed=done)
-    title = PHASE_TITLES.get(story.phase, "starting")
-    line.add_row(Text(title, style="bold"), bar, Text(f"{done}/{planned} steps"))
-    return line
+    title, count = PHASE_TITLES.get(story.phase, "starting"), f"{done}/{planned} steps"
+    room = max(width - len(title) - len(count) - 4, 0)
+    filled = round(room * done / planned) if planned else 0
+    line = Text(f"{title}  ", style="bold", no_wrap=True, overflow="ellipsis")
+    line.append("━" * filled, style="not bold magenta").append("─" * (room - filled), style="not bold bright_black")
+    return line.append(f"  {count}", style="not bold")
 
 
-def _facts(story: RunStory, now: datetime) -> Table:
+def _facts(story: RunStory, now: datetime) -> Text:
     """Best score, money and time, each with what it is measured against."""
     verdict = Verdict.of(story)
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True, min_width=5)
-    grid.add_column(overflow="ellipsis", no_wrap=True)
-    best = Text(text.score(story.score), style="bold")
-    if verdict.gain:
-        style = {"good": "green", "bad": "yellow"}.get(verdict.gain_level, "")
-        best.append("  ").append(verdict.gain, style=f"not bold {style}")
+    style = {"good": "green", "bad": "yellow"}.get(verdict.gain_level, "")
     arrow = "↑" if story.direction is MetricDirection.maximize else "↓"
-    grid.add_row("best", best)
-    scores = [one.score for one in story.attempts if one.score is not None]
-    line = sparkline(scores, story.direction)
-    grid.add_row(
-        "", Text(f"{line}  " if line else "", style="cyan").append(f"{text.one_line(story.metric, 30)} {arrow}")
+    line = sparkline([one.score for one in story.attempts if one.score is not None], story.direction)
+    facts = Text(no_wrap=True, overflow="ellipsis")
+    facts.append("best   ", style="dim").append(text.score(story.score), style="bold").append(
+        f"  {verdict.gain}\n", style
     )
-    grid.add_row("money", _spent(text.money(story.totals.cost_usd), *_money_limits(story)))
-    grid.add_row("time", _spent(text.clock(_elapsed(story, now)), *_time_limits(story)))
-    return grid
+    facts.append("       ").append(f"{line}  " if line else "", style="cyan")
+    facts.append(f"{text.one_line(story.metric, 30)} {arrow}\n")
+    facts.append("money  ", style="dim").append_text(_spent(text.money(story.totals.cost_usd), *_money_limits(story)))
+    facts.append("\ntime   ", style="dim")
+    return facts.append_text(_spent(text.clock(_elapsed(story, now)), *_time_limits(story)))
 
 
 def _elapsed(story: RunStory, now: datetime) -> float:
@@ -128,9 +119,7 @@ def _time_limits(story: RunStory) -> tuple[str, str]:
 
 
 def _spent(spent: str, limit: str, forecast: str) -> Text:
-    return Text(spent, style="bold").append(
-        f" {limit}" + (f" · forecast {forecast}" if forecast else ""), style="not bold"
-    )
+    return Text().append(spent, style="bold").append(f" {limit}" + (f" · forecast {forecast}" if forecast else ""))
 
 
 def _workers(story: RunStory, now: datetime, width: int) -> Table:
@@ -141,11 +130,11 @@ def _workers(story: RunStory, now: datetime, width: int) -> Table:
     grid.add_column(no_wrap=True, justify="right")
     grid.add_column(no_wrap=True, justify="right", style="dim")
     for work in story.work_of(None):
-        grid.add_row(_place(work), work.what, _since(work, now), "")
+        grid.add_row(*map(Text, (_place(work), work.what, _since(work, now))))
     if story.phase == "phase2":
         for _, path in sorted(story.paths.items()):
             for cells in _path_rows(story, path, now):
-                grid.add_row(*cells)
+                grid.add_row(*map(Text, cells))
     return grid
 
 
