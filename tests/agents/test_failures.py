@@ -161,7 +161,7 @@ async def test_two_hundred_calls_with_a_fifth_of_the_replies_spoilt(
     outcomes: Counter[str] = Counter()
     spent = 0.0
     # A false alarm of the short timeout is an outcome like any other; a call that hangs would not come back.
-    async with open_bench(brain=brain, client_reuse="clear", agent_timeout_seconds=3) as bench:
+    async with open_bench(brain=brain, client_reuse="clear", agent_timeout_seconds=2) as bench:
         for number in range(200):
             config = EXTRACTOR if number % 4 == 0 else CODER
             try:
@@ -172,7 +172,7 @@ async def test_two_hundred_calls_with_a_fifth_of_the_replies_spoilt(
                 outcomes[error.reason] += 1
                 spent += error.cost_usd
         assert sum(outcomes.values()) == 200
-        assert outcomes["returned"] >= 150
+        assert outcomes["returned"] >= 120
         assert len(brain.counts) == 10, "every way to fail was met"
         assert spent == pytest.approx(charged(bench.server.charges), abs=1e-9)
         assert bench.agents.total_cost_usd == pytest.approx(spent, abs=1e-9)
