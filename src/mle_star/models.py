@@ -177,7 +177,9 @@ class PipelineConfig(Frozen):
     blocked_commands: tuple[str, ...] = Field(default=(), description="more shell patterns that agents may not run")
 
     work_dir: str = Field(default=".", description="where the run's working directories are made")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = Field(
+        default="INFO", description="how much the log says"
+    )
     log_file: str | None = Field(default=None, description="append the log to this file, too")
 
     @field_validator("*", mode="before")

@@ -1,0 +1,91 @@
+"""The guides say only what is so: commands, options, settings, links, and a reference made from the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from tools import reference
+
+from mle_star.cli.app import COMMANDS, main
+from mle_star.config import load_config
+from mle_star.models import PipelineConfig
+from mle_star.tasks import load_task
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+GUIDES = ["quick-start", "own-data", "models", "budgets", "safety", "resume", "method", "extending"]
+TEXTS = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in GUIDES}
+CALLS = re.findall(r"mle-star ([a-z]+)([^`#\n]*)", "\n".join(TEXTS.values()))
+
+
+def test_the_reference_is_current() -> None:
+    assert reference.main(["--check"]) == 0, "python tools/reference.py --write"
+
+
+def test_the_reference_names_every_option_that_the_help_names(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        assert main([command.name, "--help"]) == 0
+        offered = re.findall(r"^│\s+(?:\*\s+)?((?:--?[A-Za-z][\w-]*[\s,/]*)+)", capsys.readouterr().out, re.MULTILINE)
+        shown = {word for line in offered for word in re.findall(r"--?[A-Za-z][\w-]*", line)} - {"--help", "-h"}
+        known = {option for one in reference._parameters(command.target) for option in one.options}
+        assert known == shown, command.name
+
+
+def test_every_setting_and_every_event_has_a_sentence() -> None:
+    page = reference.reference()
+    for name, field in PipelineConfig.model_fields.items():
+        assert field.description, name
+        assert f"| `{name}` |" in page
+    for heading, sentence in re.findall(r"^### ([a-z_]+)\n(.*)$", page.partition("## Events")[2], re.MULTILINE):
+        assert sentence.endswith("."), heading
+
+
+def test_every_command_and_option_in_the_guides_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {command for command, _ in CALLS} <= {command.name for command in COMMANDS}
+    assert len(CALLS) > 25
+    for command in sorted({command for command, _ in CALLS}):
+        assert main([command, "--help"]) == 0
+        offered = set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", capsys.readouterr().out))
+        used = {
+            word for name, rest in CALLS if name == command for word in re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", rest)
+        }
+        assert used <= offered, command
+
+
+def test_every_setting_in_the_guides_exists() -> None:
+    for name, text in TEXTS.items():
+        for setting in re.findall(r"--set ([a-z_]+)=", text):
+            assert setting in PipelineConfig.model_fields, name
+        for setting in re.findall(r"\| `([a-z]+(?:_[a-z]+)+)` \|", text):
+            assert setting in PipelineConfig.model_fields, name
+
+
+def test_every_link_and_picture_in_the_docs_leads_somewhere() -> None:
+    for path in DOCS.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]*))?\)", text):
+            file = path if not target else DOCS / target
+            assert file.exists(), f"{path.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+                slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in slugs, f"{path.name}: {target}#{anchor}"
+
+
+def test_the_files_in_the_guides_are_valid(tmp_path: Path) -> None:
+    blocks = {name: re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for name, text in TEXTS.items()}
+    (tmp_path / "run.yaml").write_text(blocks["budgets"][0], encoding="utf-8")
+    assert load_config({}, tmp_path / "run.yaml", environ={}).outer_loop_steps == 6
+    (tmp_path / "input").mkdir()
+    (tmp_path / "task.yaml").write_text(blocks["own-data"][0], encoding="utf-8")
+    assert load_task(tmp_path).competition_id == "house-prices"
+    assert all(yaml.safe_load(block) for found in blocks.values() for block in found)
+
+
+def test_the_python_of_the_guides_compiles() -> None:
+    for text in TEXTS.values():
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+            compile(block, "<guide>", "exec")

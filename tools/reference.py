@@ -1,0 +1,242 @@
+"""Every option, setting, variable, event and file, read from the code and written to docs/reference.md.
+
+python tools/reference.py            print it
+python tools/reference.py --write    write docs/reference.md
+python tools/reference.py --check    exit code 1 when the file is not current
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Iterator
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typer.models import ArgumentInfo, OptionInfo
+
+from mle_star.cli.app import COMMANDS
+from mle_star.config import PREFIX, SHORT_NAMES
+from mle_star.events import AnyEvent, Event
+from mle_star.models import PhaseTimeBudget, PipelineConfig
+from mle_star.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "docs" / "reference.md"
+HEAD = """# Reference
+
+Made from the code by `python tools/reference.py --write`; a test keeps it current. Do not edit it by hand.
+
+[Commands](#commands) · [Settings](#settings) · [Environment](#environment) · [Files of a run](#files-of-a-run) ·
+[Events](#events)
+"""
+OTHER_VARIABLES = {
+    "NO_COLOR": "any value: no colours on the terminal",
+    "TERM": "`dumb`: lines instead of a moving screen",
+    "ANTHROPIC_API_KEY": "and the other credentials of the Claude CLI: see [models](models.md)",
+}
+
+
+def reference() -> str:
+    """The whole page."""
+    return "\n".join(
+        line for part in (_commands(), _settings(), _environment(), _files(), _events()) for line in (*part, "")
+    )
+
+
+# --- commands ----------------------------------------------------------------------------------------------------
+
+
+def _commands() -> Iterator[str]:
+    yield HEAD
+    yield "## Commands"
+    yield ""
+    yield "`mle-star [--version] [--debug] COMMAND ...`; `--debug` shows the traceback of an error and works anywhere."
+    yield "Exit codes: 0 a result with a submission, 1 wrong input, 2 a solution but no submission,"
+    yield "3 the pipeline failed, 130 interrupted."
+    for command in COMMANDS:
+        parameters = list(_parameters(command.target))
+        arguments = " ".join(one.words for one in parameters if not one.options)
+        yield ""
+        yield f"### mle-star {command.name} {arguments}".rstrip()
+        yield command.summary
+        options = [one for one in parameters if one.options]
+        if options:
+            yield ""
+            yield "| option | value | meaning |"
+            yield "| --- | --- | --- |"
+        for one in options:
+            yield f"| {one.words} | {one.value} | {_cell(one.help)} |"
+
+
+class Parameter(NamedTuple):
+    """An option, or an argument when it has no `options`."""
+
+    options: tuple[str, ...]
+    words: str
+    value: str
+    help: str
+
+
+def _parameters(target: str) -> Iterator[Parameter]:
+    """What a command takes, by its function's own signature."""
+    module, _, name = target.partition(":")
+    function = getattr(import_module(module), name)
+    hints = get_type_hints(function, include_extras=True)
+    for key, parameter in inspect.signature(function).parameters.items():
+        annotation, info = get_args(hints[key])[:2]
+        if isinstance(info, ArgumentInfo):
+            metavar = str(info.metavar or key.upper()).strip("[]")
+            required = parameter.default is inspect.Parameter.empty
+            yield Parameter((), metavar if required else f"[{metavar}]", "", info.help or "")
+        elif isinstance(info, OptionInfo):
+            flag = annotation in (bool, bool | None)
+            # Inside Annotated, typer keeps the first name of an option where its default would be.
+            first = [info.default] if isinstance(info.default, str) and info.default.startswith("-") else []
+            given = [*first, *(info.param_decls or ())] or [f"--{key.replace('_', '-')}"]
+            options = tuple(option for text in given for option in text.split("/"))
+            words = ", ".join(f"`{option}`" for option in options)
+            yield Parameter(
+                options, words, "" if flag else _value(info, annotation, parameter.default), info.help or ""
+            )
+
+
+def _value(info: OptionInfo, annotation: Any, default: Any) -> str:
+    """What an option takes, and its default."""
+    kind = next(one for one in (*get_args(annotation), annotation) if one is not type(None))
+    words = {int: "integer", float: "number", str: "text", Path: "path"}.get(kind, "")
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        words = " or ".join(f"`{choice.value}`" for choice in kind)
+    words = info.metavar or words
+    shown = getattr(default, "value", default)
+    return f"{words}; default {shown}" if shown is not None else words
+
+
+# --- settings ----------------------------------------------------------------------------------------------------
+
+
+def _settings() -> Iterator[str]:
+    yield "## Settings"
+    yield ""
+    yield "Fields of `PipelineConfig`. Each can be given by `--set NAME=VALUE`, in the file of `--config`, or as the"
+    yield f"variable `{PREFIX}` + NAME in capitals; defaults < environment < file < command line."
+    yield ""
+    yield "| setting | takes | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for name, field in PipelineConfig.model_fields.items():
+        yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {_cell(field.description or '')} |"
+    yield ""
+    shares = ", ".join(f"`{name}` {field.default:g}" for name, field in PhaseTimeBudget.model_fields.items())
+    yield f"`phase_time_budget` holds the shares {shares} (the defaults), which add up to 1."
+
+
+def _environment() -> Iterator[str]:
+    yield "## Environment"
+    yield ""
+    yield "| variable | meaning |"
+    yield "| --- | --- |"
+    for variable, name in SHORT_NAMES.items():
+        yield f"| `{variable}` | short for `{PREFIX}{name.upper()}` |"
+    yield f"| `{PREFIX}NAME` | the setting of that name; an unknown one is refused |"
+    for variable, meaning in OTHER_VARIABLES.items():
+        yield f"| `{variable}` | {meaning} |"
+
+
+# --- files and events --------------------------------------------------------------------------------------------
+
+
+def _files() -> Iterator[str]:
+    yield "## Files of a run"
+    yield ""
+    yield "| file | what it is |"
+    yield "| --- | --- |"
+    folder = RunFolder(Path("RUN"))
+    for name, member in inspect.getmembers(RunFolder, lambda member: isinstance(member, property)):
+        path = getattr(folder, name)
+        yield f"| `{path.relative_to('RUN').as_posix()}` | {_cell(inspect.getdoc(member) or '')} |"
+
+
+def _events() -> Iterator[str]:
+    yield "## Events"
+    yield ""
+    yield "One a line in `journal.jsonl` and with `--json`. Every event has `kind`, `at` (time, UTC) and `step` (such"
+    yield "as `phase2/path-0/t-1/k-2/coder`); an event of the same kind and step replaces an earlier one."
+    union = get_args(AnyEvent)[0]
+    for event in get_args(union):
+        yield ""
+        yield f"### {event.model_fields['kind'].default}"
+        yield (inspect.getdoc(event) or "").replace("\n", " ")
+        fields = [
+            (name, field) for name, field in event.model_fields.items() if name not in ("kind", *Event.model_fields)
+        ]
+        if fields:
+            yield ""
+            yield "| field | holds | default |"
+            yield "| --- | --- | --- |"
+        for name, field in fields:
+            yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} |"
+
+
+# --- words -------------------------------------------------------------------------------------------------------
+
+
+def _type(annotation: Any) -> str:
+    """A type in words."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(one) for one in inner)
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in inner)
+    if origin in (list, tuple):
+        return f"list of {_type(inner[0])}"
+    if origin is dict:
+        return f"{_type(inner[0])} to {_type(inner[1])}"
+    names = {int: "integer", float: "number", str: "text", bool: "yes or no", type(None): "none", Any: "anything"}
+    if annotation in names:
+        return names[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"`{annotation.__name__}`"
+    return str(getattr(annotation, "__name__", annotation)).replace("StrictBool", "yes or no")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "" if field.default_factory is None else "made"
+    value = field.default
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, BaseModel) or value in ("", (), [], {}):
+        return "empty"
+    return f"`{value}`" if isinstance(value, str) else str(value)
+
+
+def _cell(words: str) -> str:
+    """A text that can stand in a table."""
+    return " ".join(words.split()).replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> int:
+    """Print, write or check; the exit code."""
+    page = reference().rstrip() + "\n"
+    if "--write" in arguments:
+        TARGET.write_text(page, encoding="utf-8")
+    elif "--check" in arguments:
+        current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
+        if current != page:
+            print("docs/reference.md is not current: python tools/reference.py --write")
+            return 1
+    else:
+        print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
