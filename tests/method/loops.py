@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,6 +90,8 @@ def assert_says(caplog: pytest.LogCaptureFixture, *expected: tuple[int, tuple[st
             levelno == level and message.startswith(start) and all(fragment in message for fragment in others)
             for levelno, message in said
         ), f"{logging.getLevelName(level)} {(start, *others)} is not in:\n{shown}"
+    seconds = [float(number) for _, message in said for number in re.findall(r", (\d+\.\d) s\b", message)]
+    assert max(seconds, default=0.0) < 300, shown  # durations are durations
 
 
 def then(*steps: Callable[[ScriptedCall], None], reply: Any) -> Callable[[ScriptedCall], Any]:

@@ -87,9 +87,9 @@ async def test_the_coders_prompt_holds_block_plan_and_rules(quick_run: ScriptedR
     assert "single markdown code block" in prompt.lower() and "no headings" in prompt.lower()
 
 
-async def test_the_coder_is_told_how_many_rows_to_train_on(tmp_path: Path) -> None:
+async def test_the_coder_is_told_how_many_rows_to_train_on(quick_path: Path) -> None:
     config = settings(subsample_limit=1234)
-    with scripted_run(tmp_path, executor=ScriptedExecutor(), config=config) as run:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
         await invoke_coder(BLOCK, "a plan")
         assert "more than 1234 training samples" in run.agents.calls("coder")[0].prompt
 
@@ -125,8 +125,8 @@ async def test_the_coder_returns_the_code_in_the_reply_and_nothing_else(
 
 @pytest.mark.req("REQ-P2I-009", "REQ-P2I-010", "REQ-P2I-014", "REQ-P2I-015")
 @pytest.mark.parametrize("direction", list(MetricDirection))
-async def test_the_planners_prompt_holds_block_history_and_rules(direction: MetricDirection, tmp_path: Path) -> None:
-    with scripted_run(tmp_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
+async def test_the_planners_prompt_holds_block_history_and_rules(direction: MetricDirection, quick_path: Path) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
         await invoke_planner(BLOCK, ["plan A", "plan B"], [0.82, None])
         prompt = run.agents.calls("planner")[0].prompt
     assert "Kaggle grandmaster" in prompt and "better performance" in prompt
@@ -250,9 +250,14 @@ async def test_a_block_that_comes_back_dedented_is_put_back_in_its_place(run: Sc
     ],
 )
 async def test_an_attempt_wins_when_it_is_at_least_as_good(
-    direction: MetricDirection, start: float, attempts: list[Outcome], best: float, winners: list[bool], tmp_path: Path
+    direction: MetricDirection,
+    start: float,
+    attempts: list[Outcome],
+    best: float,
+    winners: list[bool],
+    quick_path: Path,
 ) -> None:
-    with scripted_run(tmp_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
         play_attempts(run.agents, attempts)
         result = await refine(run, k=len(attempts), best_score=start)
         events = run.events(RefinementTried)

@@ -442,10 +442,10 @@ def test_a_study_may_take_half_a_share_and_ten_minutes_at_most(limit: int, steps
 
 
 @pytest.mark.req("REQ-P2O-035")
-async def test_the_timeout_is_what_the_study_runs_under(tmp_path: Path) -> None:
+async def test_the_timeout_is_what_the_study_runs_under(quick_path: Path) -> None:
     now = [0.0]
     config = settings(T=1, K=1, time_limit_seconds=1000)
-    with scripted_run(tmp_path, config=config, executor=ScriptedExecutor(), clock=lambda: now[0]) as run:
+    with scripted_run(quick_path, config=config, executor=ScriptedExecutor(), clock=lambda: now[0]) as run:
         await execute_ablation(study(), run.task, config)
         now[0] = 800.0
         await execute_ablation(study("print(2)"), run.task, config)
@@ -549,9 +549,9 @@ async def test_summaries_blocks_and_history_grow_by_one_a_step(quick_run: Script
     ],
 )
 async def test_the_best_score_never_gets_worse(
-    direction: MetricDirection, start: float, steps: list[Step], bests: list[float], tmp_path: Path
+    direction: MetricDirection, start: float, steps: list[Step], bests: list[float], quick_path: Path
 ) -> None:
-    with scripted_run(tmp_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
         play_steps(run.agents, steps)
         result = await follow(run, t=len(steps), initial_score=start)
     assert [record["best_score_after_step"] for record in result.step_history] == bests

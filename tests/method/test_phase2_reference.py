@@ -101,10 +101,10 @@ def reference_phase3(
 @pytest.mark.req(
     "REQ-P2I-016", "REQ-P2I-025", "REQ-P2I-026", "REQ-P2I-027", "REQ-P2I-037", "REQ-P2I-047", "REQ-P2I-048"
 )
-def test_the_inner_loop_agrees_with_its_reference_model(tmp_path: Path) -> None:
+def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
-    @examples(max_examples=120, deadline=None, derandomize=True)
+    @examples(max_examples=80, deadline=None, derandomize=True)
     @given(start=SCORES, outcomes=ATTEMPTS, direction=DIRECTIONS)
     def compare(start: float, outcomes: list[Outcome], direction: MetricDirection) -> None:
         task = task_of(run, direction)
@@ -123,14 +123,14 @@ def test_the_inner_loop_agrees_with_its_reference_model(tmp_path: Path) -> None:
         assert run.agents.names.count("planner") == len(outcomes) - 1
         assert run.agents.names.count("coder") == 1 + planned
 
-    with many_runs(tmp_path) as run:
+    with many_runs(quick_path) as run:
         compare()
 
 
 @pytest.mark.req(
     "REQ-P2O-019", "REQ-P2O-024", "REQ-P2O-025", "REQ-P2O-027", "REQ-P2O-029", "REQ-P2O-030", "REQ-P2O-041"
 )
-def test_the_outer_loop_agrees_with_its_reference_model(tmp_path: Path) -> None:
+def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
     @examples(max_examples=80, deadline=None, derandomize=True)
@@ -162,12 +162,12 @@ def test_the_outer_loop_agrees_with_its_reference_model(tmp_path: Path) -> None:
             [] if isinstance(step, str) else [o if isinstance(o, float) else None for o in step] for step in steps
         ]
 
-    with many_runs(tmp_path) as run:
+    with many_runs(quick_path) as run:
         compare()
 
 
 @pytest.mark.req("REQ-P3-025", "REQ-P3-026", "REQ-P3-034", "REQ-P3-035", "REQ-P3-042", "REQ-P3-044")
-def test_phase_3_agrees_with_its_reference_model(tmp_path: Path) -> None:
+def test_phase_3_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
     @examples(max_examples=100, deadline=None, derandomize=True)
@@ -190,5 +190,5 @@ def test_phase_3_agrees_with_its_reference_model(tmp_path: Path) -> None:
         assert run.agents.names.count("ens_planner") == len(outcomes)
         assert run.agents.names.count("ensembler") == sum(outcome != "planner" for outcome in outcomes)
 
-    with many_runs(tmp_path) as run:
+    with many_runs(quick_path) as run:
         compare()

@@ -76,9 +76,9 @@ async def test_the_two_agents_are_set_up_as_specified(
 
 @pytest.mark.req("REQ-P3-002", "REQ-P3-003", "REQ-P3-007", "REQ-P3-008", "REQ-P3-046")
 @pytest.mark.parametrize("direction", list(MetricDirection))
-async def test_the_planners_prompt_holds_all_solutions_and_rules(direction: MetricDirection, tmp_path: Path) -> None:
+async def test_the_planners_prompt_holds_all_solutions_and_rules(direction: MetricDirection, quick_path: Path) -> None:
     given = inputs(0.5, 0.6, 0.7)
-    with scripted_run(tmp_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
         await invoke_ens_planner(given, ["plan A", "plan B"], [0.82, None])
         prompt = run.agents.calls("ens_planner")[0].prompt
     assert "Kaggle grandmaster" in prompt and "better performance" in prompt
@@ -248,9 +248,9 @@ async def test_every_later_round_plans_with_the_whole_history(run: ScriptedRun) 
     ],
 )
 async def test_the_last_of_the_best_rounds_wins(
-    direction: MetricDirection, outcomes: list[Outcome], best: int, tmp_path: Path
+    direction: MetricDirection, outcomes: list[Outcome], best: int, quick_path: Path
 ) -> None:
-    with scripted_run(tmp_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
         play_rounds(run.agents, outcomes)
         result = await ensemble(run, r=len(outcomes))
     assert f"# round {best}" in result.best_ensemble.content
@@ -269,10 +269,14 @@ async def test_the_last_of_the_best_rounds_wins(
     ],
 )
 async def test_when_all_rounds_fail_the_best_input_comes_back(
-    direction: MetricDirection, scores: list[float | None], best: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    direction: MetricDirection,
+    scores: list[float | None],
+    best: int,
+    quick_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     given = inputs(*scores)
-    with scripted_run(tmp_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
         play_rounds(run.agents, ["crash", "planner", "ensembler", "crash", "planner"])
         result = await ensemble(run, r=5, of=given)
     assert result.best_ensemble == given[best] and result.best_ensemble_score == scores[best]
