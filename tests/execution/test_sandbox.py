@@ -209,6 +209,20 @@ def test_control_groups_of_the_dead_are_removed() -> None:
     assert not stale.exists()
 
 
+def test_temporary_folders_of_the_dead_are_removed_when_they_are_old() -> None:
+    folders = [Path(tempfile.gettempdir()) / f"mle-star-{owner}-test" for owner in (4194305, 4194306, os.getpid())]
+    try:
+        for folder in folders:
+            folder.mkdir()
+        for folder in (folders[0], folders[2]):
+            os.utime(folder, (0, 0))
+        LocalExecutor().probe()
+        assert [folder.exists() for folder in folders] == [False, True, True]
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 # --- the end of the harness ---------------------------------------------------------------------------------
 
 
