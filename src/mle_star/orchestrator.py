@@ -158,6 +158,7 @@ async def run_pipeline(
         state.watch(budget, folder.root, hardware)
         journal.subscribe(state.hear)
         control = RunControl(budget, journal, folder.root)
+        journal.subscribe(control.hear)
         _tell_forecasts(journal, budget, control, Forecaster(task, config))
         with control.watching(signals=signals), _closing_line(journal, budget, control):
             async with AsyncExitStack() as stack:

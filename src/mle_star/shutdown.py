@@ -8,18 +8,22 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from mle_star.budget import Budget
-from mle_star.events import BudgetWarning, FinishRequested
+from mle_star.events import AgentFailed, AgentFinished, AnyEvent, BudgetWarning, FinishRequested
 from mle_star.journal import Journal
 from mle_star.run_folder import take_request
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+OUTAGE_CALLS = 5
+"""So many calls in a row that did not reach the model, and the run finishes with what it has."""
+OUTAGE_REASONS = {"transport", "auth", "rate_limit"}
 
 
 class RunControl:
@@ -28,6 +32,7 @@ class RunControl:
     def __init__(self, budget: Budget, journal: Journal, run_dir: Path) -> None:
         self._budget, self._journal, self._run_dir = budget, journal, run_dir
         self._task: asyncio.Task[Any] | None = None
+        self._unreachable, self._since = 0, datetime.now(timezone.utc)
         self.stopped_by: str | None = None
         take_request(run_dir)  # what was asked of an earlier process is past
 
@@ -49,6 +54,15 @@ class RunControl:
         self._journal.record(FinishRequested(source=source, now=True))
         if self._task is not None:
             self._task.cancel()
+
+    def hear(self, event: AnyEvent) -> None:
+        """Notice when the model cannot be reached any more: every further call would wait in vain."""
+        if isinstance(event, AgentFinished):
+            self._unreachable = 0
+        elif isinstance(event, AgentFailed) and event.at >= self._since:  # what is only replayed is past
+            self._unreachable = self._unreachable + 1 if event.reason in OUTAGE_REASONS else 0
+            if self._unreachable >= OUTAGE_CALLS and not self._budget.finish_requested:
+                self.finish(f"an outage: {event.message}")
 
     def warn(self) -> None:
         """Say so when 80 % of a limit is spent."""

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from mle_star.budget import Budget
-from mle_star.errors import ConfigError, PipelineTimeoutError, RunInterrupted
+from mle_star.context import AgentReply
+from mle_star.errors import AgentError, ConfigError, PipelineTimeoutError, RunInterrupted
 from mle_star.events import AgentFinished, BudgetWarning, FinishRequested, PhaseFinished, RunFinished
 from mle_star.execution import LocalExecutor
-from mle_star.models import PhaseTimeBudget, PipelineConfig
+from mle_star.models import AgentConfig, PhaseTimeBudget, PipelineConfig
 from mle_star.orchestrator import PipelineState
 from mle_star.run_folder import is_running, last_outcome, request_finish
 from tests.pipeline.conftest import QuickRun, events, settings
@@ -106,7 +107,7 @@ async def test_out_of_time_in_phase_1_there_is_an_error_that_says_what_was_found
         await quick(settings(time_limit_seconds=4), agents=MindAgents(before=hang("data")))
     found = caught.value.diagnostics
     assert found["reason"] == "time"
-    assert found["best_candidate"]["score"] == 0.51 and "level = 0.5100" in found["best_candidate"]["content"]
+    assert found["best_candidate"]["score"] >= 0.51 and "level = 0.51" in found["best_candidate"]["content"]
     assert found["candidate_scores"] == {"model 0": 0.50, "model 1": 0.51}
     assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
 
@@ -188,6 +189,37 @@ async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: Q
     undisturbed = MindAgents()
     await quick(agents=undisturbed, name="other")
     assert len(agents.calls) - asked == len(undisturbed.calls) - paid
+
+
+async def test_when_the_model_cannot_be_reached_any_more_the_run_finishes_and_goes_on_later(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    class Outage(MindAgents):
+        gone = True
+
+        async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+            if self.gone and label != "main":
+                self.calls.append((label, config.agent_type.value))
+                raise AgentError("no route", agent=config.agent_type.value, reason="transport")
+            return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd)
+
+    config, agents = settings(T=4, K=4, L=1), Outage()
+    result = await quick(config, agents=agents)
+    assert Path(result.submission_path).is_file()
+    assert 5 <= sum(label != "main" for label, _ in agents.calls) <= 8
+    assert "an outage: " in events(tmp_path / "run", FinishRequested)[0].source
+    agents.gone = False
+    later = await quick(config, agents=agents, resume=True)
+    assert later.phase2_results[0].best_score > result.phase2_results[0].best_score
+
+
+async def test_an_ensemble_that_takes_too_long_is_cut_off_with_the_best_round(quick: QuickRun) -> None:
+    shares = PhaseTimeBudget(phase1=0.02, phase2=0.08, phase3=0.08, finalization=0.82)
+    config = settings(time_limit_seconds=60, R=3, phase_time_budget=shares)
+    result = await quick(config, agents=MindAgents(before=hang("ensembler", after=1)))
+    assert result.phase3 is not None and len(result.phase3.attempts) == 1
+    assert result.final_solution.score == result.phase3.best_ensemble_score
+    assert "phase3" not in result.phases_completed
 
 
 def test_only_a_run_can_be_asked(tmp_path: Path) -> None:
