@@ -164,6 +164,26 @@ class ExecutorContract:
         assert await gone(token, str(tmp_path))
         assert time.monotonic() - started < 4
 
+    @pytest.mark.req("REQ-EX-037")
+    async def test_a_second_cancellation_does_not_let_anything_escape(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+    ) -> None:
+        token = uuid.uuid4().hex
+        code = (
+            "import pathlib, signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            f"sleep = [sys.executable, '-c', 'import time; time.sleep(600)', '{token}']\n"
+            "subprocess.Popen(sleep, start_new_session=True)\npathlib.Path('ready').touch()\ntime.sleep(600)"
+        )
+        task = asyncio.create_task(executor.run(request_for(code)))
+        while not (tmp_path / "work" / "ready").exists():
+            await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await gone(token, str(tmp_path))
+
     async def test_a_daemon_that_outlives_the_script_is_ended_and_does_not_hold_the_result_back(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
     ) -> None:

@@ -114,10 +114,11 @@ class ScriptProcess:
         """Let go of everything; a supervisor that still runs is killed."""
         self._transport.close()
         os.close(self._report_fd)
+        self._report_fd = -1  # a wait that outlives this must not read what the number stands for next
 
     def _read_report(self) -> None:
         chunks = []
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             while chunk := os.read(self._report_fd, 65536):
                 chunks.append(chunk)
         lines = b"".join(chunks).decode("utf-8", "replace").splitlines()
