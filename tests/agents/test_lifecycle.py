@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,17 @@ def test_a_signal_in_the_middle_of_a_call_leaves_no_process_and_no_folder(
         child.wait()
         assert child.stdout is not None
         child.stdout.close()
+
+
+async def test_the_folder_of_a_run_that_was_killed_is_removed_by_the_next_one(open_bench: OpenBench) -> None:
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    stale = Path(tempfile.gettempdir()) / f"mle-star-cli-{int(ended.stdout)}-abcdef"
+    stale.mkdir()
+    async with open_bench() as bench:
+        assert not stale.exists()
+        home = bench.agents._keeper.home
+        assert home.stat().st_mode & 0o777 == 0o700
+    assert not home.exists()
 
 
 @pytest.mark.req("REQ-OR-011")

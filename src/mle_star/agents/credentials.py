@@ -122,7 +122,7 @@ def _decides_behaviour(name: str) -> bool:
 def _isolation(home: Path, environ: Mapping[str, str], *, local: bool) -> dict[str, str]:
     """A home of its own, unless the credential lives in the user's."""
     kinds = {credential.kind for credential in find_credentials(environ)}
-    own = {"CLAUDE_CODE_TMPDIR": str(home / "t")}
+    own = {"CLAUDE_CODE_TMPDIR": str(home.parent / "t")}
     if not local and "cloud" in kinds:  # ~/.aws and ~/.config/gcloud are the credential
         return {**own, "CLAUDE_CONFIG_DIR": str(home / "c")}
     if local or "secret" in kinds:

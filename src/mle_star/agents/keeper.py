@@ -16,18 +16,22 @@ import psutil
 
 from mle_star.agents.credentials import MARKER
 
+_PREFIX = "mle-star-cli-"
+
 
 class ProcessKeeper:
     """Knows the processes of a run by a variable in their environment, and owns their home."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
-        self.home = Path(tempfile.gettempdir()) / f"mle-star-{marker[:8]}"
+        # Short, because the path of a socket below it may have no more than about a hundred characters.
+        self.home = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{marker[:6]}"
         self._restore: Callable[[], object] | None = None
 
     def watch(self) -> None:
         """Make the home; catch SIGTERM where nobody else does, for its default would leave the CLIs running."""
-        self.home.mkdir(parents=True)
+        _sweep()
+        self.home.mkdir(parents=True, mode=0o700)  # transcripts are nobody else's business
         on_main_thread = threading.current_thread() is threading.main_thread()
         if not on_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
             return
@@ -55,6 +59,14 @@ class ProcessKeeper:
         if self._restore is not None:
             self._restore()
         shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove the homes of runs that were killed and could not do it themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        owner = folder.name[len(_PREFIX) :].partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def marked_processes(marker: str) -> list[psutil.Process]:

@@ -137,7 +137,8 @@ class Launcher:
     def _environment(self, config: AgentConfig) -> dict[str, str]:
         agent, variant = config.agent_type.value, config.variant
         home = self.home / (agent if variant is None else f"{agent}-{variant}")
-        (home / "t").mkdir(parents=True, exist_ok=True)
+        for folder in (home, self.home / "t"):
+            folder.mkdir(parents=True, exist_ok=True)
         return client_environment(
             home,
             agent=agent,
