@@ -84,8 +84,13 @@ async def test_the_folder_of_a_run_that_was_killed_is_removed_by_the_next_one(op
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     stale = Path(tempfile.gettempdir()) / f"mle-star-cli-{int(ended.stdout)}-abcdef"
     stale.mkdir()
+    recent = stale.with_name(stale.name + "0")
+    recent.mkdir()
+    os.utime(stale, (0, 0))
     async with open_bench() as bench:
         assert not stale.exists()
+        assert recent.exists()  # its process may be one that is hidden from here
+        recent.rmdir()
         home = bench.agents._keeper.home
         assert home.stat().st_mode & 0o777 == 0o700
     assert not home.exists()

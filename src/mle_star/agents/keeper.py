@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import psutil
 from mle_star.agents.credentials import MARKER
 
 _PREFIX = "mle-star-cli-"
+_SWEEP_AFTER_SECONDS = 2 * 86400
 
 
 class ProcessKeeper:
@@ -62,11 +64,16 @@ class ProcessKeeper:
 
 
 def _sweep() -> None:
-    """Remove the homes of runs that were killed and could not do it themselves."""
+    """Remove the homes of runs that were killed and could not do it themselves.
+
+    Not at once: in a folder that containers share, the process may live where we cannot see it.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         owner = folder.name[len(_PREFIX) :].partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            old = time.time() - folder.stat().st_mtime > _SWEEP_AFTER_SECONDS
+            if old and owner.isdigit() and not psutil.pid_exists(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def marked_processes(marker: str) -> list[psutil.Process]:
