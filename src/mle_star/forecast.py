@@ -158,6 +158,7 @@ class Forecaster:
         self._cost: dict[str, _Mean] = defaultdict(_Mean)
         self._any_cost, self._latency, self._runtime = _Mean(), _Mean(), _Mean()
         self._told: Forecast | None = None
+        self._guesses: dict[str, float | None] = {}
 
     def hear(self, event: AnyEvent) -> None:
         """Learn from an event of the run."""
@@ -235,9 +236,15 @@ class Forecaster:
         measured = self._cost[agent].value
         if measured is not None:
             return measured
+        if agent not in self._guesses:
+            self._guesses[agent] = self._guessed_cost(agent)
+        guess = self._guesses[agent]
+        return self._any_cost.value if guess is None else guess
+
+    def _guessed_cost(self, agent: str) -> float | None:
         price = price_of(self._config.model)
         if price is None:
-            return self._any_cost.value
+            return None
         sent, written = estimated_tokens(agent, self._task, self._config)
         return (sent * price.input + written * price.output) / 1e6
 

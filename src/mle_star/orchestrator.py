@@ -34,6 +34,7 @@ from mle_star.events import (
     ScriptFinished,
 )
 from mle_star.execution import LocalExecutor, detect_gpu
+from mle_star.execution.surroundings import surroundings_digest
 from mle_star.finalization import run_finalization, use_kept_submission
 from mle_star.forecast import Forecaster
 from mle_star.journal import Journal
@@ -144,7 +145,8 @@ async def run_pipeline(
     folder = choose_folder(task, config, run_dir)
     folder = folder.open() if resume else folder.create()
     setup_logging(config, console=console)
-    logging.getLogger("mle_star").addHandler(_NOWHERE)
+    for name in ("mle_star", "claude_agent_sdk"):
+        logging.getLogger(name).addHandler(_NOWHERE)
     hardware = await asyncio.to_thread(detect_gpu)
     executor = executor or LocalExecutor(config)
     isolation = await asyncio.to_thread(executor.isolation) if isinstance(executor, LocalExecutor) else Isolation()
@@ -252,6 +254,8 @@ class _Pipeline:
 
     async def run(self) -> FinalResult:
         """Phase 1, the paths, the ensemble, the submission: strictly one after another."""
+        ahead = asyncio.create_task(surroundings_digest(self.context))  # scripts wait for it: begin while agents think
+        ahead.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever needs it sees the error
         phase1 = await self._phase1()
         phase2 = await self._phase2(phase1)
         phase3 = await self._phase3([result.best_solution for result in phase2])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -168,15 +169,16 @@ class MindAgents:
         agent = config.agent_type.value
         self.calls.append((label, agent))
         self.caps.append(max_cost_usd)
+        started = time.monotonic()
         if self.before is not None:
             await self.before(label, agent)
         await asyncio.sleep(self.delay)
         if agent in self.failing:
             raise AgentError(self.failing[agent], agent=agent, cost_usd=self.cost_usd)
         answer = self.mind.answer(agent, config.variant, prompt)
-        if isinstance(answer, str):
-            return AgentReply(text=answer, cost_usd=self.cost_usd)
-        return AgentReply(text="", structured=answer, cost_usd=self.cost_usd)
+        text, structured = (answer, None) if isinstance(answer, str) else ("", answer)
+        seconds = time.monotonic() - started
+        return AgentReply(text=text, structured=structured, cost_usd=self.cost_usd, seconds=seconds)
 
     def count(self, agent: str) -> int:
         """How often an agent was asked."""
@@ -195,18 +197,20 @@ class LevelExecutor:
         """What the script would have done."""
         self.runs += 1
         self.directories.add(Path(request.working_dir).name)
+        started = time.monotonic()
         await asyncio.sleep(self.delay)
+        seconds = time.monotonic() - started
         text = Path(request.script_path).read_text(encoding="utf-8")
         out = "".join(f"{line}\n" for line in re.findall(r"^print\('(Ablation .*)'\)$", text, re.MULTILINE))
         if re.search(r"^raise ", text, re.MULTILINE):
             trace = 'Traceback (most recent call last):\n  File "solution.py", line 3\nRuntimeError: broken\n'
-            return _raw(out, trace, 1, self.delay)
+            return _raw(out, trace, 1, seconds)
         if "submission.csv" in text:
             data = Path(request.working_dir, "input", "test.csv").read_text(encoding="utf-8").splitlines()[1:]
             rows = "".join(f"{line.split(',')[0]},{levels(text)[-1]}\n" for line in data)
             Path(request.working_dir, "final", "submission.csv").write_text("id,label\n" + rows, encoding="utf-8")
             out += f"Final Validation Performance: {levels(text)[-1]}\n"
-        return _raw(out, "", 0, self.delay)
+        return _raw(out, "", 0, seconds)
 
 
 def _raw(stdout: str, stderr: str, code: int, seconds: float) -> ExecutionRawResult:
