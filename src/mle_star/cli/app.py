@@ -37,6 +37,11 @@ class Command(NamedTuple):
 # paragraph behind `\b`), raise `MleStarError` for anything the user can mend, `typer.Exit(code)` for the exit
 # codes, and add its line here.
 COMMANDS: tuple[Command, ...] = (
+    Command(
+        "demo",
+        "mle_star.cli.demo:demo",
+        "Build an example task and run the whole method on it: no key, no internet, a few minutes.",
+    ),
     Command("init", "mle_star.cli.init:init", "Look at a data folder and write its task.yaml, every guess explained."),
     Command(
         "run", "mle_star.cli.run:run", "Run the whole method on a task; everything it does is kept in the run's folder."
@@ -74,6 +79,7 @@ HELP = """Hand over a task and a folder of data; get back a validated submission
 
 \b
 Examples:
+  mle-star demo                       the whole method on an example, now
   mle-star init data/                 guess the task, write data/task.yaml
   mle-star run data/ --model offline  the whole method, without a key
   mle-star run data/ --max-budget 5   with Claude, for five dollars at most

@@ -130,7 +130,7 @@ def run(
         _show_plan(task, settings, output, as_json=as_json)
         return
     mode = _mode(display, quiet=quiet, as_json=as_json)
-    _run(task, settings, output, mode=mode, serve=serve, fork_from=parent)
+    start_run(task, settings, output, mode=mode, serve=serve, fork_from=parent)
 
 
 def resume(
@@ -157,7 +157,7 @@ def resume(
     explicit = _explicit({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
     task, settings = _of_run(run_folder, explicit, None)
     mode = _mode(display, quiet=quiet, as_json=as_json)
-    _run(task, settings, run_folder, mode=mode, serve=serve, resume=True)
+    start_run(task, settings, run_folder, mode=mode, serve=serve, resume=True)
 
 
 def seconds_of(text: str) -> int:
@@ -214,7 +214,7 @@ def _mode(display: View, *, quiet: bool, as_json: bool) -> Any:
     return "json" if as_json else "quiet" if quiet else display.value
 
 
-def _run(
+def start_run(
     task: TaskDescription,
     config: PipelineConfig,
     output: Path | None,

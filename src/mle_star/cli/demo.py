@@ -1,0 +1,136 @@
+"""`mle-star demo`: the whole method on an example, with no key and no internet."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from mle_star.errors import ConfigError
+
+TEST_SHARE = 0.3
+SEED = 7
+
+
+@dataclass(frozen=True)
+class Example:
+    """A task built from data that scikit-learn carries."""
+
+    loader: str
+    target: str
+    task_type: str
+    metric: str
+    direction: str
+    description: str
+
+
+EXAMPLES = {
+    "breast-cancer": Example(
+        "load_breast_cancer", "benign", "classification", "log_loss", "minimize",
+        "Predict the probability that a breast tumour is benign, from measurements of its cell nuclei.",
+    ),
+    "diabetes": Example(
+        "load_diabetes", "progression", "regression", "rmse", "minimize",
+        "Predict how far diabetes has progressed one year after age, sex, body mass, blood pressure and six blood "
+        "values were taken.",
+    ),
+    "digits": Example(
+        "load_digits", "digit", "classification", "accuracy", "maximize",
+        "Read a handwritten digit from its image of 8 x 8 grey values.",
+    ),
+    "wine": Example(
+        "load_wine", "cultivar", "classification", "log_loss", "minimize",
+        "Tell which of three cultivars a wine was made of, as probabilities, from its chemical analysis.",
+    ),
+}  # fmt: skip
+DEFAULT = "breast-cancer"
+
+# Small enough for a first look of a minute or two, and still every part of the method.
+SETTINGS: dict[str, Any] = {
+    "model": "offline",
+    "num_retrieved_models": 3,
+    "outer_loop_steps": 1,
+    "inner_loop_steps": 3,
+    "num_parallel_solutions": 2,
+    "ensemble_rounds": 2,
+    "time_limit_seconds": 900,
+}
+
+
+def demo(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(EXAMPLES)}.")] = DEFAULT,
+    folder: Annotated[Path, typer.Option(help="Where the example's task folder is made.")] = Path("demo"),
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The run's folder.")] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve a live page of the run.")] = False,
+) -> None:
+    """Build an example task and run the whole method on it: no key, no internet, a few minutes.
+
+    The embedded engineer plays the agents by rule. It shows the method at work; Claude goes far beyond it.
+
+    \b
+    Examples:
+      mle-star demo
+      mle-star demo diabetes --serve
+    """
+    from mle_star.cli.run import start_run
+    from mle_star.config import load_config
+    from mle_star.tasks import load_task
+
+    if name not in EXAMPLES:
+        raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
+    task = load_task(build_example(name, folder))
+    typer.echo(f"task folder: {folder / name}", err=True)
+    start_run(task, load_config(SETTINGS), output, mode="auto", serve=serve)
+
+
+def build_example(name: str, folder: Path) -> Path:
+    """Write the task folder of an example: rows to learn from, rows to predict, the shape of a submission."""
+    example = EXAMPLES[name]
+    try:
+        from sklearn import datasets
+    except ImportError:
+        raise ConfigError("the examples need scikit-learn: pip install 'mle-star[ml]'") from None
+    data = getattr(datasets, example.loader)()
+    features = [str(feature).replace(" ", "_") for feature in data.feature_names]
+    rows = [[*map(float, values), target] for values, target in zip(data.data, data.target.tolist(), strict=True)]
+    random.Random(SEED).shuffle(rows)
+    cut = round(len(rows) * TEST_SHARE)
+    numbered = [[number, *row] for number, row in enumerate(rows)]
+    test, train = numbered[:cut], numbered[cut:]
+    place = folder / name
+    (place / "input").mkdir(parents=True, exist_ok=True)
+    _write(place / "input/train.csv", ["id", *features, example.target], train)
+    _write(place / "input/test.csv", ["id", *features], [row[:-1] for row in test])
+    columns, blank = _submission_shape(example, sorted({row[-1] for row in rows}))
+    _write(place / "input/sample_submission.csv", ["id", *columns], [[row[0], *blank] for row in test])
+    content = {
+        "competition_id": name,
+        "target": example.target,
+        "task_type": example.task_type,
+        "data_modality": "tabular",
+        "evaluation_metric": example.metric,
+        "metric_direction": example.direction,
+        "description": example.description,
+    }
+    (place / "task.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return place
+
+
+def _submission_shape(example: Example, values: list[Any]) -> tuple[list[str], list[Any]]:
+    """The columns beside the id and a blank answer: with more than two classes, a probability for each."""
+    if example.metric == "log_loss" and len(values) > 2:
+        return [f"{example.target}_{value}" for value in values], [round(1 / len(values), 6)] * len(values)
+    return [example.target], [0.5 if example.metric == "log_loss" else 0]
+
+
+def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
