@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mle_star.cli.app import main
-from mle_star.events import AgentFinished, FinishRequested, RunFinished, RunResumed
+from mle_star.events import AblationFinished, AgentFailed, AgentFinished, FinishRequested, RunFinished, RunResumed
 from mle_star.models import TaskDescription
 from mle_star.offline.server import MessagesServer
 from mle_star.run_folder import first_line
@@ -77,6 +77,11 @@ def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
     assert list(tmp_path.iterdir()) == [data_dir]
 
 
+def ctrl_c(process: asyncio.subprocess.Process) -> None:
+    """As a terminal does it: every process of the group gets the signal."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
 class _Cli:
     """The command in a process of its own, with the mind's API as its model."""
 
@@ -86,8 +91,16 @@ class _Cli:
     async def start(self, *words: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "mle_star.cli.app", *words, env=self.env, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
+
+    async def start_until(self, journal: Path, words: bytes, *command: str) -> asyncio.subprocess.Process:
+        """Start, and come back when the journal holds `words`."""
+        process = await self.start(*command)
+        while not journal.exists() or words not in journal.read_bytes():
+            assert process.returncode is None, (await process.communicate())[1].decode()
+            await asyncio.sleep(0.05)
+        return process
 
     async def run(self, *words: str) -> tuple[int | None, str, str]:
         process = await self.start(*words)
@@ -104,16 +117,13 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
     async with MessagesServer(brain) as server:
         cli = _Cli(server.base_url)
 
-        process = await cli.start(
-            "run", str(data_dir), "--target", "label", "--metric", "accuracy", "--model", "sonnet", *SMALL, "--json",
-            "--output", str(run_dir),
+        process = await cli.start_until(
+            run_dir / "journal.jsonl", b'"ablation"', "run", str(data_dir), "--target", "label", "--metric", "accuracy",
+            "--model", "sonnet", *SMALL, "--json", "--output", str(run_dir),
         )  # fmt: skip
-        while not (run_dir / "journal.jsonl").exists() or b'"ablation"' not in (run_dir / "journal.jsonl").read_bytes():
-            assert process.returncode is None, (await process.communicate())[1].decode()
-            await asyncio.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        ctrl_c(process)
         await asyncio.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        ctrl_c(process)
         out, err = await asyncio.wait_for(process.communicate(), 60)
         assert process.returncode == 130, err.decode()
         assert "resume" in err.decode()
@@ -123,8 +133,8 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
         paid = len(events(run_dir, AgentFinished))
         assert paid >= 4
 
-        code, out_text, err_text = await cli.run("resume", str(run_dir), "--quiet")
-        assert code == 2, err_text
+        code, _, complaint = await cli.run("resume", str(run_dir), "--quiet")
+        assert code == 2, complaint
         assert len(events(run_dir, RunResumed)) == 1
         assert events(run_dir, RunFinished)[-1].submission_path == ""
         for name in ("result.json", "solution.py", "report.html"):
@@ -132,16 +142,21 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
 
         del mind.overrides["test"]
         before, inits = sum(brain.calls.values()), brain.calls["init"]
-        code, out_text, err_text = await cli.run(
-            "run", "--from", str(run_dir), "--set", "outer_loop_steps=2", "--output", str(fork), "--display", "plain"
-        )
-        assert code == 0, err_text
+        process = await cli.start_until(
+            fork / "journal.jsonl", b'"phase2/path-0/t-1/k-0/coder"', "run", "--from", str(run_dir),
+            "--output", str(fork), "--set", "outer_loop_steps=4", "--display", "plain",
+        )  # fmt: skip
+        ctrl_c(process)
+        out, err = await asyncio.wait_for(process.communicate(), 120)
+        assert process.returncode == 0, err.decode()  # once: finish with the best so far
         assert brain.calls["init"] == inits and sum(brain.calls.values()) > before
+        assert events(fork, AgentFailed) == []  # the clients were not told to end
+        assert len(events(fork, AblationFinished)) == 2
         started = first_line(fork)
-        assert started.forked_from == str(run_dir) and started.config.outer_loop_steps == 2
+        assert started.forked_from == str(run_dir) and started.config.outer_loop_steps == 4
         assert started.task.competition_id == first_line(run_dir).task.competition_id
         assert (fork / "final" / "submission.csv").read_text(encoding="utf-8").startswith("id,label\n")
-        assert "submission.csv" in out_text + err_text
+        assert "submission.csv" in (out + err).decode()
     assert "key-of-a-loopback-test" not in (run_dir / "journal.jsonl").read_text(encoding="utf-8")
 
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -121,6 +122,7 @@ class Launcher:
             max_turns=config.max_turns,
             max_budget_usd=cap_usd,
             cwd=work_dir,
+            cli_path=self._cli_apart(),
             env=self._environment(config),
             hooks=build_hooks(site, self.state, guard),
             can_use_tool=self.can_use_tool,
@@ -128,6 +130,22 @@ class Launcher:
             stderr=lambda line: logger.debug("%s: %s", agent, line),
             **self._permissions([*tools, *(MCP_TOOLS if server is not None else ())]),
         )
+
+    def _cli_apart(self) -> Path | None:
+        """The CLI in a session of its own: Ctrl-C in a terminal is meant for the run, which still needs its clients.
+
+        None, where that cannot be had, leaves it to the SDK to find the CLI.
+        """
+        import claude_agent_sdk
+
+        cli, setsid = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude", shutil.which("setsid")
+        if setsid is None or not cli.is_file():
+            return None
+        script = self.home / "claude"
+        if not script.exists():
+            script.write_text(f'#!/bin/sh\nexec {shlex.quote(setsid)} {shlex.quote(str(cli))} "$@"\n', encoding="utf-8")
+            script.chmod(0o700)
+        return script if os.access(script, os.X_OK) else None  # not on a file system that forbids it
 
     def _folder(self, label: str) -> Path:
         folder = self.work_dir if label == "main" else self.work_dir / label
