@@ -288,6 +288,8 @@ def _rules(request: ScriptRequest, means: Means, temporary: Path) -> dict[str, l
     """The same world as allow-lists, for kernels that can enforce them without bubblewrap."""
     hidden = (*hidden_places(), "/tmp")
     gpus = [str(path) for path in Path("/dev").glob("nvidia*")]
+    if gpus:
+        gpus.append("/proc/self/task")  # CUDA names its threads there, and gives up when it cannot
     return {
         "read": [*readable_outside(hidden), *shown_again(_needed(request, means), hidden)],
         "write": [request.working_dir, str(temporary), *(f"/dev/{name}" for name in _DEVICES), *gpus],
