@@ -108,7 +108,9 @@ def _date_format(name: str, values: list[str], numeric: bool) -> str:
     """The format that nearly all values follow, or nothing. Bare numbers count only where the name speaks of time."""
     some = values[:: max(1, len(values) // 200)][:200]
     if numeric:
-        if not re.search(r"date|day|time", name, re.IGNORECASE) or not all(re.fullmatch(r"(19|20)\d{6}", v) for v in some):
+        if not re.search(r"date|day|time", name, re.IGNORECASE) or not all(
+            re.fullmatch(r"(19|20)\d{6}", v) for v in some
+        ):
             return ""
         return "%Y%m%d" if _fits(some, "%Y%m%d") else ""
     if not all(any(character.isdigit() for character in value) for value in some):

@@ -51,21 +51,21 @@ CATEGORIES = Step(
     "categories",
     "Encode the categories",
     "Levels are learned from the training rows; rare, new and missing ones are told apart from the rest.",
-    '''
+    """
 # categories: by number; levels that are rare in `fit` or new count as missing
 for column in CATEGORIES:
     counts = fit[column].value_counts()
     code = {level: number for number, level in enumerate(counts[counts >= 2].index)}
     for x, frame in zip(built, frames):
         x[column] = pd.Categorical(frame[column].map(code), categories=range(len(code)))
-''',
+""",
     _has("category"),
 )
 DATES = Step(
     "dates",
     "Take the dates apart",
     "Seasons, weekdays and the trend become visible.",
-    '''
+    """
 # dates: parts of the calendar, and the days since the first training row
 for column in DATES:
     start = fit[column].min()
@@ -77,21 +77,21 @@ for column in DATES:
         x[f"{column} weekday"] = when.dayofweek
         x[f"{column} hour"] = when.hour + when.minute / 60
         x[f"{column} age"] = (frame[column] - start).dt.total_seconds() / 86400
-''',
+""",
     _has("date"),
 )
 TEXTS = Step(
     "texts",
     "Pass the texts on",
     "Models that read get the words, the others their number.",
-    '''
+    """
 # texts: as they are for the models that read, their length for those that count
 for column in TEXTS:
     for x, frame in zip(built, frames):
         x[column] = frame[column]
         x[f"{column} characters"] = frame[column].str.len()
         x[f"{column} words"] = frame[column].str.count(" ") + 1
-''',
+""",
     _has("text", "list"),
 )
 FIRST_STEPS = (CATEGORIES, DATES, TEXTS)
@@ -103,7 +103,7 @@ STEPS: tuple[Step, ...] = (
         "ratios",
         "Add ratios of the numbers",
         "Trees cut one column at a time; a quotient of two columns is a boundary that they cannot draw by themselves.",
-        '''
+        """
 # ratios: of the numbers that move with the target most
 strength = built[0][NUMBERS].corrwith(pd.Series(fit_y, index=fit.index), method="spearman").abs()
 strongest = [column for column in NUMBERS if column in strength.nlargest(7).index]
@@ -111,14 +111,14 @@ for i, a in enumerate(strongest):
     for b in strongest[i + 1 :]:
         for x in built:
             x[f"{a} / {b}"] = x[a] / x[b].where(x[b] != 0)
-''',
+""",
         lambda p: 0.75 if _numbers(p) >= 2 and _scalar_target(p) else 0.35 if _numbers(p) >= 2 else 0,
     ),
     Step(
         "products",
         "Add sums and products of the numbers",
         "Areas, volumes and totals are products and sums of columns.",
-        '''
+        """
 # products: and sums of the numbers that move with the target most
 strength = built[0][NUMBERS].corrwith(pd.Series(fit_y, index=fit.index), method="spearman").abs()
 strongest = [column for column in NUMBERS if column in strength.nlargest(5).index]
@@ -127,28 +127,28 @@ for i, a in enumerate(strongest):
         for x in built:
             x[f"{a} * {b}"] = x[a] * x[b]
             x[f"{a} + {b}"] = x[a] + x[b]
-''',
+""",
         lambda p: 0.45 if _numbers(p) >= 2 and _scalar_target(p) else 0.2 if _numbers(p) >= 2 else 0,
     ),
     Step(
         "zeros",
         "Read impossible zeros as gaps",
         "A column that is positive but for a few zeros holds mistakes there, and a mistake pulls every split.",
-        '''
+        """
 # zeros: in columns that are positive but for a few rows, a zero is a gap
 for column in NUMBERS:
     share = (built[0][column] == 0).mean()
     if 0 < share < 0.02 and (built[0][column] >= 0).all():
         for x in built:
             x[column] = x[column].where(x[column] != 0)
-''',
+""",
         lambda p: 0.6 if any(0 < c.zeros < 0.02 and c.low >= 0 and not c.whole for c in p.of("number")) else 0,
     ),
     Step(
         "target means",
         "Encode categories by the target's mean",
         "Smoothed and cross-fitted inside the training rows, the mean says in one number what many levels hide.",
-        '''
+        """
 # target means: of each category and of pairs of them, smoothed; cross-fitted, so that no row sees its own target
 small = [column for column in CATEGORIES if fit[column].nunique() <= 40][:5]
 pairs = [(a, b) for i, a in enumerate(small) for b in small[i + 1 :]]
@@ -160,7 +160,7 @@ encoder = TargetEncoder(random_state=SEED)
 means = [encoder.fit_transform(levels[0], fit_y), *(encoder.transform(level) for level in levels[1:])]
 for x, mean in zip(built, means):
     x[[f"target mean {number}" for number in range(mean.shape[1])]] = mean
-''',
+""",
         lambda p: (
             (0.8 if any(c.many_levels for c in p.of("category")) else 0.55)
             if p.of("category") and _scalar_target(p)
@@ -174,20 +174,20 @@ for x, mean in zip(built, means):
         "frequencies",
         "Add the frequency of each category",
         "How common a level is often says as much as the level itself.",
-        '''
+        """
 # frequencies: how often each level occurs among the training rows
 for column in CATEGORIES:
     counts = fit[column].value_counts()
     for x, frame in zip(built, frames):
         x[f"{column} count"] = frame[column].map(counts).astype(float).fillna(0)
-''',
+""",
         lambda p: 0.6 if any(c.many_levels for c in p.of("category")) else 0.3 if p.of("category") else 0,
     ),
     Step(
         "code parts",
         "Take codes with many levels apart",
         "A code that hardly repeats still tells by its first letter, its number and its pieces what it belongs to.",
-        '''
+        """
 # code parts: first letter, number and pieces of codes with many levels
 for column in CODES:
     heads = fit[column].astype(str).str[0].value_counts()
@@ -198,41 +198,41 @@ for column in CODES:
         x[f"{column} number"] = pd.to_numeric(text.str.extract(r"(\\d+)", expand=False), errors="coerce")
         x[f"{column} pieces"] = text.str.count(r"\\S+")
         x[f"{column} gap"] = frame[column].isna().astype(int)
-''',
+""",
         lambda p: 0.8 if any(c.many_levels for c in p.of("category")) else 0,
     ),
     Step(
         "group deviations",
         "Compare each number with its group",
         "What counts is often not the value but its distance from the usual value of the same category.",
-        '''
+        """
 # group deviations: numbers against their mean among the training rows of the same category
 for column in [c for c in CATEGORIES if 2 <= fit[c].nunique() <= 200][:3]:
     for number in NUMBERS[:8]:
         means = built[0][number].groupby(fit[column].to_numpy()).mean()
         for x, frame in zip(built, frames):
             x[f"{number} against {column}"] = x[number] - frame[column].map(means).astype(float)
-''',
+""",
         lambda p: 0.35 if p.of("category") and _numbers(p) else 0,
     ),
     Step(
         "gap flags",
         "Flag the gaps",
         "That a value is missing can say more than the value would.",
-        '''
+        """
 # gap flags: which values are missing, and how many
 for x, frame in zip(built, frames):
     x["gaps"] = frame[GAPPY].isna().sum(axis=1)
     for column in GAPPY:
         x[f"{column} missing"] = frame[column].isna().astype(int)
-''',
+""",
         lambda p: 0.4 if any(c.gaps > 0.02 for c in p.columns) else 0,
     ),
     Step(
         "codes",
         "Treat small whole numbers as categories, too",
         "Seasons, grades and types come as numbers, but their order may mean nothing.",
-        '''
+        """
 # codes: whole numbers with few values, as categories beside the numbers
 for column in NUMBERS:
     levels = np.sort(fit[column].dropna().unique())
@@ -240,21 +240,21 @@ for column in NUMBERS:
         code = {level: number for number, level in enumerate(levels)}
         for x, frame in zip(built, frames):
             x[f"{column} code"] = pd.Categorical(frame[column].map(code), categories=range(len(code)))
-''',
+""",
         lambda p: 0.4 if any(c.whole and 3 <= c.distinct <= 25 for c in p.of("number")) else 0,
     ),
     Step(
         "frequent words",
         "Flag the frequent words of the texts",
         "In short texts a single word, such as a title or a type, often carries the meaning.",
-        '''
+        """
 # frequent words: does the text hold each of the words that are common among the training rows?
 for column in TEXTS:
     words = CountVectorizer(binary=True, min_df=0.01, max_features=60, token_pattern=r"(?u)\\b\\w+\\b").fit(fit[column])
     for x, frame in zip(built, frames):
         flags = words.transform(frame[column]).toarray()
         x[[f"{column} has {word}" for word in words.get_feature_names_out()]] = flags
-''',
+""",
         lambda p: 0.9 if any(c.words < 12 for c in p.of("text")) else 0.5 if p.of("text", "list") else 0,
         ("from sklearn.feature_extraction.text import CountVectorizer",),
     ),
@@ -262,7 +262,7 @@ for column in TEXTS:
         "text statistics",
         "Measure how the texts are written",
         "Digits, capitals, punctuation and word length tell kinds of texts apart without reading them.",
-        '''
+        """
 # text statistics: how the texts are written
 for column in TEXTS:
     for x, frame in zip(built, frames):
@@ -274,14 +274,14 @@ for column in TEXTS:
         }.items():
             x[f"{column} {name}"] = text.str.count(pattern)
             x[f"{column} {name} share"] = x[f"{column} {name}"] / length
-''',
+""",
         lambda p: 0.85 if p.of("text") else 0,
     ),
     Step(
         "topics",
         "Compress the texts into topics",
         "The main directions of the weighted words are numbers that every model can use.",
-        '''
+        """
 # topics: the main directions of the weighted words
 for column in TEXTS:
     words = TfidfVectorizer(min_df=2, sublinear_tf=True, max_features=20000, strip_accents="unicode").fit(fit[column])
@@ -289,7 +289,7 @@ for column in TEXTS:
     topics = TruncatedSVD(size, random_state=SEED).fit(words.transform(fit[column]))
     for x, frame in zip(built, frames):
         x[[f"{column} topic {k}" for k in range(size)]] = topics.transform(words.transform(frame[column]))
-''',
+""",
         lambda p: 0.8 if any(c.words >= 6 for c in p.of("text")) or p.of("list") else 0,
         (
             "from sklearn.decomposition import TruncatedSVD",
@@ -300,7 +300,7 @@ for column in TEXTS:
         "reading",
         "Let a linear reader judge the texts first",
         "Its cross-fitted judgement of the words is the one column that trees need from a text.",
-        '''
+        """
 # reading: what a linear model makes of the words, cross-fitted so that no training row is judged by itself
 for column in TEXTS:
     reader = make_pipeline(
@@ -312,7 +312,7 @@ for column in TEXTS:
     for x, p in zip(built, [judged, *(reader.METHOD(frame[column]) for frame in others)]):
         p = np.reshape(p, (len(x), -1))
         x[[f"{column} judged {k}" for k in range(p.shape[1])]] = p
-''',
+""",
         lambda p: 0.9 if any(c.words >= 5 for c in p.of("text")) or p.of("list") else 0,
         (
             "from sklearn.feature_extraction.text import TfidfVectorizer",
@@ -325,7 +325,7 @@ for column in TEXTS:
         "calendar",
         "Join the hours, weekdays and seasons",
         "Demand follows the hour of the week and the week of the year, not hour and weekday apart.",
-        '''
+        """
 # calendar: the hour of the week, the day of the year, and both as a circle
 for column in DATES:
     for x, frame in zip(built, frames):
@@ -337,14 +337,14 @@ for column in DATES:
         for name, part, whole in (("day", hour, 24), ("week", when.dayofweek * 24 + hour, 168), ("year", when.dayofyear, 365)):
             x[f"{column} {name} sin"] = np.sin(2 * np.pi * part / whole)
             x[f"{column} {name} cos"] = np.cos(2 * np.pi * part / whole)
-''',
+""",
         lambda p: 0.6 if p.of("date") else 0,
     ),
     Step(
         "neighbours in time",
         "Look at the training rows just before and after",
         "Rows to predict lie between training rows in time, so the target of the nearest ones is the best first guess.",
-        '''
+        """
 # neighbours in time: the target of the training rows just before and just after, and how far away they are
 moments = fit[WHEN].to_numpy().astype("datetime64[s]").astype(float)
 order = np.argsort(moments, kind="stable")
@@ -363,14 +363,14 @@ for number, (x, frame) in enumerate(zip(built, frames)):
             there = np.clip(there, 0, len(times) - 1)
             x[f"target {step} {name}"] = np.where(known, values[there], np.nan)
             x[f"distance {step} {name}"] = np.where(known, np.abs(times[there] - asked) / 3600, np.nan)
-''',
+""",
         lambda p: 0.95 if p.mixed_dates and _scalar_target(p) else 0,
     ),
     Step(
         "neighbours in space",
         "Look at the nearest training rows on the map",
         "What lies close together is alike: the mean target of the nearest training rows is a strong local guess.",
-        '''
+        """
 # neighbours in space: the mean target of the nearest training rows, never of the row itself
 places = [np.nan_to_num(frame[PLACE].to_numpy(dtype=float)) for frame in frames]
 tree, values = KDTree(places[0]), np.asarray(fit_y, dtype=float)
@@ -380,7 +380,7 @@ for number, (x, place) in enumerate(zip(built, places)):
     for k in (3, 8, 20):
         x[f"target of {k} nearest"] = values[nearest[:, own : k + own]].mean(axis=1)
         x[f"distance of {k} nearest"] = distance[:, own : k + own].mean(axis=1)
-''',
+""",
         lambda p: 0.95 if p.location and _scalar_target(p) and p.rows > 200 else 0,
         ("from sklearn.neighbors import KDTree",),
     ),
@@ -388,7 +388,7 @@ for number, (x, place) in enumerate(zip(built, places)):
         "turned map",
         "Turn the map",
         "Trees cut along the axes; coasts and valleys run across them, so turned coordinates cut better.",
-        '''
+        """
 # turned map: coordinates along other axes, and the region
 for angle in (15, 30, 45, 60, 75):
     turn = np.deg2rad(angle)
@@ -401,7 +401,7 @@ for x, frame in zip(built, frames):
     distances = regions.transform(np.nan_to_num(frame[PLACE].to_numpy(dtype=float)))
     x["region"] = pd.Categorical(distances.argmin(axis=1), categories=range(40))
     x[[f"distance to region {k}" for k in range(0, 40, 4)]] = distances[:, ::4]
-''',
+""",
         lambda p: 0.7 if p.location and p.rows > 400 else 0,
         ("from sklearn.cluster import KMeans",),
     ),
@@ -409,7 +409,7 @@ for x, frame in zip(built, frames):
         "nearest rows",
         "Add the target of the most similar training rows",
         "A neighbourhood model sees smooth shapes that trees approximate by steps; its guess is a good column for them.",
-        '''
+        """
 # nearest rows: the mean target of the training rows that are most alike in their numbers, never of the row itself
 scaler = make_pipeline(SimpleImputer(strategy="median"), QuantileTransformer(output_distribution="normal", random_state=SEED))
 scaler.fit(fit[NUMBERS].astype(float))
@@ -420,7 +420,7 @@ for number, (x, point) in enumerate(zip(built, points)):
     own = 1 if number == 0 else 0
     x["target of 5 most alike"] = values[nearest[:, own : 5 + own]].mean(axis=1)
     x["target of 15 most alike"] = values[nearest[:, own : 15 + own]].mean(axis=1)
-''',
+""",
         lambda p: 0.4 if 2 <= _numbers(p) <= 15 and _scalar_target(p) and 100 < p.rows else 0,
         (
             "from sklearn.impute import SimpleImputer",
@@ -433,27 +433,27 @@ for number, (x, point) in enumerate(zip(built, points)):
         "row statistics",
         "Summarise each row's numbers",
         "With many columns of one kind their mean, spread and extremes are features of their own.",
-        '''
+        """
 # row statistics: mean, spread and extremes of the numbers of a row
 for x in built:
     numbers = x[NUMBERS]
     x["row mean"], x["row spread"] = numbers.mean(axis=1), numbers.std(axis=1)
     x["row low"], x["row high"] = numbers.min(axis=1), numbers.max(axis=1)
-''',
+""",
         lambda p: 0.5 if _numbers(p) >= 20 else 0,
     ),
     Step(
         "components",
         "Add the main components of the numbers",
         "Many correlated columns share a few directions, which single columns show only in part.",
-        '''
+        """
 # components: the main directions of the scaled numbers
 size = min(12, len(NUMBERS) - 1)
 directions = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), PCA(size, random_state=SEED))
 directions.fit(built[0][NUMBERS])
 for x, parts in zip(built, [directions.transform(x[NUMBERS]) for x in built]):
     x[[f"component {k}" for k in range(size)]] = parts
-''',
+""",
         lambda p: 0.5 if _numbers(p) >= 15 else 0.15 if _numbers(p) >= 5 else 0,
         (
             "from sklearn.decomposition import PCA",
@@ -466,20 +466,20 @@ for x, parts in zip(built, [directions.transform(x[NUMBERS]) for x in built]):
         "logarithms",
         "Take logarithms of skewed numbers",
         "A long tail pushes scaled columns together; its logarithm spreads them evenly.",
-        '''
+        """
 # logarithms: of numbers with a long tail
 for column in NUMBERS:
     if built[0][column].skew() > 2 and (built[0][column] >= 0).all():
         for x in built:
             x[column] = np.log1p(x[column].clip(lower=0))
-''',
+""",
         lambda p: 0.25 if any(c.skew > 2 and c.low >= 0 for c in p.of("number")) else 0,
     ),
     Step(
         "selection",
         "Keep the columns that help",
         "Columns without a signal are noise that every tree may stumble over; a quick forest tells them apart.",
-        '''
+        """
 # selection: the columns that a quick forest finds useful
 plain = built[0].select_dtypes(["number", "category"])
 codes = plain.apply(lambda column: column.cat.codes if column.dtype == "category" else column)
@@ -487,7 +487,7 @@ forest = FOREST(60, min_samples_leaf=5, max_features=0.4, random_state=SEED, n_j
 gain = pd.Series(forest.fit(codes.fillna(codes.median()), fit_y).feature_importances_, index=plain.columns)
 weak = gain.index[gain < 0.15 / len(gain)]
 built = [x.drop(columns=weak) for x in built]
-''',
+""",
         lambda p: 0.6 if p.width > 60 else 0.2 if p.width > 12 else 0,
         ("from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor",),
     ),
@@ -515,7 +515,9 @@ def written_for(step: Step, profile: Profile) -> str:
 
 def imports_for(step: Step, profile: Profile) -> list[str]:
     """The imports that the step's paragraph needs."""
-    unused = ("ExtraTreesClassifier, ", "LogisticRegression, ") if profile.numeric else (", ExtraTreesRegressor", ", Ridge")
+    unused = (
+        ("ExtraTreesClassifier, ", "LogisticRegression, ") if profile.numeric else (", ExtraTreesRegressor", ", Ridge")
+    )
     lines = list(step.imports)
     for name in unused:
         lines = [line.replace(name, "") for line in lines]

@@ -46,14 +46,24 @@ def _lightgbm_sizes(p: Profile) -> dict[str, str]:
     rounds = _boosting_rounds(p, cap=800)
     objective = '        objective="regression_l1",\n' if p.numeric and p.metric.loss == "absolute" else ""
     columns = "0.8" if p.width <= 40 else "0.4"
-    return {"rounds": str(rounds), "rate": _rate(rounds, slow=0.05, budget=30), "objective": objective, "columns": columns}
+    return {
+        "rounds": str(rounds),
+        "rate": _rate(rounds, slow=0.05, budget=30),
+        "objective": objective,
+        "columns": columns,
+    }
 
 
 def _xgboost_sizes(p: Profile) -> dict[str, str]:
     rounds = _boosting_rounds(p, cap=600, cost=1.4)
     objective = '        objective="reg:absoluteerror",\n' if p.numeric and p.metric.loss == "absolute" else ""
     columns = "0.8" if p.width <= 40 else "0.4"
-    return {"rounds": str(rounds), "rate": _rate(rounds, slow=0.06, budget=30), "objective": objective, "columns": columns}
+    return {
+        "rounds": str(rounds),
+        "rate": _rate(rounds, slow=0.06, budget=30),
+        "objective": objective,
+        "columns": columns,
+    }
 
 
 def _catboost_sizes(p: Profile) -> dict[str, str]:
@@ -106,25 +116,25 @@ def _rare(p: Profile, rows: int) -> bool:
 
 
 _INNER = "    learn, stop = train_test_split(np.arange(len(y)), test_size=0.1, random_state=seed$stratify)\n"
-_CODES = '''    categories = x.select_dtypes("category").columns
+_CODES = """    categories = x.select_dtypes("category").columns
     x, *others = [frame.assign(**{c: frame[c].cat.codes for c in categories}) for frame in (x, *others)]
-'''
-_MATRIX = '''    numbers = x.select_dtypes("number").columns
+"""
+_MATRIX = """    numbers = x.select_dtypes("number").columns
     categories = x.select_dtypes("category").columns
     fill = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
     matrix = ColumnTransformer(
         [("numbers", fill, numbers), ("categories", OneHotEncoder(handle_unknown="ignore", min_frequency=3), categories)]
     )
-'''
+"""
 _MATRIX_IMPORTS = (
     "from sklearn.compose import ColumnTransformer",
     "from sklearn.impute import SimpleImputer",
     "from sklearn.pipeline import make_pipeline",
     "from sklearn.preprocessing import OneHotEncoder, StandardScaler",
 )
-_WORDS = '''    texts = [frame[TEXTS].agg(" ".join, axis=1) for frame in (x, *others)]
+_WORDS = """    texts = [frame[TEXTS].agg(" ".join, axis=1) for frame in (x, *others)]
     words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, strip_accents="unicode", max_features=80000)
-'''
+"""
 
 MODELS: tuple[Model, ...] = (
     Model(
@@ -137,7 +147,7 @@ def fit_lightgbm(x, y, others, seed):
     """Boosted trees, grown leaf by leaf; they stop when an inner tenth of the training rows no longer improves."""
 $plain'''
         + _INNER
-        + '''    model = LGBM$Kind(
+        + """    model = LGBM$Kind(
 $objective        n_estimators=$rounds,
         learning_rate=$rate,
         num_leaves=31,
@@ -153,7 +163,7 @@ $objective        n_estimators=$rounds,
     stopping = early_stopping(50, verbose=False)
     model.fit(x.iloc[learn], y[learn], eval_set=[(x.iloc[stop], y[stop])], callbacks=[stopping])
     return [model.$predict(frame) for frame in others]
-''',
+""",
         lambda p: _tabular(p, many=0.95, few=0.7, classes=0.3),
         _lightgbm_sizes,
         '''
@@ -187,7 +197,7 @@ def fit_catboost(x, y, others, seed):
 $plain'''
         + _INNER
         + _CODES
-        + '''    model = CatBoost$Kind(
+        + """    model = CatBoost$Kind(
 $loss        iterations=$rounds,
         learning_rate=$rate,
         depth=6,
@@ -202,7 +212,7 @@ $loss        iterations=$rounds,
     held = (x.iloc[stop], y[stop])
     model.fit(x.iloc[learn], y[learn], cat_features=list(categories), eval_set=held, early_stopping_rounds=40)
     return [model.$predict(frame) for frame in others]
-''',
+""",
         lambda p: _tabular(p, many=0.93, few=0.9, classes=0.15),
         _catboost_sizes,
         '''
@@ -210,7 +220,7 @@ def fit_catboost(x, y, others, seed):
     """Boosted symmetric trees, few and shallow, as there are few rows; categories go in as they are."""
 $plain'''
         + _CODES
-        + '''    model = CatBoost$Kind(
+        + """    model = CatBoost$Kind(
 $loss        iterations=250,
         learning_rate=0.05,
         depth=4,
@@ -224,7 +234,7 @@ $loss        iterations=250,
     )
     model.fit(x, y, cat_features=list(categories))
     return [model.$predict(frame) for frame in others]
-''',
+""",
     ),
     Model(
         "xgboost",
@@ -236,7 +246,7 @@ def fit_xgboost(x, y, others, seed):
     """Boosted trees, grown level by level; they stop when an inner tenth of the training rows no longer improves."""
 $plain'''
         + _INNER
-        + '''    model = XGB$Kind(
+        + """    model = XGB$Kind(
 $objective        n_estimators=$rounds,
         learning_rate=$rate,
         max_depth=6,
@@ -251,7 +261,7 @@ $objective        n_estimators=$rounds,
     )
     model.fit(x.iloc[learn], y[learn], eval_set=[(x.iloc[stop], y[stop])], verbose=False)
     return [model.$predict(frame) for frame in others]
-''',
+""",
         lambda p: _tabular(p, many=0.9, few=0.5, classes=0.2),
         _xgboost_sizes,
         '''
@@ -283,7 +293,7 @@ def fit_extra_trees(x, y, others, seed):
     """Many deep trees with random cuts, averaged."""
 $plain'''
         + _CODES
-        + '''    middle = x.median().fillna(0)
+        + """    middle = x.median().fillna(0)
     model = ExtraTrees$Kind(
         n_estimators=$trees,
         min_samples_leaf=$leaf,
@@ -293,7 +303,7 @@ $weight        random_state=seed,
     )
     model.fit(x.fillna(middle), y)
     return [model.$predict(frame.fillna(middle)) for frame in others]
-''',
+""",
         lambda p: _tabular(p, many=0.6, few=0.8, classes=0.92),
         _forest_sizes,
     ),
@@ -307,7 +317,7 @@ def fit_random_forest(x, y, others, seed):
     """Many deep trees on resampled rows, averaged."""
 $plain'''
         + _CODES
-        + '''    middle = x.median().fillna(0)
+        + """    middle = x.median().fillna(0)
     model = RandomForest$Kind(
         n_estimators=$trees,
         min_samples_leaf=$leaf,
@@ -317,7 +327,7 @@ $weight        random_state=seed,
     )
     model.fit(x.fillna(middle), y)
     return [model.$predict(frame.fillna(middle)) for frame in others]
-''',
+""",
         lambda p: _tabular(p, many=0.4, few=0.75, classes=0.7),
         _forest_sizes,
     ),
@@ -361,10 +371,10 @@ def fit_linear(x, y, others, seed):
     """A linear model with a penalty, on scaled numbers and one column per level."""
 '''
         + _MATRIX
-        + '''    model = make_pipeline(matrix, $Linear($settings))
+        + """    model = make_pipeline(matrix, $Linear($settings))
     model.fit(x, y)
     return [model.$predict(frame) for frame in others]
-''',
+""",
         lambda p: _tabular(p, many=0.35, few=0.85, classes=0.95),
         _linear_sizes,
     ),
@@ -372,16 +382,20 @@ def fit_linear(x, y, others, seed):
         "svm",
         "Support vector machine",
         "sklearn",
-        ("from sklearn.calibration import CalibratedClassifierCV", "from sklearn.svm import SV$Short", *_MATRIX_IMPORTS),
+        (
+            "from sklearn.calibration import CalibratedClassifierCV",
+            "from sklearn.svm import SV$Short",
+            *_MATRIX_IMPORTS,
+        ),
         '''
 def fit_svm(x, y, others, seed):
     """A support vector machine with a Gaussian kernel, on scaled numbers and one column per level."""
 '''
         + _MATRIX
-        + '''    model = make_pipeline(matrix, $machine)
+        + """    model = make_pipeline(matrix, $machine)
     model.fit(x, y)
     return [model.$predict(frame) for frame in others]
-''',
+""",
         lambda p: 0.0 if p.rows > 4_000 or _rare(p, 5) else _tabular(p, many=0.6, few=0.6, classes=0.85),
         lambda p: (
             {"Short": "R", "machine": "SVR(C=float(np.std(y)) * 3)"}
@@ -399,10 +413,10 @@ def fit_discriminant(x, y, others, seed):
     """Gaussian classes with one shrunken covariance, on scaled numbers and one column per level."""
 '''
         + _MATRIX.replace("min_frequency=3)", "min_frequency=3, sparse_output=False)")
-        + '''    model = make_pipeline(matrix, LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"))
+        + """    model = make_pipeline(matrix, LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"))
     model.fit(x, y)
     return [model.predict_proba(frame) for frame in others]
-''',
+""",
         lambda p: 0.0 if p.numeric else _tabular(p, many=0.2, few=0.4, classes=0.88),
     ),
     Model(
@@ -415,15 +429,17 @@ def fit_network(x, y, others, seed):
     """A small neural network, on scaled numbers and one column per level; it stops early on an inner tenth."""
 $before'''
         + _MATRIX
-        + '''    network = MLP$Kind((96, 48), alpha=1e-3, learning_rate_init=2e-3, max_iter=$rounds, early_stopping=True, random_state=seed)
+        + """    network = MLP$Kind((96, 48), alpha=1e-3, learning_rate_init=2e-3, max_iter=$rounds, early_stopping=True, random_state=seed)
     model = make_pipeline(matrix, network)
     model.fit(x, y)
     return [$after for frame in others]
-''',
+""",
         lambda p: 0.0 if _rare(p, 8) else _tabular(p, many=0.45, few=0.15, classes=0.7),
         lambda p: {
             "rounds": "60" if p.rows < 8_000 else "25",
-            "before": "    middle, spread = y.mean(), y.std() or 1.0\n    y = (y - middle) / spread\n" if p.numeric else "",
+            "before": "    middle, spread = y.mean(), y.std() or 1.0\n    y = (y - middle) / spread\n"
+            if p.numeric
+            else "",
             "after": "model.predict(frame) * spread + middle" if p.numeric else "model.predict_proba(frame)",
         },
     ),
@@ -437,10 +453,10 @@ def fit_neighbours(x, y, others, seed):
     """The mean of the rows that are most alike, the nearer the heavier."""
 '''
         + _MATRIX
-        + '''    model = make_pipeline(matrix, KNeighbors$Kind($size, weights="distance"))
+        + """    model = make_pipeline(matrix, KNeighbors$Kind($size, weights="distance"))
     model.fit(x, y)
     return [model.$predict(frame) for frame in others]
-''',
+""",
         lambda p: _tabular(p, many=0.15, few=0.3, classes=0.6),
         lambda p: {"size": "5" if len(p.classes) > 15 else "20"},
     ),
@@ -459,13 +475,13 @@ def fit_reader(x, y, others, seed):
     """A linear model on words, pairs of words and pieces of words, weighted by how rare they are."""
 '''
         + _WORDS
-        + '''    pieces = TfidfVectorizer(analyzer="char_wb", ngram_range=$characters, min_df=3, sublinear_tf=True, max_features=120000)
+        + """    pieces = TfidfVectorizer(analyzer="char_wb", ngram_range=$characters, min_df=3, sublinear_tf=True, max_features=120000)
     words.fit(texts[0])
     pieces.fit(texts[0])
     first, *rest = [hstack([words.transform(text), pieces.transform(text)]).tocsr() for text in texts]
     model = $Linear($settings).fit(first, y)
     return [model.$predict(matrix) for matrix in rest]
-''',
+""",
         lambda p: _is_text(p, 0.98, 0.5),
         _reader_sizes,
     ),
@@ -483,7 +499,7 @@ def fit_nbsvm(x, y, others, seed):
     """One linear model per class on words that are scaled by how much they speak for the class (naive Bayes)."""
 '''
         + _WORDS
-        + '''    first, *rest = [words.fit_transform(texts[0]), *(words.transform(text) for text in texts[1:])]
+        + """    first, *rest = [words.fit_transform(texts[0]), *(words.transform(text) for text in texts[1:])]
     outputs = [np.zeros((matrix.shape[0], int(y.max()) + 1)) for matrix in rest]
     for k in range(int(y.max()) + 1):
         inside, outside = first[y == k].sum(axis=0) + 1, first[y != k].sum(axis=0) + 1
@@ -492,7 +508,7 @@ def fit_nbsvm(x, y, others, seed):
         for output, matrix in zip(outputs, rest):
             output[:, k] = model.predict_proba(matrix.multiply(ratio).tocsr())[:, 1]
     return [output / output.sum(axis=1, keepdims=True) for output in outputs]
-''',
+""",
         lambda p: 0.0 if p.numeric or len(p.classes) > 12 else _is_text(p, 0.93, 0.4),
     ),
     Model(
@@ -508,10 +524,10 @@ def fit_bayes(x, y, others, seed):
     """Naive Bayes on the complement of each class, on words and pairs of words."""
 '''
         + _WORDS
-        + '''    first, *rest = [words.fit_transform(texts[0]), *(words.transform(text) for text in texts[1:])]
+        + """    first, *rest = [words.fit_transform(texts[0]), *(words.transform(text) for text in texts[1:])]
     model = ComplementNB(alpha=0.3).fit(first, y)
     return [model.predict_proba(matrix) for matrix in rest]
-''',
+""",
         lambda p: 0.0 if p.numeric else _is_text(p, 0.55, 0.1),
     ),
     Model(
@@ -587,7 +603,9 @@ def imported_names(line: str) -> list[str]:
 def example(model: Model, profile: Profile) -> str:
     """Short code that shows how the model is used, for the retriever."""
     lines = ["import numpy as np", *imports(model, profile), "", section(model, profile).split("\n\n\nMODELS")[0]]
-    return "\n".join(line.replace("n_jobs=THREADS", "n_jobs=1").replace("thread_count=THREADS", "thread_count=1") for line in lines)
+    return "\n".join(
+        line.replace("n_jobs=THREADS", "n_jobs=1").replace("thread_count=THREADS", "thread_count=1") for line in lines
+    )
 
 
 def _substitutes(model: Model, profile: Profile) -> dict[str, str]:

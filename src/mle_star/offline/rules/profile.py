@@ -147,7 +147,14 @@ def _roles(tables: list[Table]) -> tuple[Table, Table | None, Table | None]:
     assert train is not None
     others = [t for t in rest if t is not train]
     alike = [t for t in others if _TEST_NAME.search(_stem(t)) and len(set(t.columns) & set(train.columns)) >= 1]
-    test = _best(alike) or _best([t for t in others if 0 < len(set(train.columns) - set(t.columns)) < len(train.columns) / 2 and set(t.columns) <= set(train.columns)])
+    test = _best(alike) or _best(
+        [
+            t
+            for t in others
+            if 0 < len(set(train.columns) - set(t.columns)) < len(train.columns) / 2
+            and set(t.columns) <= set(train.columns)
+        ]
+    )
     return train, test, sample
 
 
@@ -243,9 +250,7 @@ def _judge_target(
 # --- the other columns -----------------------------------------------------------------------------------
 
 
-def _features(
-    train: Table, test: Table | None, targets: tuple[str, ...], id_column: str | None
-) -> tuple[Column, ...]:
+def _features(train: Table, test: Table | None, targets: tuple[str, ...], id_column: str | None) -> tuple[Column, ...]:
     """The columns to learn from: those that the test rows have, too, and that say something."""
     found = []
     for name in train.columns:
@@ -253,7 +258,12 @@ def _features(
             continue
         column = describe(name, train.sample[name])
         counts_rows = column.kind == "number" and column.unique_share > 0.999 and column.sorted_like_rows
-        names_rows = _ID_NAME.search(name) and column.unique_share > 0.999 and column.kind in ("number", "category") and column.whole
+        names_rows = (
+            _ID_NAME.search(name)
+            and column.unique_share > 0.999
+            and column.kind in ("number", "category")
+            and column.whole
+        )
         if column.kind != "constant" and not counts_rows and not names_rows:
             found.append(column)
     return tuple(found)

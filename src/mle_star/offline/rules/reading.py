@@ -31,7 +31,7 @@ class Setting:
 
     def has(self, package: str) -> bool:
         """Can scripts import this package?"""
-        return package in self.packages or not self.packages and package == "sklearn"
+        return package in self.packages or (not self.packages and package == "sklearn")
 
 
 def parts_of(prompt: str) -> list[Part]:
@@ -94,7 +94,7 @@ def row_limit(prompt: str, default: int = 30_000) -> int:
 def tried_plans(prompt: str) -> list[tuple[str, float | None]]:
     """The plans that a prompt lists as tried, with their scores; None for one that did not run."""
     pattern = re.compile(r"^## Plan:[ \t]*(.*?)\n## Score:[ \t]*([^\n]*)", re.DOTALL | re.MULTILINE)
-    tried = []
+    tried: list[tuple[str, float | None]] = []
     for plan, score in pattern.findall(prompt):
         try:
             tried.append((plan.strip(), float(score)))
@@ -104,19 +104,23 @@ def tried_plans(prompt: str) -> list[tuple[str, float | None]]:
 
 
 def read_setting(system: str) -> Setting:
-    """The facts of the system prompt, by its headings."""
-    parts = parts_of(system)
-    task, metric, data = (find(parts, f"^{name}$") for name in ("Task", "Metric", "Data"))
-    words = metric.text if metric else ""
-    direction = "minimize" if re.search(r"\bminimi[sz]", words, re.IGNORECASE) else "maximize"
-    folder = re.search(r"data folder is `([^`\n]+)`", data.text if data else system)
-    python = find(parts, "^Python$")
-    lines = "\n".join([python.text, *python.blocks]) if python else ""
-    packages = {_import_name(name) for name in re.findall(r"^[-*\s]*([\w.-]+)==", lines, re.MULTILINE)}
+    """The facts of the system prompt. Its headings are looked for from the end: a description may hold the same."""
+    texts, end = dict[str, str](), len(system)
+    for title in ("Python", "Hardware", "Data", "Metric", "Task"):
+        found = list(re.finditer(rf"^# {title}[ \t]*$", system[:end], re.MULTILINE))
+        if found:
+            place = found[0] if title == "Task" else found[-1]
+            texts[title] = system[place.end() : end].strip()
+            end = place.start()
+    words = texts.get("Metric", "")
+    folder = re.search(r"data folder is `([^`\n]+)`", texts.get("Data", system))
+    packages = {
+        _import_name(name) for name in re.findall(r"^[-*\s]*([\w.-]+)==", texts.get("Python", ""), re.MULTILINE)
+    }
     return Setting(
-        description="\n".join([task.text, *task.blocks]).strip() if task else "",
+        description=texts.get("Task", ""),
         metric=_metric_name(words),
-        direction=direction,
+        direction="minimize" if re.search(r"\bminimi[sz]", words, re.IGNORECASE) else "maximize",
         data_folder=folder[1] if folder else "./input",
         packages=tuple(sorted(packages)),
     )

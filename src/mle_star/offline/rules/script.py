@@ -6,7 +6,7 @@ names only: `train`, `test`, `y`, `folds`, `build_features`, `MODELS`, `combine`
 
 from __future__ import annotations
 
-from mle_star.offline.rules import features, models
+from mle_star.offline.rules import features, models, validation
 from mle_star.offline.rules.features import name_list, quoted
 from mle_star.offline.rules.metrics import Metric
 from mle_star.offline.rules.profile import Profile
@@ -43,7 +43,7 @@ def first_script(profile: Profile, model: models.Model, row_limit: int) -> Scrip
         f"model: {model.name}": models.section(model, profile),
         "combine": MEAN,
         "metric": metric_section(profile),
-        "validate": validate(profile),
+        "validate": validation.section(profile),
         "submit": submit(profile),
     }
     imports = (*BASE_IMPORTS, *SECTION_IMPORTS, *models.imports(model, profile), *metric_imports(profile.metric))
@@ -124,7 +124,9 @@ def _typing(profile: Profile) -> list[str]:
         )
     for column in profile.of("list"):
         name = quoted(column.name)
-        lines.append(f'frame[{name}] = frame[{name}].map(lambda items: " ".join(map(str, items)) if isinstance(items, list) else "")')
+        lines.append(
+            f'frame[{name}] = frame[{name}].map(lambda items: " ".join(map(str, items)) if isinstance(items, list) else "")'
+        )
     for column in profile.of("text"):
         lines.append(f'frame[{quoted(column.name)}] = frame[{quoted(column.name)}].fillna("").astype(str)')
     return lines
@@ -186,7 +188,7 @@ def split(profile: Profile, row_limit: int) -> str:
     if profile.later_test:
         name = quoted(profile.later_test)
         return (
-            f"order = train[{name}].argsort(kind=\"stable\").to_numpy()  # the test rows come later, so do these\n"
+            f'order = train[{name}].argsort(kind="stable").to_numpy()  # the test rows come later, so do these\n'
             "folds = [(order[: int(0.8 * len(order))], order[int(0.8 * len(order)) :])]"
         )
     stratified = not profile.numeric and len(profile.targets) == 1
@@ -254,113 +256,7 @@ def metric_section(profile: Profile) -> str:
     return f"{body}\n\n\n{decision}" if decision else body
 
 
-# --- validate and submit ---------------------------------------------------------------------------------
-
-
-def validate(profile: Profile) -> str:
-    """Cross-validation, the honest score, and its printing."""
-    parts = [cross_validate(profile), answers(profile), HONEST.format(**honest_words(profile))]
-    return "\n\n\n".join([*parts, _run(profile)])
-
-
-def shape(profile: Profile, rows: str) -> str:
-    """The shape of a model's predictions for so many rows."""
-    return rows if profile.numeric else f"({rows}, len(classes))"
-
-
-def cross_validate(profile: Profile) -> str:
-    """Train every model on every fold."""
-    fit_y = "to_model(y[fit])" if profile.numeric else "y[fit]"
-    held, asked = ("to_task(p_held)", "to_task(p_test)") if profile.numeric else ("p_held", "p_test")
-    seen = not profile.numeric and profile.rarest_class < 12
-    extra = ""
-    if seen:
-        extra = "            p_held, p_test = (spread(p, seen) for p in (p_held, p_test))\n"
-        fit_y = "y_fit"
-    lines = [
-        "def cross_validate(y, build_features=build_features, models=MODELS):",
-        '    """Each model\'s predictions: for the training rows out of fold, for the test rows as the mean of the folds."""',
-        f"    known = {{name: np.zeros({shape(profile, 'len(train)')}) for name in models}}",
-        f"    asked = {{name: np.zeros({shape(profile, 'len(test)')}) for name in models}}",
-        "    times = np.bincount(np.concatenate([held for _, held in folds]), minlength=len(train))",
-        "    for number, (fit, held) in enumerate(folds):",
-    ]
-    if seen:
-        lines.append("        seen, y_fit = np.unique(y[fit], return_inverse=True)  # a fold may lack a rare class")
-    elif profile.numeric:
-        lines.append(f"        y_fit = {fit_y}")
-    else:
-        lines.append("        y_fit = y[fit]")
-    divide = "times[held]" if profile.numeric else "times[held, None]"
-    lines += [
-        "        x, x_held, x_test = build_features(train.iloc[fit], y_fit, [train.iloc[held], test])",
-        "        for name, fit_model in models.items():",
-        "            p_held, p_test = fit_model(x, y_fit, [x_held, x_test], SEED + number)",
-        *([extra.rstrip("\n")] if extra else []),
-        f"            known[name][held] += {held} / {divide}",
-        f"            asked[name] += {asked} / len(folds)",
-        "    return known, asked",
-    ]
-    return "\n".join(([SPREAD, "", ""] if seen else []) + lines)
-
-
-SPREAD = '''def spread(p, seen):
-    """Probabilities of the classes in `seen` as probabilities of all classes."""
-    full = np.zeros((len(p), len(classes)))
-    full[:, seen] = p
-    return full'''
-
-
-def answers(profile: Profile) -> str:
-    """From predictions to answers."""
-    decided = bool(profile.metric.decision(len(profile.classes)))
-    last = "decide(y, blends[0], blends[1:])" if decided else "blends[1:]"
-    return f'''def answers(y, known, others):
-    """Combined predictions for `others`; weights, cuts and the like are learned from `known` and its truth `y`."""
-    blends = combine(y, known, [known, *others])
-    return {last}
-
-
-def pick(predictions, rows):
-    """The predictions of every model for some rows."""
-    return {{name: p[rows] for name, p in predictions.items()}}'''
-
-
-HONEST = '''def honest_score(y, known):
-    """The score of answers that were each learned from other rows than those they are given for."""
-    scored = np.unique(np.concatenate([held for _, held in folds]))
-    given = {empty}
-    for learn, judge in KFold(5, shuffle=True, random_state=SEED).split(scored):
-        learn, judge = scored[learn], scored[judge]
-        given[judge] = answers(y[learn], pick(known, learn), [pick(known, judge)])[0]
-    return score(y[scored], given[scored])'''
-
-
-def honest_words(profile: Profile) -> dict[str, str]:
-    """How the answers of a task are stored."""
-    if profile.metric.kind == "probability":
-        return {"empty": "np.zeros((len(train), len(classes)))"}
-    if profile.metric.kind == "number":
-        return {"empty": "np.zeros(len(train))"}
-    return {"empty": "np.zeros(len(train), dtype=int)"}
-
-
-def _run(profile: Profile) -> str:
-    scored = "scored = np.unique(np.concatenate([held for _, held in folds]))"
-    if len(profile.targets) == 1:
-        return (
-            "known, asked = cross_validate(y)\n"
-            'print(f"Final Validation Performance: {honest_score(y, known)}")'
-        )
-    return (
-        f"scores, given = [], {{}}\n{scored}\n"
-        "for name in TARGETS:\n"
-        "    classes, y = truth(name)\n"
-        "    known, asked = cross_validate(y)\n"
-        "    scores.append(honest_score(y, known))\n"
-        "    given[name] = answers(y[scored], pick(known, scored), [asked])[0]\n"
-        'print(f"Final Validation Performance: {np.mean(scores)}")'
-    )
+# --- submit ---------------------------------------------------------------------------------
 
 
 def submit(profile: Profile) -> str:
@@ -396,12 +292,16 @@ def _table(profile: Profile) -> list[str]:
 
     if profile.wide_prefix is not None:
         prefix = profile.wide_prefix
-        values = 'pd.Series(answer[:, k], index=test[ID])' if by_id else "answer[:, k]"
+        values = "pd.Series(answer[:, k], index=test[ID])" if by_id else "answer[:, k]"
         given = f"submission[ID].map({values})" if by_id else values
         name = f'f"{prefix}{{label}}"' if prefix else "str(label)"
         return [*lines, "for k, label in enumerate(classes):", f"    submission[{name}] = {given}"]
     for index, name in enumerate(profile.answer_columns if profile.sample is not None else profile.targets):
-        source = "answer" if len(profile.targets) == 1 else f"given[{quoted(profile.targets[min(index, len(profile.targets) - 1)])}]"
+        source = (
+            "answer"
+            if len(profile.targets) == 1
+            else f"given[{quoted(profile.targets[min(index, len(profile.targets) - 1)])}]"
+        )
         lines.append(column(name, _answer_values(profile, source)))
     return lines
 

@@ -58,7 +58,7 @@ class Script:
             hoisted += lines
             bodies[name] = body
         code = "\n\n\n".join(f"{header(name)}\n{body}" for name, body in bodies.items())
-        used = [line for line in merged_imports(hoisted) if _is_used(line, f"{self.settings}\n{code}")]
+        used = used_imports(merged_imports(hoisted), f"{self.settings}\n{code}")
         parts = [f'"""{self.doc}"""', ordered_imports(used), self.settings.strip("\n")]
         return "\n\n".join(part for part in parts if part) + f"\n\n\n{code}\n"
 
@@ -80,8 +80,7 @@ def parse(text: str) -> Script | None:
     imports, settings = split_imports(top)
     ends = [number for number, _ in starts[1:]] + [len(lines)]
     sections = {
-        name: "\n".join(lines[start + 1 : end]).strip("\n")
-        for (start, name), end in zip(starts, ends, strict=True)
+        name: "\n".join(lines[start + 1 : end]).strip("\n") for (start, name), end in zip(starts, ends, strict=True)
     }
     return Script(doc, tuple(imports), settings.strip("\n"), sections)
 
@@ -120,10 +119,20 @@ def merged_imports(lines: list[str]) -> list[str]:
     return [*plain, *(f"from {module} import {', '.join(sorted(found, key=key))}" for module, found in names.items())]
 
 
-def _is_used(line: str, code: str) -> bool:
-    found = _FROM.match(line)
-    names = (found[2] if found else line.removeprefix("import ")).split(",")
-    return any(re.search(rf"\b{re.escape(name.split(' as ')[-1].strip().split('.')[0])}\b", code) for name in names)
+def used_imports(lines: list[str], code: str) -> list[str]:
+    """The imports without the names that the code does not mention."""
+    kept = []
+    for line in lines:
+        found = _FROM.match(line)
+        names = (found[2] if found else line.removeprefix("import ")).split(",")
+        used = [name.strip() for name in names if _mentions(code, name.split(" as ")[-1].strip().split(".")[0])]
+        if used:
+            kept.append(f"from {found[1]} import {', '.join(used)}" if found else line)
+    return kept
+
+
+def _mentions(code: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", code) is not None
 
 
 def ordered_imports(lines: list[str]) -> str:
