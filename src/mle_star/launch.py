@@ -17,11 +17,11 @@ from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.budget import Budget
 from mle_star.context import Agents
 from mle_star.errors import ConfigError, JournalError
-from mle_star.events import AgentFailed, AgentFinished, Notice, RunResumed, RunStarted
+from mle_star.events import Notice, RunResumed, RunStarted
 from mle_star.execution import inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.journal import Journal
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
-from mle_star.run_folder import RunFolder, new_run_folder, spent_seconds, spent_usd
+from mle_star.run_folder import RunFolder, new_run_folder, spent_by
 
 logger = logging.getLogger(__name__)
 
@@ -86,17 +86,15 @@ def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
             raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
         journal.record(first)
         return Budget(first.config)
-    events = list(journal.events)
-    seconds = spent_seconds(events)
-    budget = Budget(first.config, spent_seconds=seconds)
-    for event in events:
-        if isinstance(event, (AgentFinished, AgentFailed)):
-            phase, *rest = event.step.split("/")
-            label = rest[0] if rest and rest[0].startswith("path-") else "main"
-            budget.charge(event.cost_usd, phase=phase, path=label)
+    spent = spent_by(journal.events)
+    budget = Budget(first.config, spent_seconds=spent.seconds)
+    for step, usd in spent.charges:
+        phase, *rest = step.split("/")
+        label = rest[0] if rest and rest[0].startswith("path-") else "main"
+        budget.charge(usd, phase=phase, path=label)
     if resume:
         changed = first.config if first.config != journal.started.config else None
-        journal.record(RunResumed(spent_cost_usd=spent_usd(events), spent_seconds=seconds, config=changed))
+        journal.record(RunResumed(spent_cost_usd=spent.usd, spent_seconds=spent.seconds, config=changed))
     return budget
 
 

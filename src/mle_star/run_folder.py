@@ -6,8 +6,9 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from mle_star.journal import read_journal
 from mle_star.models import PipelineConfig
 
 Request = Literal["finish", "stop"]
+_RESULTS = (AgentFinished, AgentFailed, ScriptFinished)
 MARK = ".mle-star-run"
 """Marks a folder as ours: only what lies beside it may be overwritten."""
 
@@ -120,12 +122,13 @@ def _file_name(name: str) -> str:
     return kept[:80] or "run"
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | Iterable[str]) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     with draft.open("wb") as file:
-        file.write(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+        for piece in [content] if isinstance(content, str) else content:
+            file.write(piece.encode("utf-8", "surrogatepass"))
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
@@ -169,27 +172,48 @@ def is_running(run_dir: Path) -> bool:
 # --- what earlier processes left ---------------------------------------------------------------------------
 
 
-def spent_seconds(events: Iterable[AnyEvent]) -> float:
-    """How long the processes of a run were at work; the time between them does not count."""
-    total = 0.0
+@dataclass
+class Spent:
+    """What the processes of a run have used up so far."""
+
+    seconds: float = 0.0
+    charges: list[tuple[str, float]] = field(default_factory=list)
+    """Step and US dollars of every call."""
+
+    @property
+    def usd(self) -> float:
+        """The cost of all calls."""
+        return sum(usd for _, usd in self.charges)
+
+
+def spent_by(events: Iterable[AnyEvent]) -> Spent:
+    """Time and money of a run by its events; the time between its processes does not count."""
+    spent = Spent()
     begin = end = None
     for event in events:
-        if isinstance(event, RunStarted):
-            total += event.inherited_seconds
         if isinstance(event, (RunStarted, RunResumed)):
+            if isinstance(event, RunStarted):
+                spent.seconds += event.inherited_seconds
             if begin is not None and end is not None:
-                total += (end - begin).total_seconds()
+                spent.seconds += (end - begin).total_seconds()
             begin = end = event.at
         elif end is not None:
             end = max(end, event.at)
+        if isinstance(event, (AgentFinished, AgentFailed)):
+            spent.charges.append((event.step, event.cost_usd))
     if begin is not None and end is not None:
-        total += (end - begin).total_seconds()
-    return max(total, 0.0)
+        spent.seconds += (end - begin).total_seconds()
+    return spent
+
+
+def spent_seconds(events: Iterable[AnyEvent]) -> float:
+    """How long the processes of a run were at work."""
+    return spent_by(events).seconds
 
 
 def spent_usd(events: Iterable[AnyEvent]) -> float:
     """What the calls of a run have cost so far."""
-    return sum(event.cost_usd for event in events if isinstance(event, (AgentFinished, AgentFailed)))
+    return spent_by(events).usd
 
 
 def first_line(run_dir: Path) -> RunStarted:
@@ -224,18 +248,18 @@ def last_outcome(run_dir: Path) -> RunFinished | None:
 def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> None:
     """Begin a run whose journal holds the paid results of `parent`, so that only new steps are paid for."""
     source = RunFolder(parent).open()
-    events = list(read_journal(source.journal))
+    spent = spent_by(read_journal(source.journal))
     first = started.model_copy(
         update={
             "forked_from": str(parent.resolve()),
-            "inherited_cost_usd": spent_usd(events),
-            "inherited_seconds": spent_seconds(events),
+            "inherited_cost_usd": spent.usd,
+            "inherited_seconds": spent.seconds,
         }
     )
-    kept = [event for event in events if isinstance(event, (AgentFinished, AgentFailed, ScriptFinished))]
     for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():
         _share(file, folder.artifacts / file.name)
-    write_whole(folder.journal, "".join(event.model_dump_json() + "\n" for event in [first, *kept]))
+    results = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
+    write_whole(folder.journal, (f"{event.model_dump_json()}\n" for event in chain([first], results)))
 
 
 def _share(source: Path, target: Path) -> None:

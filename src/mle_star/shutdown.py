@@ -100,7 +100,10 @@ class RunControl:
             return []
         loop = asyncio.get_running_loop()
         undo: list[Callable[[], object]] = []
-        for number, act in ((signal.SIGINT, self._interrupted), (signal.SIGTERM, self._terminated)):
+        acts = {signal.SIGINT: self._interrupted, signal.SIGTERM: self._terminated}
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+            acts[signal.SIGHUP] = self._hung_up
+        for number, act in acts.items():
             before = signal.getsignal(number)
             signal.signal(number, _soon(loop, act))
             undo.append(lambda number=number, before=before: signal.signal(number, before))  # type: ignore[misc]
@@ -113,6 +116,9 @@ class RunControl:
 
     def _terminated(self) -> None:
         self.stop("SIGTERM")
+
+    def _hung_up(self) -> None:
+        self.stop("the end of its terminal")
 
 
 def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[[int, FrameType | None], None]:

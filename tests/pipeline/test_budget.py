@@ -13,7 +13,7 @@ from mle_star.budget import PHASES, Budget
 from mle_star.errors import BudgetExceeded
 from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
-from mle_star.run_folder import spent_seconds, spent_usd
+from mle_star.run_folder import spent_by
 
 
 class Clock:
@@ -171,9 +171,9 @@ def test_the_time_of_earlier_processes_counts_and_the_time_between_them_does_not
         failed,
         RunResumed(at=at(9000), spent_cost_usd=0, spent_seconds=0),
     ]
-    assert spent_seconds(events) == pytest.approx(7 + 40 + 30)
-    assert spent_usd(events) == pytest.approx(2.25)
-    assert spent_seconds([]) == 0
+    spent = spent_by(events)
+    assert spent.seconds == pytest.approx(7 + 40 + 30) and spent.usd == pytest.approx(2.25)
+    assert (spent_by([]).seconds, spent_by([]).usd) == (0, 0)
     clock = Clock()
     budget = Budget(PipelineConfig(time_limit_seconds=100), spent_seconds=77, clock=clock)
     clock.now += 10

@@ -12,7 +12,7 @@ from mle_star.errors import ConfigError, JournalError
 from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted, ScriptFinished
 from mle_star.journal import Journal
 from mle_star.models import AgentConfig, TaskDescription
-from mle_star.run_folder import first_line, last_config, spent_seconds, spent_usd
+from mle_star.run_folder import first_line, last_config, spent_by
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents
 
@@ -184,6 +184,7 @@ async def test_the_journal_begins_with_everything_that_resume_needs(
     assert (started.task, started.config, started.schema_version) == (task, settings(L=1), 1)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
     whole: list[AnyEvent] = [*events(tmp_path / "run", RunStarted), *events(tmp_path / "run", AgentFinished)]
-    assert spent_usd(whole) == pytest.approx(result.total_cost_usd)
-    assert 0 < spent_seconds(whole) <= result.total_duration_seconds
+    spent = spent_by(whole)
+    assert spent.usd == pytest.approx(result.total_cost_usd)
+    assert 0 < spent.seconds <= result.total_duration_seconds
     assert all(event.digest for event in events(tmp_path / "run", ScriptFinished))
