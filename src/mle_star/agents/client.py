@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mle_star.agents.worker import Turn, Worker
 
 logger = logging.getLogger(__name__)
+_SILENCE = logging.NullHandler()
 
 Notify = Callable[[str], None]
 _BUSY_WORDS = {429: "rate limited", 529: "overloaded"}
@@ -97,6 +98,8 @@ class AgentClient:
     async def __aenter__(self) -> AgentClient:
         from mle_star.agents.tools import build_tool_server
 
+        # The SDK calls each client that we end an error. Who wants to read that can still add a handler of their own.
+        logging.getLogger("claude_agent_sdk").addHandler(_SILENCE)
         if self._launcher.base_url is None:
             require_credentials(self.config)
         self._launcher.work_dir.mkdir(parents=True, exist_ok=True)
