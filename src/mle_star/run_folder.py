@@ -122,13 +122,13 @@ def _file_name(name: str) -> str:
     return kept[:80] or "run"
 
 
-def write_whole(path: Path, content: str | Iterable[str]) -> None:
+def write_whole(path: Path, content: str | bytes | Iterable[str]) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     with draft.open("wb") as file:
-        for piece in [content] if isinstance(content, str) else content:
-            file.write(piece.encode("utf-8", "surrogatepass"))
+        for piece in [content] if isinstance(content, (str, bytes)) else content:
+            file.write(piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -37,6 +38,15 @@ def test_every_run_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     first.mkdir()
     assert new_run_folder(tmp_path, "../Titanic: the ship", now).name.endswith("-140509-2")
     assert new_run_folder(tmp_path, "???", now).name == "run-20260131-140509"
+
+
+@pytest.mark.parametrize("content", ["text é", "text é".encode(), (piece for piece in ("text", " é"))])
+def test_a_file_is_written_whole_from_text_bytes_or_pieces(
+    tmp_path: Path, content: str | bytes | Iterable[str]
+) -> None:
+    write_whole(tmp_path / "new" / "file", content)
+    assert (tmp_path / "new" / "file").read_text(encoding="utf-8") == "text é"
+    assert len(list((tmp_path / "new").iterdir())) == 1
 
 
 def test_a_request_is_heard_once(tmp_path: Path) -> None:
