@@ -139,8 +139,7 @@ def _workers(story: RunStory, now: datetime, width: int) -> Table:
 
 
 def _path_rows(story: RunStory, path: PathStory, now: datetime) -> Iterator[tuple[str, str, str, str]]:
-    scores = [one.best_score for step in path.steps.values() for one in step.tries.values() if one.accepted]
-    score = text.score(path.score if path.score is not None else scores[-1] if scores else None)
+    score = text.score(path.best_score)
     works = story.work_of(path.index)
     if path.outcome:
         yield f"path {path.index}", path.outcome, "", score

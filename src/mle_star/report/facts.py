@@ -146,6 +146,18 @@ class PathStory:
     detail: str = ""
     score: float | None = None
 
+    @property
+    def best_score(self) -> float | None:
+        """The score that it has reached, or started from; None before anybody said."""
+        if self.score is not None:
+            return self.score
+        for _, step in sorted(self.steps.items(), reverse=True):
+            if step.kept is not None:
+                return step.kept.best_score
+            if step.ablation is not None:
+                return step.ablation.solution_score
+        return None
+
     def step(self, t: int) -> StepStory:
         """The outer step `t`, begun if it was not."""
         return self.steps.setdefault(t, StepStory(self.index, t))

@@ -34,6 +34,7 @@ from mle_star.events import (
 )
 from mle_star.report import text
 from mle_star.report.facts import PHASE_TITLES, SHORT_TITLES
+from mle_star.scoring import BASELINE
 
 Level = Literal["info", "good", "warning", "error"]
 Said = tuple[Level, str]
@@ -144,7 +145,8 @@ def _debug_attempted(event: DebugAttempted) -> Said:
 def _ablation_finished(event: AblationFinished) -> Said:
     if event.failed:
         return "warning", "the ablation study failed"
-    return "info", f"ablation study of {text.plural(len(event.scores), 'variant')}: {event.summary}"
+    parts = sum(name.lower() != BASELINE for name in event.scores)
+    return "info", f"ablation study of {text.plural(parts, 'part')}: {event.summary}"
 
 
 def _block_chosen(event: BlockChosen) -> Said:

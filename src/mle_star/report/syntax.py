@@ -17,7 +17,8 @@ def coloured(code: str) -> Markup:
     """The code as HTML; beyond a size at which colours would only slow the page, plain."""
     if len(code) > MAX_COLOURED:
         return escape(code)
-    return Markup(highlight(code, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)))
+    html = highlight(code, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True))
+    return Markup(html if code.endswith("\n") else html.removesuffix("\n"))
 
 
 def style_sheet() -> str:

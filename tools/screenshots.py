@@ -1,0 +1,46 @@
+"""The pictures of the guides, made from a real run: docs/images/report.png and docs/images/terminal.svg.
+
+python tools/screenshots.py RUN [SHARE]    SHARE of the run's events have happened on the terminal (0.6 if not given)
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+from rich.console import Console
+
+from mle_star.cli.screen import screen
+from mle_star.journal import read_journal
+from mle_star.report import RunStory, write_report
+
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+CHROMIUM = "/usr/bin/chromium"
+
+
+def terminal(run_dir: Path, share: float) -> None:
+    """The screen as it looked when that share of the run had happened."""
+    events = list(read_journal(run_dir / "journal.jsonl"))
+    some = events[: int(len(events) * share)]
+    console = Console(width=100, height=30, record=True, file=io.StringIO(), force_terminal=True)
+    console.print(screen(RunStory.from_events(some), console.size, now=some[-1].at))
+    console.save_svg(str(IMAGES / "terminal.svg"), title="mle-star run")
+
+
+def report(run_dir: Path) -> None:
+    """The upper part of the report, in light."""
+    page_file = write_report(run_dir)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_context(viewport={"width": 1100, "height": 1020}, color_scheme="light").new_page()
+        page.goto(page_file.as_uri())
+        page.screenshot(path=str(IMAGES / "report.png"))
+        browser.close()
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    terminal(folder, float(sys.argv[2]) if len(sys.argv) > 2 else 0.6)
+    report(folder)
