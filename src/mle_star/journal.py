@@ -45,6 +45,9 @@ _ALWAYS = {
     "finish_requested",
 }
 
+_BEGINS = {"agent_started", "script_started"}
+_ENDS = {"agent_finished", "agent_failed", "script_finished"}
+
 
 def read_journal(path: Path) -> Iterator[AnyEvent]:
     """The events of a journal; a torn last line is passed over, earlier damage is an error with its line number."""
@@ -144,6 +147,7 @@ class Journal:
         self._pending: set[Key] = set()
         self._said: set[tuple[str, str, int]] = set()
         self._started: RunStarted | None = None
+        self._open: set[str] = set()
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._secrets = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,9 +182,17 @@ class Journal:
 
     def record(self, event: AnyEvent) -> None:
         """Write an event once: what an earlier process said in the same words is told to the listeners only."""
+        if event.kind in _BEGINS:
+            self._open.add(event.step)
+        elif event.kind in _ENDS:
+            self._open.discard(event.step)
         if event.kind in _ALWAYS or _words(event) not in self._said:
             self._remember(event, self._append(self.redact(event.model_dump_json()).encode() + b"\n"))
         self.tell(event)
+
+    def in_progress(self, parts: tuple[str, ...]) -> bool:
+        """Has this process begun a call or a script below `parts` that has not ended yet?"""
+        return any(step.startswith("/".join(parts) + "/") for step in self._open)
 
     def redact(self, text: str) -> str:
         """`text` with every secret blotted out, as it stands or as JSON spells it."""

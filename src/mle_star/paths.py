@@ -53,6 +53,8 @@ class Paths:
         except BudgetExceeded as stop:
             outcome, detail = "cancelled", str(stop)
             result = partial_result(label) or self._substitute(None)
+            if self._stages.limit_reached:
+                self._stop_the_others()
         except asyncio.CancelledError:
             if not self._stages.limit_reached:
                 raise  # somebody stopped the run
@@ -65,8 +67,6 @@ class Paths:
             result = self._substitute(partial_result(label))
         self._statuses[index] = outcome
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
-        if self._stages.limit_reached:
-            self._stop_the_others()
         return result
 
     async def _refine(self, index: int, label: str, seconds: float) -> Phase2Result:
@@ -78,9 +78,14 @@ class Paths:
             return await self._stages.within(seconds, work, "phase2", label)
 
     def _stop_the_others(self) -> None:
-        """A limit of the whole run is reached: no path may go on."""
-        for task in self._tasks:
-            if task is not asyncio.current_task() and not task.done():
+        """A limit of the whole run is reached: what other paths have under way ends, too.
+
+        A path that only takes over recorded results has nothing under way; it meets the limit by itself.
+        """
+        for index, task in enumerate(self._tasks):
+            if task is asyncio.current_task() or task.done():
+                continue
+            if self._context.journal.in_progress(("phase2", f"path-{index}")):
                 task.cancel()
 
     def _substitute(self, reached: Phase2Result | None) -> Phase2Result:

@@ -19,12 +19,14 @@ from mle_star.errors import JournalError
 from mle_star.events import (
     AgentFailed,
     AgentFinished,
+    AgentStarted,
     AnyEvent,
     BestImproved,
     Notice,
     RunFinished,
     RunStarted,
     ScriptFinished,
+    ScriptStarted,
 )
 from mle_star.journal import REDACTED, Journal, read_journal
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
@@ -235,6 +237,18 @@ def test_results_wait_until_they_are_asked_for_or_overtaken(path: Path) -> None:
         assert journal.pending(("phase2", "path-1"))
         journal.record(reply("phase2/path-0/t-1/coder", digest="changed"))
         assert not journal.pending(("phase2", "path-0"))  # own results are nothing to wait for
+
+
+def test_work_is_in_progress_from_its_first_line_to_its_last(path: Path) -> None:
+    write(path, AgentStarted(step="phase2/path-0/coder", agent=AgentType.coder))
+    with Journal(path) as journal:
+        assert not journal.in_progress(("phase2", "path-0"))  # whatever an earlier process began is over
+        journal.record(AgentStarted(step="phase2/path-0/coder", agent=AgentType.coder))
+        journal.record(ScriptStarted(step="phase2/path-1/script"))
+        assert journal.in_progress(("phase2", "path-0")) and journal.in_progress(("phase2", "path-1"))
+        journal.record(reply("phase2/path-0/coder"))
+        journal.record(ran("phase2/path-1/script"))
+        assert not journal.in_progress(("phase2",))
 
 
 def test_a_failure_that_others_followed_is_taken_over_and_the_last_one_is_not(path: Path) -> None:

@@ -73,6 +73,20 @@ async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: Q
     assert [event.limit for event in events(tmp_path / "run", BudgetWarning)] in ([], ["time"])
 
 
+async def test_at_the_end_of_all_time_whatever_is_under_way_ends_and_what_was_kept_is_handed_over(
+    quick: QuickRun,
+) -> None:
+    """Nearly all the time belongs to Phase 2, so its end is the run's: finalization has no time of its own."""
+    shares = PhaseTimeBudget(phase1=0.3, phase2=0.69998, phase3=0.00001, finalization=0.00001)
+    state, started = PipelineState(), time.monotonic()
+    config = settings(time_limit_seconds=5, phase_time_budget=shares)
+    result = await quick(config, agents=MindAgents(before=hang("coder", after=1)), state=state)
+    assert time.monotonic() - started < 5 + 5
+    assert state.phase2_path_statuses == ["cancelled", "cancelled"]
+    assert Path(result.submission_path).is_file()
+    assert result.final_solution.score is not None and result.final_solution.score >= result.phase1.initial_score
+
+
 @pytest.mark.req("REQ-OR-023", "REQ-OR-026", "REQ-OR-043")
 async def test_a_path_that_takes_too_long_is_cut_off_with_the_best_it_had(quick: QuickRun, tmp_path: Path) -> None:
     state = PipelineState()

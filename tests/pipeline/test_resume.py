@@ -12,9 +12,10 @@ from mle_star.errors import ConfigError, JournalError
 from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted, ScriptFinished
 from mle_star.journal import Journal
 from mle_star.models import AgentConfig, TaskDescription
+from mle_star.orchestrator import PipelineState
 from mle_star.run_folder import first_line, last_config, spent_by
 from tests.pipeline.conftest import QuickRun, events, settings, story
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents
 
 
 class Crash(BaseException):
@@ -36,10 +37,22 @@ class CrashingAgents(MindAgents):
 
 
 async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used_up(quick: QuickRun) -> None:
-    first = await quick(settings(M=3, T=2))
-    agents, executor = MindAgents(), LevelExecutor()
-    again = await quick(settings(M=3, T=2, time_limit_seconds=1), agents=agents, executor=executor, resume=True)
+    def uneven(prompt: str) -> Answer:  # paths of different lengths: one is done long before the others
+        return {"plans": []} if len(seen) % 3 else Mind().answer("extractor", None, prompt)
+
+    seen: list[str] = []
+
+    async def count(label: str, agent: str) -> None:
+        if agent == "extractor":
+            seen.append(label)
+
+    config = settings(M=3, T=2, L=3)
+    first = await quick(config, agents=MindAgents(Mind(overrides={"extractor": uneven}), before=count))
+    agents, executor, state = MindAgents(), LevelExecutor(), PipelineState()
+    late = config.model_copy(update={"time_limit_seconds": 1})
+    again = await quick(late, agents=agents, executor=executor, resume=True, state=state)
     assert (agents.calls, executor.runs) == ([], 0)
+    assert state.phase2_path_statuses == ["completed"] * 3
     assert {**story(again), "config": None} == {**story(first), "config": None}
     assert again.total_cost_usd == first.total_cost_usd
     assert again.total_duration_seconds > first.total_duration_seconds
