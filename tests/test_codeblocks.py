@@ -283,3 +283,23 @@ def test_code_that_compiles_in_no_variant_is_replaced_plainly() -> None:
 def test_replacing_a_missing_block_is_refused(old: str) -> None:
     with pytest.raises(ValueError, match="block not found"):
         replace_block_reindented("x = 1", old, "y")
+
+
+def test_line_ends_of_other_systems_are_line_ends() -> None:
+    for end in ("\n", "\r\n", "\r"):
+        assert extract_code_block(end.join(["Here:", "```python", "x = 1", "y = 2", "```", "Done."])) == "x = 1\ny = 2"
+
+
+def test_only_the_first_block_is_replaced_even_when_nothing_compiles() -> None:
+    assert replace_block_reindented("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2") == "a = (\nb = 2\nb = 1\n"
+
+
+def test_a_line_end_that_belonged_to_the_block_is_put_back() -> None:
+    assert replace_block_reindented("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4") == "a = 1\nb = 4\nc = 3\n"
+    assert replace_block_reindented("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n") == "a = 1\nb = 4\nc = 3\n"
+
+
+def test_fences_that_do_not_pair_up_leave_the_longest_piece_of_python() -> None:
+    reply = "```python\nz = 1\n```text\nno python here!\n```python\na = 1\nb = 2\n```text\nnor here!"
+    assert extract_code_block(reply) == "a = 1\nb = 2"
+    assert extract_code_block("```python\nfoo bar(\n```python\nalso not(") == "foo bar(\n```python\nalso not("

@@ -25,11 +25,11 @@ BAR = 0.85
 TESTS = {
     "codeblocks": ["tests/test_codeblocks.py"],
     "finalization": ["tests/method/test_finalization.py"],
-    "phase1": ["tests/method/test_phase1.py"],
+    "phase1": ["tests/method/test_phase1.py", "tests/method/test_phase1_words.py"],
     "phase2_inner": ["tests/method/test_phase2_inner.py"],
     "phase2_outer": ["tests/method/test_phase2_outer.py"],
     "phase3": ["tests/method/test_phase3.py"],
-    "safety": ["tests/method/test_safety.py"],
+    "safety": ["tests/method/test_safety.py", "tests/method/test_safety_words.py"],
     "scoring": ["tests/test_scoring.py"],
 }
 # mutmut reads an attribute of test items that newer releases of pytest no longer have.

@@ -693,6 +693,8 @@ async def test_every_event_is_logged_at_its_level(quick_run: ScriptedRun, caplog
         ("INFO", f"A_test result: {len(GOOD)} characters"),
         ("INFO", f"run start: {len(GOOD)} characters, timeout 3600 s"),
         ("INFO", "run result: exit code 0, "),
+        ("INFO", " s, file written: yes"),
+        ("INFO", " s, file written: no"),
         ("INFO", "verification: exists True, 18 bytes, 2 rows"),
         ("WARNING", "repair: attempt 1 of 2, RuntimeError: oh"),
         ("WARNING", "fallback: "),
@@ -702,7 +704,10 @@ async def test_every_event_is_logged_at_its_level(quick_run: ScriptedRun, caplog
         ("INFO", "result built: phase final, path '"),
         ("INFO", "result built: phase refined, path ''"),
     ]:
-        assert any(level == found and words in line for found, line in lines), (level, words)
+        assert any(
+            level == found and (line.startswith(words) or (words.startswith(" ") and words in line))
+            for found, line in lines
+        ), (level, words)
 
 
 @pytest.mark.req("REQ-FN-044", "REQ-FN-009", "REQ-FN-019", "REQ-FN-033")
