@@ -63,12 +63,14 @@ class Budget:
         """Seconds since the run began, earlier processes included."""
         return self._clock() - self._started
 
+    @property
+    def deadline(self) -> float:
+        """When the running phase, or else the run, must end, in seconds since the run began."""
+        return self.time_limit if self._phase_deadline is None else min(self.time_limit, self._phase_deadline)
+
     def remaining_seconds(self) -> float:
         """Seconds until the running phase, or else the run, must end."""
-        whole = self.time_limit - self.elapsed()
-        if self._phase_deadline is None:
-            return whole
-        return min(whole, self._phase_deadline - self.elapsed())
+        return self.deadline - self.elapsed()
 
     def set_phase_deadline(self, seconds_from_now: float | None) -> None:
         """Give the phase that begins now its share of the time."""
@@ -156,7 +158,11 @@ class Budget:
         if self.money_is_gone and not self.degraded:
             raise self._no_money()
         if self.remaining_seconds() <= 0:
-            raise BudgetExceeded(limit="time", used=self.elapsed(), allowed=self.time_limit)
+            raise self.out_of_time()
+
+    def out_of_time(self) -> BudgetExceeded:
+        """What to raise when the deadline has passed."""
+        return BudgetExceeded(limit="time", used=round(self.elapsed(), 1), allowed=round(self.deadline, 1))
 
     def _no_money(self) -> BudgetExceeded:
         return BudgetExceeded(limit="money", used=self.spent_usd, allowed=self.max_usd or 0.0)

@@ -125,6 +125,7 @@ def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
 
 @asynccontextmanager
 async def connected(
+    agents: Agents | None,
     task: TaskDescription,
     config: PipelineConfig,
     journal: Journal,
@@ -132,7 +133,10 @@ async def connected(
     hardware: dict[str, Any],
     base_url: str | None,
 ) -> AsyncIterator[Agents]:
-    """The SDK client, on the model's API, for as long as the run lasts."""
+    """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API."""
+    if agents is not None:
+        yield agents
+        return
 
     def notify(message: str) -> None:
         journal.record(Notice(level="warning", message=message))

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,15 +138,14 @@ async def run_pipeline(
     another. `agents` and `executor` replace the SDK client and the local processes; `base_url` is where the model's API
     listens; `signals` makes Ctrl-C finish the run gracefully, and a second one stop it.
     """
-    config = effective_config(config or PipelineConfig())
+    config = PipelineConfig() if config is None else config
     check_inputs(task, config)
+    config = effective_config(config)
     if agents is None:
         check_credentials(config, base_url)
     folder = choose_folder(task, config, run_dir)
     folder = folder.open() if resume else folder.create()
-    setup_logging(config, console=console)
-    for name in ("mle_star", "claude_agent_sdk"):
-        logging.getLogger(name).addHandler(_NOWHERE)
+    _open_log(config, console=console)
     hardware = await asyncio.to_thread(detect_gpu)
     executor = executor or LocalExecutor(config)
     isolation = await asyncio.to_thread(executor.isolation) if isinstance(executor, LocalExecutor) else Isolation()
@@ -163,12 +162,9 @@ async def run_pipeline(
         journal.subscribe(control.hear)
         _tell_forecasts(journal, budget, control, Forecaster(task, config))
         with control.watching(signals=signals), _closing_line(journal, budget, control):
-            async with AsyncExitStack() as stack:
-                if agents is None:
-                    client = connected(task, config, journal, budget, hardware, base_url)
-                    agents = await stack.enter_async_context(client)
+            async with connected(agents, task, config, journal, budget, hardware, base_url) as client:
                 context = RunContext(
-                    task=task, config=config, agents=agents, executor=executor, budget=budget, journal=journal,
+                    task=task, config=config, agents=client, executor=executor, budget=budget, journal=journal,
                     run_dir=folder.root, work_dir=work_dir(folder.root, task, "main"),
                 )  # fmt: skip
                 with enter_run(context):
@@ -184,6 +180,12 @@ def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = Non
     except RuntimeError:
         return asyncio.run(run_pipeline(task, config, **options))
     raise RuntimeError("an event loop is running here: use `await run_pipeline(...)` instead of run_pipeline_sync")
+
+
+def _open_log(config: PipelineConfig, *, console: bool) -> None:
+    setup_logging(config, console=console)
+    for name in ("mle_star", "claude_agent_sdk"):
+        logging.getLogger(name).addHandler(_NOWHERE)
 
 
 @contextmanager

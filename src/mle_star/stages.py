@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeVar
 
 from mle_star.budget import Budget
 from mle_star.context import RunContext
-from mle_star.errors import BudgetExceeded
 from mle_star.events import PhaseFinished, PhaseName, PhaseStarted
 
 logger = logging.getLogger("mle_star.orchestrator")
@@ -113,7 +112,7 @@ class Stages:
             logger.warning("%s: out of time", "/".join(parts))
             await _cancel(task)
         if task.cancelled() or not task.done():
-            raise BudgetExceeded(limit="time", used=self.budget.elapsed(), allowed=self.budget.time_limit)
+            raise self.budget.out_of_time()
         return task.result()
 
 

@@ -38,7 +38,12 @@ def test_no_new_work_after_the_time_limit() -> None:
     clock.now += 60.1
     with pytest.raises(BudgetExceeded) as caught:
         budget.check()
-    assert (caught.value.limit, caught.value.allowed) == ("time", 60.0)
+    assert (caught.value.limit, caught.value.used, caught.value.allowed) == ("time", 60.1, 60.0)
+    budget, clock = ledger(time_limit_seconds=100)
+    budget.set_phase_deadline(10)
+    clock.now += 11
+    with pytest.raises(BudgetExceeded, match="time spent: 11 of 10"):
+        budget.check()
 
 
 @pytest.mark.req("REQ-OR-025")

@@ -112,6 +112,8 @@ async def test_wrong_inputs_are_refused_before_anything_happens(
 async def test_something_that_is_no_task_or_no_config_is_refused(task: TaskDescription, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="TaskDescription"):
         await run_pipeline("titanic", run_dir=tmp_path / "run")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="PipelineConfig"):
+        await run_pipeline(task, {"outer_loop_steps": 1}, run_dir=tmp_path / "run")  # type: ignore[arg-type]
     with pytest.raises(ValueError):
         PipelineConfig(outer_loop_steps=0)
 
