@@ -6,6 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from mle_star.context import digest_of
@@ -54,7 +56,16 @@ class InterpreterInfo(Frozen):
 
 
 def inspect_interpreter(python: str | None = None) -> InterpreterInfo:
-    """Ask an interpreter about itself, in the environment that scripts get; None means the running one."""
+    """Ask an interpreter about itself, in the environment that scripts get; None means the running one.
+
+    Listing the packages takes longest, so that is asked again only when one of its folders has changed.
+    """
+    folders = (Path(root) for root in locate_interpreter(python).roots)
+    return _inspect(python, tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()))
+
+
+@lru_cache(maxsize=8)
+def _inspect(python: str | None, stamps: tuple[tuple[str, int], ...]) -> InterpreterInfo:
     return _ask(python, _PLACES + _PACKAGES + _ANSWER)
 
 
