@@ -13,7 +13,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
 import pytest
@@ -128,13 +127,13 @@ def play(run_dir: Path, *, columns: int, resized: int | None = None, **environ: 
         [sys.executable, "-c", PLAYER, str(run_dir)], stdin=slave, stdout=slave, stderr=slave, env=env
     )
     os.close(slave)
-    written, begun = b"", time.monotonic()
+    written = b""
     while True:
         try:
             written += os.read(master, 65536)
         except OSError:
             break  # the other end was closed
-        if resized is not None and time.monotonic() - begun > 1.5:
+        if resized is not None and b"Ctrl-C" in written:  # the first screen is complete
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 20, resized, 0, 0))
             resized = None
     os.close(master)

@@ -96,7 +96,7 @@ def test_the_charts_have_one_mark_for_everything_in_the_journal(
     events = Invented(seed=5, L=3, T=4, direction=direction).write(tmp_path / "run")
     page = watch().open(write_report(tmp_path / "run"))
     story = RunStory.from_events(events)
-    chart = page.locator("#scores svg")
+    chart = page.locator("#scores .chart > svg")
     assert chart.locator(".mark").count() == len(story.attempts)
     assert chart.locator(".mark.cross").count() == sum(one.score is None for one in story.attempts)
     shown = chart.locator("circle.mark.yes").count() + chart.locator(".mark.off").count()
@@ -109,14 +109,14 @@ def test_the_charts_have_one_mark_for_everything_in_the_journal(
         bars = page.locator(f"#step-{study.path}-{study.t}-body svg .bar")
         assert bars.count() == len(study.scores) - 1
     assert f"{direction.better_word} is better" in chart.locator(".axis-title").first.text_content()  # type: ignore[operator]
-    assert page.locator("#costs svg").count() == 4
+    assert page.locator("#costs .chart > svg").count() == 4
     agents = {call.agent for call in story.calls.values()}
     assert page.locator("#costs svg[aria-labelledby^='cost-agent'] .bar").count() == len(agents)
 
 
 def test_every_chart_can_be_read_without_being_seen(run_dir: Path, watch: Watch) -> None:
     page = watch().open(run_dir / "report.html")
-    charts = page.locator("svg")
+    charts = page.locator(".chart > svg")
     assert charts.count() > 8
     for index in range(charts.count()):
         chart = charts.nth(index)
@@ -166,6 +166,13 @@ def test_marks_lead_to_their_attempts_and_folds_fold(run_dir: Path, watch: Watch
     assert not failure.locator("pre").is_visible()
     failure.locator("summary").click()
     assert "Traceback" in failure.locator("pre").inner_text()
+
+
+def test_times_are_those_of_the_readers_clock(run_dir: Path, watch: Watch) -> None:
+    page = watch(timezone_id="Asia/Tokyo").open(run_dir / "report.html")
+    first = page.locator("#repairs time").first
+    at = str(first.get_attribute("datetime"))
+    assert first.inner_text() == f"{(int(at[11:13]) + 9) % 24:02}{at[13:19]}"
 
 
 def test_the_final_script_is_shown_in_colours_and_copied_word_for_word(run_dir: Path, watch: Watch) -> None:

@@ -222,7 +222,7 @@ def bars(
 
     write = {"money": text.money, "duration": text.duration}.get(show, text.score)
     parts = []
-    for tick in nice_ticks(low, high, 4):
+    for tick in time_ticks(high) if show == "duration" else nice_ticks(low, high, 4):
         parts.append(Markup('<line class="grid" x1="{0:.3f}%" x2="{0:.3f}%" y1="0" y2="{1}"/>').format(x(tick), height))
         place = f'x="{x(tick):.3f}%" y="{height + 16}" text-anchor="middle"'
         parts.append(_label(write(tick), place, "tick"))
@@ -240,7 +240,10 @@ def bars(
 
 def _bar(row: Bar, top: int, start: float, end: float) -> Markup:
     hint = escape(f"{text.one_line(row.label, 300)}: {row.shown}{row.hint and '. ' + row.hint}")
-    name = _label(text.one_line(row.label, 44), f'x="0" y="{top + 15}"', "row-name")
+    # Cut where the value begins, however narrow the page is.
+    name = Markup('<svg x="0" y="{}" width="62%" height="{}" style="overflow: hidden">{}</svg>').format(
+        top, 21, _label(text.one_line(row.label, 80), 'x="0" y="15"', "row-name")
+    )
     shown = _label(row.shown, f'x="100%" y="{top + 15}" text-anchor="end"', "row-value")
     shape = '<rect class="bar {}" x="{:.3f}%" y="{}" width="{:.3f}%" height="11" rx="2"><title>{}</title></rect>'
     left, width = min(start, end), max(abs(end - start), 0.25)

@@ -24,6 +24,7 @@
       const now = document.getElementById(id);
       if (now && piece.contains(now)) now.open = was;
     }
+    piece.dispatchEvent(new CustomEvent("renewed", { bubbles: true }));
   };
   const apply = (news) => {
     document.title = news.title;

@@ -113,6 +113,17 @@
   const goToHash = () => { if (location.hash.length > 1 && !document.querySelector(`section${CSS.escape ? "#" + CSS.escape(location.hash.slice(1)) : location.hash}`)) go(location.hash.slice(1)); };
   addEventListener("hashchange", goToHash);
 
+  // --- times of day, as the reader's clock shows them ---
+
+  const localise = (root) => {
+    for (const one of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(one.dateTime);
+      one.textContent = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+      one.title = at.toLocaleString();
+    }
+  };
+  document.addEventListener("renewed", (event) => localise(event.target));
+
   // --- clicks ---
 
   const copy = async (button, words) => {
@@ -146,5 +157,6 @@
   document.addEventListener("change", (event) => {
     if (event.target.id === "only-accepted") document.body.classList.toggle("only-accepted", event.target.checked);
   });
+  localise(document);
   goToHash();
 })();
