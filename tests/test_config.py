@@ -249,12 +249,13 @@ def test_debug_level_shows_debug_lines_and_a_second_run_adds_no_second_handler()
     stream, foreign = io.StringIO(), logging.NullHandler()
     logger = logging.getLogger("mle_star")
     logger.addHandler(foreign)
+    before = list(logger.handlers)
     for _ in range(3):
         setup_logging(PipelineConfig(log_level="DEBUG"), stream=stream)
     logger.debug("a prompt")
     assert stream.getvalue().count("a prompt") == 1
     close_logging()
-    assert logger.handlers == [foreign]
+    assert logger.handlers == before
     logger.removeHandler(foreign)
 
 
