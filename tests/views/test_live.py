@@ -190,12 +190,14 @@ def test_only_its_own_page_may_look_or_end_the_run(tmp_path: Path) -> None:
         assert ask(server, "GET", f"/?token={token}", Host="evil.example")[0] == 403  # a name that was rebound
         assert ask(server, "GET", f"/?token={token}", Host="evil.example:80")[0] == 403
         assert ask(server, "GET", f"/?token={token}")[0] == 200
+        assert ask(server, "GET", f"/?token={token}", Host="localhost:8000")[0] == 200  # a forwarded port
         assert ask(server, "POST", "/finish")[0] == 403
         assert ask(server, "POST", f"/finish?token={token}")[0] == 403  # an address can be sent across sites
         across = {"X_MLE_Star_Token": token, "Origin": "https://evil.example"}
         assert ask(server, "POST", "/finish", **across)[0] == 403
         assert ask(server, "POST", "/finish", X_MLE_Star_Token=token, Sec_Fetch_Site="cross-site")[0] == 403
         assert ask(server, "POST", "/finish", X_MLE_Star_Token=token, Origin="null")[0] == 403
+        assert ask(server, "POST", "/finish", X_MLE_Star_Token=token, Origin="http://127.0.0.1:9")[0] == 403
         assert ask(server, "GET", f"/finish?token={token}")[0] == 405
         assert not control.exists()
         assert ask(server, "POST", "/finish", X_MLE_Star_Token=token, Origin=own) == (200, "asked")

@@ -172,11 +172,11 @@ class LiveServer:
 
     def _refusal(self, request: Request) -> str:
         """Why a request is not for us, or an empty text."""
-        names = {f"{HOST}:{self.port}", f"localhost:{self.port}"}
-        if request.headers.get("host", "") not in names:
+        host = request.headers.get("host", "")
+        if host.partition(":")[0] not in (HOST, "localhost"):  # any port: it may be forwarded from another machine
             return "this server answers to its own name only"  # a foreign name that resolves to this machine
         origin = request.headers.get("origin")
-        if origin is not None and origin not in {f"http://{name}" for name in names}:
+        if origin is not None and origin != f"http://{host}":
             return "requests of other sites are refused"
         if request.method == "POST" and request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return "requests of other sites are refused"
