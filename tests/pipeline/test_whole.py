@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from mle_star.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, ScriptFinished
+from mle_star.agents import AgentClient, EnvironmentFacts
+from mle_star.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
 from mle_star.forecast import price_of
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.offline.server import MessagesServer
@@ -65,43 +68,59 @@ def leaks(run_dir: Path) -> list[str]:
     ]
 
 
-async def through_the_cli(
-    task: TaskDescription, config: PipelineConfig, brain: MindBrain, **options: Any
-) -> FinalResult:
+@pytest.mark.req("REQ-OR-001", "REQ-OR-015", "REQ-OR-018", "REQ-OR-036", "REQ-OR-043")
+async def test_the_whole_pipeline_with_one_two_and_three_paths_in_calm_and_in_trouble(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    """Six runs share one client, so that the CLI of each agent is started once and not six times."""
+    brain, config = MindBrain(), small(3, max_warm_clients=30)
     async with MessagesServer(brain) as server:
-        result = await run_pipeline(task, config, base_url=server.base_url, console=False, **options)
+        facts, url = EnvironmentFacts(), server.base_url
+        async with AgentClient(task, config, facts, work_dir=tmp_path / "agents", base_url=url) as client:
+            for paths in (3, 2, 1):
+                for mind, check in ((Mind(), _check_calm), (troubled(), _check_troubled)):
+                    brain.mind, brain.calls = mind, Counter()
+                    run_dir, state = tmp_path / f"{check.__name__}-{paths}", PipelineState()
+                    result = await run_pipeline(
+                        task, small(paths), agents=client, run_dir=run_dir, state=state, console=False
+                    )  # fmt: skip
+                    _check_any(result, run_dir, paths, brain, state)
+                    check(result, run_dir, paths, brain)
         assert server.errors == []
-    return result
 
 
-@pytest.mark.req("REQ-OR-001", "REQ-OR-015", "REQ-OR-018", "REQ-OR-036")
-@pytest.mark.parametrize("paths", [1, 2, 3])
-async def test_the_whole_pipeline_with_every_script_fine(task: TaskDescription, tmp_path: Path, paths: int) -> None:
-    brain, state, config = MindBrain(), PipelineState(), small(paths)
-    result = await through_the_cli(task, config, brain, run_dir=tmp_path / "run", state=state)
+def _check_any(result: FinalResult, run_dir: Path, paths: int, brain: MindBrain, state: PipelineState) -> None:
     assert result.phases_completed == ["phase1", "phase2", *(["phase3"] if paths > 1 else []), "finalization"]
     assert state.phase2_path_statuses == ["completed"] * paths
-    assert result.final_solution.score == pytest.approx(0.51 if paths == 1 else 0.52)
     assert Path(result.submission_path).read_text(encoding="utf-8").startswith("id,label\n100,")
-    paid = events(tmp_path / "run", AgentFinished)
-    price, calls = price_of(config.model), sum(brain.calls.values())
-    assert price is not None and len(paid) == calls == state.agent_call_count
+    price, calls = price_of(result.config.model), sum(brain.calls.values())
+    assert price is not None and len(events(run_dir, AgentFinished)) == calls == state.agent_call_count
     assert result.total_cost_usd == pytest.approx(calls * (1000 * price.input + 100 * price.output) / 1e6)
-    assert {event.isolation for event in events(tmp_path / "run", ScriptFinished)}
-    assert events(tmp_path / "run", RunFinished)[-1].state == "completed"
-    assert leaks(tmp_path / "run") == []
+    assert events(run_dir, RunFinished)[-1].state == "completed"
+    assert leaks(run_dir) == []
 
 
-@pytest.mark.req("REQ-OR-043")
-@pytest.mark.parametrize("paths", [1, 2, 3])
-async def test_the_whole_pipeline_with_trouble_at_every_turn(task: TaskDescription, tmp_path: Path, paths: int) -> None:
-    brain = MindBrain(troubled())
-    result = await through_the_cli(task, small(paths), brain, run_dir=tmp_path / "run")
-    assert result.phases_completed == ["phase1", "phase2", *(["phase3"] if paths > 1 else []), "finalization"]
-    assert Path(result.submission_path).is_file()
-    assert brain.calls["debugger"] >= 2 and events(tmp_path / "run", DebugAttempted)
+def _check_calm(result: FinalResult, run_dir: Path, paths: int, brain: MindBrain) -> None:
+    assert result.final_solution.score == pytest.approx(0.51 if paths == 1 else 0.52)
+    assert brain.calls["debugger"] == 0
+
+
+def _check_troubled(result: FinalResult, run_dir: Path, paths: int, brain: MindBrain) -> None:
+    assert brain.calls["debugger"] >= 2 and events(run_dir, DebugAttempted)
     assert brain.calls["extractor"] == 2 * paths
     assert result.phase1.initial_score == 0.4 and result.phase2_results[0].best_score == pytest.approx(0.41)
-    assert all(event.outcome in ("completed", "skipped") for event in events(tmp_path / "run", PhaseFinished))
-    assert any("PATH" in event.stdout for event in events(tmp_path / "run", ScriptFinished))  # the script did look
-    assert leaks(tmp_path / "run") == []
+    assert all(event.outcome in ("completed", "skipped") for event in events(run_dir, PhaseFinished))
+    assert any("PATH" in event.stdout for event in events(run_dir, ScriptFinished))  # the script did look
+
+
+async def test_the_client_of_a_run_comes_and_goes_with_it(task: TaskDescription, tmp_path: Path) -> None:
+    async with MessagesServer(MindBrain()) as server:
+        result = await run_pipeline(
+            task, small(1), base_url=server.base_url, run_dir=tmp_path / "run", console=False
+        )  # fmt: skip
+        assert server.errors == []
+    assert result.submission_path and leaks(tmp_path / "run") == []
+    before, after = events(tmp_path / "run", RunStarted)[0], events(tmp_path / "run", ScriptFinished)[0]
+    assert before.isolation.sandbox == after.isolation.sandbox
+    left = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    assert not any("claude" in " ".join(child.cmdline()) for child in left)
