@@ -1,0 +1,192 @@
+"""How good are the submissions? The embedded engineer beside FLAML and AutoGluon, on hidden answers.
+
+Every contender gets the same data, the same seconds of wall clock and the same cores, one after another. A folder holds
+`task.yaml`, `input/` and `answers.csv`; beside the folders lies `score.py`, which prints the metric. No contender sees
+the answers.
+
+    python benchmarks/quality.py --tasks DIR --seconds 300 --rivals flaml,autogluon
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+BENCH = ROOT / ".bench"
+RIVALS = {
+    "flaml": ["flaml[automl]==2.7.0", "pandas", "scikit-learn", "pyyaml"],
+    "autogluon": ["autogluon.tabular[catboost,lightgbm,xgboost]==1.6.3", "pyyaml"],
+}
+GRACE = 120  # seconds past its budget after which a contender is ended
+
+
+@dataclass
+class Row:
+    """One contender on one task."""
+
+    task: str
+    contender: str
+    metric: str
+    direction: str
+    score: float | None
+    promised: float | None = None
+    first_candidate: float | None = None
+    seconds: float = 0.0
+    scripts: int = 0
+    note: str = ""
+
+
+def main() -> None:
+    """Run every contender on every task; print the table, write it as CSV and as a picture."""
+    arguments = read_arguments()
+    folders = [path.parent for path in sorted(arguments.tasks.glob("*/task.yaml"))]
+    chosen = arguments.only.split(",") if arguments.only else [folder.name for folder in folders]
+    rivals = [name for name in arguments.rivals.split(",") if name]
+    rows: list[Row] = []
+    for folder in (folder for folder in folders if folder.name in chosen):
+        task = yaml.safe_load((folder / "task.yaml").read_text())
+        for contender in ("mle-star", *rivals):
+            row = Row(folder.name, contender, task["evaluation_metric"], task["metric_direction"], None)
+            compete(row, folder, arguments.seconds, arguments.tasks / "score.py")
+            rows.append(row)
+            print(line_of(row), flush=True)
+    print_wins(rows, rivals)
+    BENCH.mkdir(exist_ok=True)
+    write_csv(rows, BENCH / "quality.csv")
+    draw(rows, BENCH / "quality.png")
+
+
+def read_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tasks", type=Path, default=ROOT.parent / "shared" / "data", help="a folder of task folders")
+    parser.add_argument("--seconds", type=int, default=300, help="wall clock for each contender")
+    parser.add_argument("--rivals", default="flaml", help="of: flaml, autogluon; empty for none")
+    parser.add_argument("--only", default="", help="names of folders, separated by commas")
+    return parser.parse_args()
+
+
+def compete(row: Row, folder: Path, seconds: int, scorer: Path) -> None:
+    """Run one contender on a copy of the folder that lacks the answers, then score what it wrote."""
+    with tempfile.TemporaryDirectory() as place:
+        given = Path(place) / folder.name
+        given.mkdir()
+        (given / "task.yaml").write_text((folder / "task.yaml").read_text())
+        (given / "input").symlink_to((folder / "input").resolve())
+        run = Path(place) / "run"
+        submission = run / "final" / "submission.csv"
+        if row.contender == "mle-star":
+            command = [sys.executable, "-m", "mle_star.cli.app", "run", str(given), "--model", "offline", "--quiet"]
+            command += ["--time-limit", str(seconds), "--output", str(run)]
+        else:
+            script = ROOT / "benchmarks" / "rivals" / f"{row.contender}_run.py"
+            command = [str(interpreter(row.contender)), str(script), str(given), str(submission), str(seconds)]
+        started = time.monotonic()
+        try:
+            done = subprocess.run(command, timeout=seconds + GRACE, capture_output=True, text=True, check=False)
+            row.note = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["failed"])[-1][:100]
+        except subprocess.TimeoutExpired:
+            row.note = "did not end"
+        row.seconds = time.monotonic() - started
+        row.score = score_of(scorer, folder, submission)
+        if (run / "result.json").exists():
+            take_promises(row, run)
+
+
+def take_promises(row: Row, run: Path) -> None:
+    """What our own run said about itself."""
+    result = json.loads((run / "result.json").read_text())
+    row.promised = result["final_solution"]["score"]
+    scores = [score for score in result["phase1"]["candidate_scores"] if score is not None]
+    row.first_candidate = (max if row.direction == "maximize" else min)(scores)
+    row.scripts = (run / "journal.jsonl").read_text().count('"kind":"script_finished"')
+
+
+def score_of(scorer: Path, folder: Path, submission: Path) -> float | None:
+    """The metric on the hidden answers; None when the submission is missing or invalid."""
+    if not submission.exists():
+        return None
+    command = [sys.executable, str(scorer), str(folder), str(submission)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return float(done.stdout.split()[-1]) if done.returncode == 0 else None
+
+
+def interpreter(rival: str) -> Path:
+    """The rival's own environment, made on first use."""
+    home = BENCH / rival
+    python = home / "bin" / "python"
+    if not (home / ".installed").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *RIVALS[rival]], check=True)
+        (home / ".installed").touch()
+    return python
+
+
+def better(a: float | None, b: float | None, direction: str) -> bool:
+    """Is `a` strictly better than `b`? No score loses against any."""
+    if a is None or b is None:
+        return a is not None
+    return a > b if direction == "maximize" else a < b
+
+
+def line_of(row: Row) -> str:
+    """One row of the table."""
+    promised = "" if row.promised is None else f"promised {row.promised:.5g}, best candidate {row.first_candidate:.5g}"
+    score = "none" if row.score is None else f"{row.score:.5g}"
+    scripts = f"{row.scripts} scripts" if row.scripts else ""
+    words = [f"{row.task:20} {row.contender:10} {row.metric:9} {score:>9} {row.seconds:6.0f} s ", promised, scripts]
+    return " ".join(word for word in (*words, row.note) if word)
+
+
+def print_wins(rows: list[Row], rivals: list[str]) -> None:
+    """Against each rival: on how many of the tasks are we ahead?"""
+    ours = {row.task: row for row in rows if row.contender == "mle-star"}
+    for rival in rivals:
+        theirs = [row for row in rows if row.contender == rival]
+        won = [row.task for row in theirs if better(ours[row.task].score, row.score, row.direction)]
+        print(f"ahead of {rival} on {len(won)} of {len(theirs)}: {', '.join(won)}")
+
+
+def write_csv(rows: list[Row], path: Path) -> None:
+    """The table as a file."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(asdict(rows[0])) if rows else [])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+    print(f"wrote {path}")
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """One small chart per task: each contender's score on the hidden answers."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    if not tasks:
+        return
+    figure, axes = plt.subplots(1, len(tasks), figsize=(3 * len(tasks), 3), squeeze=False)
+    for axis, task in zip(axes[0], tasks, strict=True):
+        shown = [row for row in rows if row.task == task and row.score is not None]
+        axis.bar([row.contender for row in shown], [row.score for row in shown], color="#2f55d4")
+        axis.set_title(f"{task}\n{shown[0].metric} ({shown[0].direction})" if shown else task, fontsize=9)
+        axis.margins(y=0.2)
+        axis.tick_params(labelsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
