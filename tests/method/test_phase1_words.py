@@ -11,7 +11,7 @@ from mle_star.models import SolutionScript
 from mle_star.phase1 import BEST_NOTE, run_phase1
 
 from .conftest import NO_LEAKAGE, ScriptedRun, broken_script, by_step, fenced, leaky, models, script, settings
-from .loops import assert_says
+from .loops import assert_says, then
 
 INFO, WARNING = logging.INFO, logging.WARNING
 
@@ -26,7 +26,7 @@ async def test_the_best_script_so_far_can_be_seen_after_every_part(quick_run: Sc
     seen: list[float | None] = []
 
     def look(reply: Any) -> Any:
-        return lambda call: (seen.append(best_so_far(quick_run)), reply)[1]
+        return then(lambda _: seen.append(best_so_far(quick_run)), reply=reply)
 
     agents = quick_run.agents
     agents.reply("retriever", look(models("alpha", "beta", "gamma")))
