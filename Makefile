@@ -45,11 +45,12 @@ soak: $(STAMP) ## the crash and fault tests, many times over (long)
 	MLE_STAR_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) tests/test_crash.py tests/test_faults.py
 
 mutate: $(STAMP) ## mutation testing of the method's modules (long)
+	$(BIN)/python -m pip install --quiet --editable '.[mutate]'
 	$(BIN)/python tools/mutate.py
 
 lock: $(STAMP) ## raise the locked dependencies
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --all-extras --no-annotate --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --upgrade --quiet --universal --python-version 3.10 --extra ml --extra dev --no-annotate --no-header pyproject.toml -o requirements.lock
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo runs dist mutants

@@ -1,0 +1,54 @@
+"""The examples that `mle-star demo` builds."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from mle_star.cli.app import main
+from mle_star.cli.demo import EXAMPLES, SETTINGS, build_example
+from mle_star.config import load_config
+from mle_star.tasks import guess_task, load_task
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_a_task_folder_that_keeps_the_answers_to_itself(name: str, tmp_path: Path) -> None:
+    folder = build_example(name, tmp_path)
+    task, data = load_task(folder), folder / "input"
+    train, test, sample = (_rows(data / f"{table}.csv") for table in ("train", "test", "sample_submission"))
+    target = EXAMPLES[name].target
+    assert task.competition_id == name
+    assert target in train[0]
+    assert target not in test[0]
+    assert [row["id"] for row in test] == [row["id"] for row in sample]
+    assert {row["id"] for row in train}.isdisjoint(row["id"] for row in test)
+    assert len({row[target] for row in train}) > 1
+    guess = guess_task(data)
+    assert (guess.task.task_type, guess.targets) == (task.task_type, (target,))
+
+
+def test_an_example_is_built_the_same_way_each_time(tmp_path: Path) -> None:
+    first, second = (build_example("wine", tmp_path / place) for place in ("a", "b"))
+    for file in sorted(first.rglob("*.*")):
+        assert file.read_bytes() == (second / file.relative_to(first)).read_bytes()
+
+
+def test_the_demo_shows_every_part_of_the_method_without_a_key() -> None:
+    config = load_config(SETTINGS)
+    assert config.model == "offline"
+    assert config.num_parallel_solutions == 2
+    assert config.num_retrieved_models > 1
+
+
+def test_an_unknown_example_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "nonsense"]) == 1
+    assert capsys.readouterr().err == (
+        "mle-star: error: no example is called 'nonsense'; there are breast-cancer, diabetes, digits, wine\n"
+    )
