@@ -17,9 +17,11 @@ from typing import Any
 
 from mle_star.offline.rules import (
     ablation,
+    corrections,
     data_use,
     debug,
     ensemble,
+    foreign,
     leakage,
     merging,
     models,
@@ -55,7 +57,7 @@ def serve() -> MessagesServer:
 
 
 class EngineerBrain:
-    """Answers by rule. The same question asked twice gets another answer where there is one: paths must not be twins."""
+    """Answers by rule. The same question asked twice gets another answer where there is one, lest paths be twins."""
 
     def __init__(self) -> None:
         self._asked: Counter[str] = Counter()
@@ -162,7 +164,7 @@ def _ablate(q: _Question) -> str:
     script = sections.parse(code)
     previous = "\n".join(q.all_blocks(r"^Study \d"))
     if script is None or not ablation.parts_of(script):
-        return fenced(ablation.study_of_any(code))
+        return fenced(foreign.study(code))
     return fenced(ablation.study(script, previous, q.profile, turn=q.turn).render())
 
 
@@ -178,7 +180,7 @@ def _extract(q: _Question) -> dict[str, Any]:
     if script is not None:
         chosen = planning.choose_blocks(script, summary, q.all_blocks(r"^Block \d"), q.profile, turn=q.turn)
     if not chosen:
-        chosen = [planning.block_of_any(code, q.all_blocks(r"^Block \d"))]
+        chosen = [foreign.block(code, q.all_blocks(r"^Block \d"))]
     return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
 
 
@@ -218,7 +220,7 @@ def _check_leakage(q: _Question) -> str | dict[str, Any]:
     code = q.block("^Script")
     if q.variant == "correction":
         flagged = q.block("^(Flagged|Leaking) block")
-        return fenced(leakage.corrected(code, flagged))
+        return fenced(corrections.corrected(code, flagged))
     leaks = leakage.find_leaks(code)
     if not leaks:
         return {"answers": [{"leakage_status": "No Data Leakage", "code_block": leakage.preprocessing(code)}]}
@@ -239,7 +241,7 @@ def _test(q: _Question) -> str | dict[str, Any]:
         return fenced(submission.without_cap(q.block("^Code block")))
     code = q.block("^Python solution")
     if q.variant == "contamination":
-        return {"verdict": leakage.verdict(q.block("^Reference"), code)}
+        return {"verdict": corrections.verdict(q.block("^Reference"), code)}
     script = sections.parse(code)
     if script is None or "split" not in script.sections:
         return fenced(code or "\n".join(blocks_of(q.parts)))

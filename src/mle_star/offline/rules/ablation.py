@@ -22,6 +22,10 @@ SHALLOW: dict[str, dict[str, str | float]] = {
     "hist_boosting": {"max_leaf_nodes": "4"},
 }
 """Settings that take a model's strength away, to see how much of the score it carries."""
+HALVES = {"first": "[: len(NUMBERS) // 2]", "second": "[len(NUMBERS) // 2 :]"}
+HALF = '''def $name(fit, fit_y, others):
+    """The columns for the models without half of the numbers."""
+    return [x.drop(columns=NUMBERS$slice, errors="ignore") for x in build_features(fit, fit_y, others)]'''
 _LINE = re.compile(r"^\s*(?:Ablation\s+)?([^:\n]{2,80}?)\s*[:=]\s*([-+]?\d[\d.]*(?:[eE][-+]?\d+)?)\s*$")
 _PAIR = re.compile(r"([A-Za-z][\w .+/&'-]{1,60}?)\s*[:=]\s*([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)")
 
@@ -65,9 +69,9 @@ def parts_of(script: Script) -> list[str]:
     other = ["target / logarithm"] if "np.log1p(values)" in script.sections.get("target", "") else []
     if "judge(" in script.sections.get("combine", "") or "Regression" in script.sections.get("combine", ""):
         other.append("combine / weights")
-    rows = [steps, trained, other]
-    mixed = [part for turn in range(max(map(len, rows), default=0)) for row in rows for part in row[turn : turn + 1]]
-    return mixed
+    halves = [f"features / {half} half of the numbers" for half in HALVES] if len(script.names("model")) < 3 else []
+    rows = [steps, trained, other, halves]
+    return [part for turn in range(max(map(len, rows), default=0)) for row in rows for part in row[turn : turn + 1]]
 
 
 def _without_test(load: str) -> str:
@@ -83,7 +87,8 @@ def _validate(profile: Profile) -> str:
 
 
 def _study(script: Script, parts: list[str], profile: Profile) -> str:
-    variants, runs = [], []
+    variants: list[str] = []
+    runs: list[str] = []
     for part in parts:
         kind, _, detail = part.partition(" / ")
         made = _variant(script, kind, detail, part)
@@ -107,6 +112,11 @@ def _study(script: Script, parts: list[str], profile: Profile) -> str:
 def _variant(script: Script, kind: str, detail: str, part: str) -> tuple[str, str]:
     """The code that a variation needs, and the line that runs it."""
     line = f'scores["{part}"] = honest_score(y, '
+    half = re.fullmatch(r"(\w+) half of the numbers", detail)
+    if kind == "features" and half:
+        name = f"build_without_{half[1]}_half"
+        function = HALF.replace("$name", name).replace("$slice", HALVES[half[1]])
+        return function, f"{line}cross_validate(y, build_features={name}))"
     if kind == "features":
         body = without_step(script.sections["features"], detail)
         function = body[body.index("def build_features(") :]
@@ -183,8 +193,3 @@ def findings_in(summary: str) -> list[Finding]:
         loss = float(size) * (1 if word == "worse" else -1) if size else 0.0
         found.append(Finding(part, float(score), loss))
     return found
-
-
-def study_of_any(code: str) -> str:
-    """x."""
-    return code

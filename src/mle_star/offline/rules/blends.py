@@ -1,4 +1,4 @@
-"""Ways to combine the predictions of several models, as the `combine` of a script. Learned from out-of-fold predictions.
+"""Ways to combine the predictions of several models: the `combine` of a script, learned from out-of-fold predictions.
 
 To add one, append an entry to `BLENDS`. Its code defines `combine(y, known, others)`: `known` holds the out-of-fold
 predictions of every model with the truth `y`, `others` predictions of the same models for other rows.
@@ -44,13 +44,14 @@ def judge_code(profile: Profile) -> str:
     """How good a blend is, higher for better: by the metric, or by a smooth stand-in where the metric counts labels."""
     if _by_log_loss(profile):
         body = '"""Higher is better: the log loss, as counts of labels are too coarse to weigh by."""\n    '
-        body += "return -log_loss(y, np.clip(p, 1e-6, 1) / np.clip(p, 1e-6, 1).sum(axis=1, keepdims=True), labels=np.arange(p.shape[1]))"
+        body += "p = np.clip(p, 1e-6, 1)\n    "
+        body += "return -log_loss(y, p / p.sum(axis=1, keepdims=True), labels=np.arange(p.shape[1]))"
     elif profile.metric.kind == "ordinal":
         body = '"""Higher is better: the squared error, as counts of labels are too coarse to weigh by."""\n    '
         body += "return -np.mean((y - p) ** 2)"
     else:
-        sign = "" if profile.metric.higher else "-"
-        body = f'"""Higher is better: the metric{"" if profile.metric.higher else ", negated"}."""\n    return {sign}score(y, p)'
+        sign, word = ("", "") if profile.metric.higher else ("-", ", negated")
+        body = f'"""Higher is better: the metric{word}."""\n    return {sign}score(y, p)'
     return f"def judge(y, p):\n    {body}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -88,7 +89,7 @@ def _describe_numbers(
     mean = sum(numbers) / count
     spread = math.sqrt(sum((n - mean) ** 2 for n in numbers) / count)
     skew = sum(((n - mean) / spread) ** 3 for n in numbers) / count if spread else 0.0
-    steps = sum(b == a + 1 for a, b in zip(numbers, numbers[1:], strict=False))
+    steps = sum(b == a + 1 for a, b in itertools.pairwise(numbers))
     return Column(
         name, "number" if clean else "messy number", gaps, distinct, share,
         whole=all(n == int(n) for n in numbers), low=min(numbers), high=max(numbers),

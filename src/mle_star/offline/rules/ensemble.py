@@ -61,7 +61,7 @@ PLANS: tuple[Plan, ...] = (
     ),
     Plan(
         "Pool the models of all solutions, with weights half way to the plain mean",
-        "Fitted weights overrate what was lucky on the validation rows; pulled half way back they keep most of the gain.",
+        "Fitted weights overrate what was lucky on the validation rows; half way back they keep most of the gain.",
         lambda p: f"{judge_code(p)}\n\n\n{CAREFUL_WEIGHTS.strip()}",
         lambda p: 0.85 if p.rows > 1_000 else 0.9,
         BLENDS["weights"].imports_for,

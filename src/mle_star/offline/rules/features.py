@@ -269,8 +269,8 @@ for column in TEXTS:
         text = frame[column]
         length = text.str.len().clip(lower=1)
         for name, pattern in {
-            "digits": r"\\d", "capitals": r"[A-Z]", "marks": r"[!?]", "signs": r"[^\\w\\s]", "shouted": r"\\b[A-Z]{2,}\\b",
-            "numbers": r"\\d{3,}", "links": r"https?:|www\\.|@", "money": r"[$£€]",
+            "digits": r"\\d", "capitals": r"[A-Z]", "marks": r"[!?]", "signs": r"[^\\w\\s]", "money": r"[$£€]",
+            "shouted": r"\\b[A-Z]{2,}\\b", "numbers": r"\\d{3,}", "links": r"https?:|www\\.|@",
         }.items():
             x[f"{column} {name}"] = text.str.count(pattern)
             x[f"{column} {name} share"] = x[f"{column} {name}"] / length
@@ -334,7 +334,8 @@ for column in DATES:
         x[f"{column} hour of week"] = when.dayofweek * 24 + hour
         x[f"{column} day of year"] = when.dayofyear
         x[f"{column} weekend"] = (when.dayofweek >= 5).astype(int)
-        for name, part, whole in (("day", hour, 24), ("week", when.dayofweek * 24 + hour, 168), ("year", when.dayofyear, 365)):
+        of_week, of_year = when.dayofweek * 24 + hour, when.dayofyear
+        for name, part, whole in (("day", hour, 24), ("week", of_week, 168), ("year", of_year, 365)):
             x[f"{column} {name} sin"] = np.sin(2 * np.pi * part / whole)
             x[f"{column} {name} cos"] = np.cos(2 * np.pi * part / whole)
 """,
@@ -408,10 +409,11 @@ for x, frame in zip(built, frames):
     Step(
         "nearest rows",
         "Add the target of the most similar training rows",
-        "A neighbourhood model sees smooth shapes that trees approximate by steps; its guess is a good column for them.",
+        "A neighbourhood model sees smooth shapes that trees approximate by steps; its guess is a good column.",
         """
 # nearest rows: the mean target of the training rows that are most alike in their numbers, never of the row itself
-scaler = make_pipeline(SimpleImputer(strategy="median"), QuantileTransformer(output_distribution="normal", random_state=SEED))
+normal = QuantileTransformer(output_distribution="normal", random_state=SEED)
+scaler = make_pipeline(SimpleImputer(strategy="median"), normal)
 scaler.fit(fit[NUMBERS].astype(float))
 points = [scaler.transform(frame[NUMBERS].astype(float)) for frame in frames]
 tree, values = KDTree(points[0]), np.asarray(fit_y, dtype=float)
@@ -421,7 +423,7 @@ for number, (x, point) in enumerate(zip(built, points)):
     x["target of 5 most alike"] = values[nearest[:, own : 5 + own]].mean(axis=1)
     x["target of 15 most alike"] = values[nearest[:, own : 15 + own]].mean(axis=1)
 """,
-        lambda p: 0.4 if 2 <= _numbers(p) <= 15 and _scalar_target(p) and 100 < p.rows else 0,
+        lambda p: 0.4 if 2 <= _numbers(p) <= 15 and _scalar_target(p) and p.rows > 100 else 0,
         (
             "from sklearn.impute import SimpleImputer",
             "from sklearn.neighbors import KDTree",

@@ -1,5 +1,5 @@
-"""Follows rows through a script: which variables hold all rows, training rows, held-out rows or test rows, and who learns
-from them. It walks the syntax tree in the order of execution, into functions where they are called."""
+"""Follows rows through a script: which variables hold all rows, training rows, held-out rows or test rows, and who
+learns from them. It walks the syntax tree in the order of execution, into functions where they are called."""
 
 from __future__ import annotations
 
@@ -80,11 +80,9 @@ class Walker:
     def block(self, body: list[ast.stmt], env: dict[str, Value]) -> None:
         """Run statements one after another."""
         for statement in body:
-            if self.depth == 0 or not isinstance(statement, ast.FunctionDef):
-                outer, self.statement = self.statement, statement if self.depth == 0 else self.statement
-                self._statement(statement, env)
-                if self.depth:
-                    self.statement = outer
+            outer, self.statement = self.statement, statement
+            self._statement(statement, env)
+            self.statement = outer
 
     def _statement(self, node: ast.stmt, env: dict[str, Value]) -> None:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
@@ -261,6 +259,9 @@ class Walker:
             return Value((base.rows - {ALL}) | inside.index, columns=columns)
         if inside.index and base.index:
             return Value(index=inside.index)
+        if isinstance(node.slice, ast.Slice) and {ALL, TEST} <= base.rows:  # tables that were joined come apart again
+            upper = "len(" in ast.unparse(node.slice.upper) if node.slice.upper else False
+            return Value(base.rows - ({TEST} if upper else {ALL}), columns=columns)
         return Value(
             base.rows if base.first is None else base.rows | base.first, None, base.index, base.learner, columns
         )
@@ -284,7 +285,7 @@ class Walker:
         if READERS.match(name):
             return self._read(node)
         if isinstance(function, ast.Name) and name in self.functions and self.depth < MAX_DEPTH:
-            return self._enter(self.functions[name], node, arguments, keywords, env)
+            return self._enter(self.functions[name], arguments, keywords, env)
         return judge_call(self, node, name, receiver, arguments, keywords, env)
 
     def _read(self, node: ast.Call) -> Value:
@@ -292,15 +293,18 @@ class Walker:
         return Value(frozenset({TEST if TEST_FILE.search(texts) else ALL}))
 
     def _enter(
-        self, function: ast.FunctionDef, node: ast.Call, arguments: list[Value], keywords: dict[str | None, Value],
+        self,
+        function: ast.FunctionDef,
+        arguments: list[Value],
+        keywords: dict[str, Value],
         env: dict[str, Value],
-    ) -> Value:  # fmt: skip
+    ) -> Value:
         """Run the body of a function of the script with what it is given."""
         names = [a.arg for a in function.args.args]
         inner = dict(env)
         inner.update(dict.fromkeys(names, EMPTY))
         inner.update(zip(names, arguments, strict=False))
-        inner.update({name: value for name, value in keywords.items() if name})
+        inner.update(keywords)
         outer, self.returned = self.returned, []
         self.depth += 1
         self.block(function.body, inner)
@@ -327,9 +331,7 @@ def _is_part(source: ast.expr, name: str) -> bool:
         if source.func.attr in ("sample", "head", "tail"):
             whole = any(k.arg == "frac" and ast.unparse(k.value) in ("1", "1.0") for k in source.keywords)
             return not whole and not (isinstance(owner, ast.Name) and owner.id == name)
-        if source.func.attr == "drop" and ".index" in ast.unparse(source):
-            return True
-        return False
+        return source.func.attr == "drop" and ".index" in ast.unparse(source)
     if isinstance(source, ast.Subscript):
         text = ast.unparse(source.slice)
         owner = source.value

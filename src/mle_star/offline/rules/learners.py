@@ -28,13 +28,15 @@ STATISTICS = {
     "mean", "median", "mode", "std", "var", "quantile", "min", "max", "sum", "value_counts", "rank", "corr", "corrwith",
     "agg", "aggregate", "nanmean", "nanmedian", "nanstd", "percentile", "skew",
 }  # fmt: skip
-LEARNING_FUNCTIONS = {"qcut", "mutual_info_classif", "mutual_info_regression", "f_classif", "f_regression", "chi2", "scale",
-                      "minmax_scale", "robust_scale", "power_transform", "quantile_transform", "zscore"}  # fmt: skip
+LEARNING_FUNCTIONS = {
+    "qcut", "mutual_info_classif", "mutual_info_regression", "f_classif", "f_regression", "chi2", "scale",
+    "minmax_scale", "robust_scale", "power_transform", "quantile_transform", "zscore",
+}  # fmt: skip
 
 
 def judge_call(
     walker: Walker, node: ast.Call, name: str, receiver: Value, arguments: list[Value],
-    keywords: dict[str | None, Value], env: dict[str, Value],
+    keywords: dict[str, Value], env: dict[str, Value],
 ) -> Value:  # fmt: skip
     """What a call gives back; if it learns from rows, the walker's trace says so."""
     from mle_star.offline.rules.flow import FOLD_MAKERS, INNER_CV, Value
@@ -55,7 +57,15 @@ def judge_call(
         arguments = [next(iter(keywords.values()))]
     if name in ("fit", "fit_transform", "fit_predict", "partial_fit") or RESAMPLERS.match(name):
         return _fit(walker, node, name, receiver, arguments, given)
-    if name in ("transform", "predict", "predict_proba", "decision_function", "inverse_transform", "score_samples"):
+    grouped = "groupby(" in ast.unparse(node.func)
+    if not grouped and name in (
+        "transform",
+        "predict",
+        "predict_proba",
+        "decision_function",
+        "inverse_transform",
+        "score_samples",
+    ):
         return Value(given.rows, index=given.index)
     if name[:1].isupper() or MODELS.fullmatch(name):
         return _made(name, given)
@@ -68,10 +78,9 @@ def judge_call(
         return Value(rows)
     if name in ("len", "range", "print", "isinstance", "type", "int", "float", "str", "nunique", "unique"):
         return Value()
-    return Value(
-        receiver.rows | given.rows, receiver.first, receiver.index | (given.index if not receiver.rows else frozenset()),
-        receiver.learner if not receiver.rows else "", receiver.columns,
-    )  # fmt: skip
+    index = receiver.index if receiver.rows else receiver.index | given.index
+    learner = "" if receiver.rows else receiver.learner
+    return Value(receiver.rows | given.rows, receiver.first, index, learner, receiver.columns)
 
 
 def record(walker: Walker, kind: str, value: Value, detail: str = "") -> None:
@@ -137,7 +146,7 @@ def _statistic(walker: Walker, node: ast.Call, name: str, receiver: Value, given
         return
     grouped = "groupby(" in text
     kind = "group statistic" if grouped else "ranking" if name in ("rank", "qcut", *LEARNING_FUNCTIONS) else "statistic"
-    if kind == "statistic" and name == "transform":
-        return
+    if name in ("corr", "corrwith"):
+        kind = "choice"
     value = receiver.joined(given) if not receiver.rows else receiver
     record(walker, kind, value, text)

@@ -113,7 +113,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "roc_auc", ("auc", "rocauc", "areaundertheroccurve", "areaunderroc", "auroc", "receiveroperating"),
         "probability", "roc_auc_score(y, p[:, 1])",
-        multiclass='roc_auc_score(y, p / p.sum(axis=1, keepdims=True), multi_class="ovr", labels=np.arange(p.shape[1]))',
+        multiclass="roc_auc_score(y, p / p.sum(axis=1, keepdims=True), multi_class='ovr', "
+        "labels=np.arange(p.shape[1]))",
         imports=("roc_auc_score",),
     ),
     Metric(
@@ -121,7 +122,7 @@ METRICS: tuple[Metric, ...] = (
         imports=("roc_auc_score",),
     ),
     Metric(
-        "log_loss", ("logloss", "crossentropy", "multiclassloss", "logarithmicloss", "mlogloss", "negativeloglikelihood"),
+        "log_loss", ("logloss", "crossentropy", "multiclassloss", "logarithmicloss", "mlogloss"),
         "probability", "log_loss(y, np.clip(p, 1e-6, 1) / np.clip(p, 1e-6, 1).sum(axis=1, keepdims=True), "
         "labels=np.arange(p.shape[1]))", higher=False, imports=("log_loss",),
     ),

@@ -1,7 +1,7 @@
 """The catalogue of models: families that differ, each as a section of a script, with when it is worth trying.
 
-To add a model, append an entry to `MODELS`. `code` defines `fit_NAME(x, y, others, seed)`, which fits on the rows of `x`
-and gives its predictions for each frame in `others`: class probabilities, or numbers. These words are filled in:
+To add a model, append an entry to `MODELS`. `code` defines `fit_NAME(x, y, others, seed)`, which fits on the rows of
+`x` and gives its predictions for each frame in `others`: class probabilities, or numbers. These words are filled in:
 `$Kind` (Classifier or Regressor), `$predict` (predict_proba or predict), `$stratify`, `$plain` (drops raw texts) and
 whatever `sizes` gives. A model whose package the scripts cannot import is never proposed.
 """
@@ -122,9 +122,8 @@ _CODES = """    categories = x.select_dtypes("category").columns
 _MATRIX = """    numbers = x.select_dtypes("number").columns
     categories = x.select_dtypes("category").columns
     fill = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
-    matrix = ColumnTransformer(
-        [("numbers", fill, numbers), ("categories", OneHotEncoder(handle_unknown="ignore", min_frequency=3), categories)]
-    )
+    levels = OneHotEncoder(handle_unknown="ignore", min_frequency=3)
+    matrix = ColumnTransformer([("numbers", fill, numbers), ("categories", levels, categories)])
 """
 _MATRIX_IMPORTS = (
     "from sklearn.compose import ColumnTransformer",
@@ -133,7 +132,9 @@ _MATRIX_IMPORTS = (
     "from sklearn.preprocessing import OneHotEncoder, StandardScaler",
 )
 _WORDS = """    texts = [frame[TEXTS].agg(" ".join, axis=1) for frame in (x, *others)]
-    words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, strip_accents="unicode", max_features=80000)
+    words = TfidfVectorizer(
+        ngram_range=(1, 2), min_df=2, sublinear_tf=True, strip_accents="unicode", max_features=80000
+    )
 """
 
 MODELS: tuple[Model, ...] = (
@@ -429,7 +430,14 @@ def fit_network(x, y, others, seed):
     """A small neural network, on scaled numbers and one column per level; it stops early on an inner tenth."""
 $before'''
         + _MATRIX
-        + """    network = MLP$Kind((96, 48), alpha=1e-3, learning_rate_init=2e-3, max_iter=$rounds, early_stopping=True, random_state=seed)
+        + """    network = MLP$Kind(
+        (96, 48),
+        alpha=1e-3,
+        learning_rate_init=2e-3,
+        max_iter=$rounds,
+        early_stopping=True,
+        random_state=seed,
+    )
     model = make_pipeline(matrix, network)
     model.fit(x, y)
     return [$after for frame in others]
@@ -475,7 +483,9 @@ def fit_reader(x, y, others, seed):
     """A linear model on words, pairs of words and pieces of words, weighted by how rare they are."""
 '''
         + _WORDS
-        + """    pieces = TfidfVectorizer(analyzer="char_wb", ngram_range=$characters, min_df=3, sublinear_tf=True, max_features=120000)
+        + """    pieces = TfidfVectorizer(
+        analyzer="char_wb", ngram_range=$characters, min_df=3, sublinear_tf=True, max_features=120000
+    )
     words.fit(texts[0])
     pieces.fit(texts[0])
     first, *rest = [hstack([words.transform(text), pieces.transform(text)]).tocsr() for text in texts]
@@ -543,7 +553,9 @@ def fit_bayes(x, y, others, seed):
 def fit_margin(x, y, others, seed):
     """A linear support vector machine on pieces of words; its margins are turned into probabilities."""
     texts = [frame[TEXTS].agg(" ".join, axis=1) for frame in (x, *others)]
-    pieces = TfidfVectorizer(analyzer="char_wb", ngram_range=$characters, min_df=2, sublinear_tf=True, max_features=150000)
+    pieces = TfidfVectorizer(
+        analyzer="char_wb", ngram_range=$characters, min_df=2, sublinear_tf=True, max_features=150000
+    )
     first, *rest = [pieces.fit_transform(texts[0]), *(pieces.transform(text) for text in texts[1:])]
     model = CalibratedClassifierCV(LinearSVC(C=1.0), cv=3).fit(first, y)
     return [model.predict_proba(matrix) for matrix in rest]

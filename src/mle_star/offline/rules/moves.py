@@ -1,8 +1,8 @@
 """The library of refinement moves: what can be done to a block of a script, how to say it, and when it is worth trying.
 
 A plan names moves by their titles, in the order in which they are to be made; `moves_in` reads them back, `apply` makes
-them. To add a move: a feature step goes into `features.STEPS`; a change of a model's settings is an entry of `SETTINGS`;
-another kind of change is an entry of `MOVES` with a function that rewrites the block.
+them. To add a move: a feature step goes into `features.STEPS`; a change of a model's settings is an entry of
+`SETTINGS`; another kind of change is an entry of `MOVES` with a function that rewrites the block.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mle_star.offline.rules import features, models
+from mle_star.offline.rules import features, foreign, models
 from mle_star.offline.rules.blends import BLENDS, judge_code
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import header, split_imports
@@ -267,7 +267,8 @@ BAGGED = '''def bagged(fit_model, times=3):
 _REFITS = {
     "lightgbm": (
         "    return [model.",
-        "    model.set_params(n_estimators=int(1.1 * model.best_iteration_) + 5)\n    model.fit(x, y)  # on all rows now\n",
+        "    model.set_params(n_estimators=int(1.1 * model.best_iteration_) + 5)\n"
+        "    model.fit(x, y)  # on all rows now\n",
     ),
     "xgboost": (
         "    return [model.",
@@ -301,7 +302,7 @@ def _refit(key: str, name: str) -> Move:
 
     return Move(
         f"Refit {name} on all training rows with the rounds that were found",
-        "The rows held back for early stopping are missed; once the number of rounds is known they can be learned from.",
+        "The rows held back for early stopping are missed; once the rounds are known they can be learned from.",
         fits, rewrite, cost=2.0,
     )  # fmt: skip
 
@@ -450,6 +451,15 @@ def _tuned_cut() -> Move:
     )  # fmt: skip
 
 
+def _strengthen() -> Move:
+    return Move(
+        foreign.TITLE,
+        "More and smaller steps of boosting, or more trees, average out noise.",
+        lambda block, profile: 0.0 if re.search(r"^def (fit_|build_feat|combine|score)", block, re.MULTILINE) else 0.01,
+        lambda block, profile: foreign.strengthened(block), cost=2.0,
+    )  # fmt: skip
+
+
 MOVES: tuple[Move, ...] = (
     *(_adds_step(step) for step in features.STEPS),
     *(_changes_setting(setting) for setting in SETTINGS),
@@ -479,9 +489,9 @@ MOVES: tuple[Move, ...] = (
         r"analyzer=\"char_wb\"", 'analyzer="char"', 0.4, 1.3,
     ),
     _linear_strength("Loosen the penalty", "A weaker penalty lets rare signals speak.", 4.0, 0.5),
-    _linear_strength("Tighten the penalty", "A stronger penalty keeps the model from learning noise by heart.", 0.25, 0.45),
+    _linear_strength("Tighten the penalty", "A stronger penalty keeps noise from being learned by heart.", 0.25, 0.45),
     _scale(
-        "Learn the logarithm of the target", "Large values no longer drown the small ones, and errors count in proportion.",
+        "Learn the logarithm of the target", "Large values no longer drown small ones, and errors count in proportion.",
         "its logarithm", "np.log1p(values)", "np.expm1(values)", _log_worth,
     ),
     _scale(
@@ -491,6 +501,7 @@ MOVES: tuple[Move, ...] = (
     ),
     *(_blend(name) for name in BLENDS),
     _tuned_cut(),
+    _strengthen(),
 )  # fmt: skip
 BY_TITLE = {move.title: move for move in MOVES}
 

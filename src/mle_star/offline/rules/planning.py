@@ -19,8 +19,24 @@ from mle_star.offline.rules.sections import Script
 
 MAX_COST = 4.5
 """How much slower than its block a plan may make things, by the moves' own estimates."""
+CHANCE = 0.12
+"""How much luck may add to a move's worth."""
 _SCORE = re.compile(r"The script scores ([-+\d.eE]+) now")
 _TRAINS = re.compile(r"It trains ([^.]+)\.")
+
+
+class Luck:
+    """Chance that the same question always draws alike."""
+
+    def __init__(self, question: str) -> None:
+        self._seed = hashlib.sha256(question.encode()).hexdigest()
+
+    def ordered(self, found: Iterable[Option]) -> list[Option]:
+        """Options by worth, each a little better or worse than it is."""
+        return sorted(found, key=lambda o: -(o.worth + CHANCE * self._draw(o.move.title)))
+
+    def _draw(self, title: str) -> float:
+        return int(hashlib.sha256(f"{self._seed}{title}".encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
 
 
 # --- the extractor ---------------------------------------------------------------------------------------
@@ -46,11 +62,15 @@ class Candidate:
 def choose_blocks(
     script: Script, summary: str, previous: list[str], profile: Profile, *, turn: int
 ) -> list[tuple[str, str]]:
-    """Blocks with their plans, best first. `turn` counts how often the same question was asked: others come first."""
+    """Blocks with their plans, best first. `turn` counts how often the same question was asked: others come first.
+
+    Worths are guesses. A little chance, fixed by the question, keeps paths apart that would otherwise be twins.
+    """
+    luck = Luck(script.render() + summary + "".join(previous))
     findings = findings_in(summary)
     facts = facts_of(baseline_in(summary), trained_models(script))
     candidates = [
-        _candidate(script, name, findings, previous, profile)
+        _candidate(script, name, findings, previous, profile, luck)
         for name in script.sections
         if _can_be_refined(name, script)
     ]
@@ -69,10 +89,12 @@ def _can_be_refined(name: str, script: Script) -> bool:
     return kind in ("features", "model", "target", "metric")
 
 
-def _candidate(script: Script, name: str, findings: list[Finding], previous: list[str], profile: Profile) -> Candidate:
+def _candidate(
+    script: Script, name: str, findings: list[Finding], previous: list[str], profile: Profile, luck: Luck
+) -> Candidate:
     block = script.block(name)
     trained = trained_models(script)
-    found = [o for o in options(block, profile) if _possible(o.move, trained)]
+    found = luck.ordered(o for o in options(block, profile) if _possible(o.move, trained))
     if name.startswith("model: "):
         hurting = [f for f in findings if f.part == name and f.loss < 0]
         if hurting and len(trained) > 1:
@@ -145,9 +167,10 @@ def next_plan(block: str, history: list[tuple[str, float | None]], profile: Prof
     facts = facts_of(baseline, trained)
     tried = {move.title for plan in plans for move in moves_in(plan)}
     kept = _best_moves(history, baseline, higher)
-    spread = hashlib.sha256(block.encode()).digest()
-    untried = [o for o in options(block, profile) if o.move.title not in tried and _possible(o.move, trained)]
-    untried.sort(key=lambda o: -(o.worth + 0.12 * spread[len(o.move.title) % 32] / 255))
+    luck = Luck(block + "".join(plans))
+    untried = luck.ordered(
+        o for o in options(block, profile) if o.move.title not in tried and _possible(o.move, trained)
+    )
     for option in untried:
         cost = option.move.cost
         for move in kept:
@@ -197,8 +220,3 @@ def is_ours(block: str) -> bool:
 def fallback_model(profile: Profile) -> models.Model:
     """The most promising model of all."""
     return models.catalogue(profile)[0]
-
-
-def block_of_any(code: str, previous: list[str]) -> tuple[str, str]:
-    """x."""
-    return code, "Improve it."

@@ -1,17 +1,15 @@
 """Makes frames digestible for a model: one function that learns from the training frame and is put around the others.
 
-It gives categories, dates and texts a number, fills gaps, takes infinities out and lines the columns up. What the script
-fits and predicts stays the same, its arguments pass through `prepare` on the way.
+It gives categories, dates and texts a number, fills gaps, takes infinities out and lines the columns up. What the
+script fits and predicts stays the same, its arguments pass through `prepare` on the way.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from mle_star.offline.rules.debug import Broken
+from mle_star.offline.rules.broken import Broken
 
 PREPARE = '''class Preparation:
     """Numbers for a model: categories by code, dates in days, gaps filled; learned from one frame."""
@@ -22,7 +20,7 @@ PREPARE = '''class Preparation:
         self.codes = {
             column: {level: code for code, level in enumerate(frame[column].astype(str).unique())}
             for column in self.columns
-            if not pd.api.types.is_numeric_dtype(frame[column]) and not pd.api.types.is_datetime64_any_dtype(frame[column])
+            if not (is_numeric_dtype(frame[column]) or is_datetime64_any_dtype(frame[column]))
         }
         self.middle = self._numbers(frame).median().fillna(0)
 
@@ -32,7 +30,7 @@ PREPARE = '''class Preparation:
             values = frame[column] if column in frame.columns else pd.Series(np.nan, index=frame.index)
             if column in self.codes:
                 values = values.astype(str).map(self.codes[column]).fillna(-1)
-            elif pd.api.types.is_datetime64_any_dtype(values):
+            elif is_datetime64_any_dtype(values):
                 values = (values - pd.Timestamp("2000-01-01")) / pd.Timedelta(days=1)
             made[re.sub(r"[^0-9A-Za-z_]+", "_", str(column))] = pd.to_numeric(values, errors="coerce")
         return pd.DataFrame(made, index=frame.index).replace([np.inf, -np.inf], np.nan).astype(float)
@@ -67,9 +65,10 @@ def with_prepared_frames(broken: Broken) -> str | None:
     code = "\n".join(lines) + "\n"
     top = _first_statement_line(broken.tree)
     lines = code.splitlines()
-    lines[top:top] = PREPARE.rstrip("\n").splitlines() + ["", ""]
+    lines[top:top] = [*PREPARE.rstrip("\n").splitlines(), "", ""]
     code = "\n".join(lines) + "\n"
-    for line in ("import re", "import numpy as np", "import pandas as pd"):
+    dtypes = "from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype"
+    for line in ("import re", "import numpy as np", "import pandas as pd", dtypes):
         code = broken.with_import(line, code)
     return code if not inner or "prepare = " in code else None
 
@@ -109,7 +108,9 @@ def _wrap(broken: Broken, learner: str) -> str:
         frames += node.args[:1]
         for keyword in node.keywords:
             if keyword.arg == "eval_set":
-                frames += [pair.elts[0] for pair in ast.walk(keyword.value) if isinstance(pair, ast.Tuple) and pair.elts]
+                frames += [
+                    pair.elts[0] for pair in ast.walk(keyword.value) if isinstance(pair, ast.Tuple) and pair.elts
+                ]
     lines = broken.code.splitlines()
     for node in sorted(frames, key=lambda n: (n.lineno, n.col_offset), reverse=True):
         last, first = (node.end_lineno or node.lineno) - 1, node.lineno - 1
@@ -128,12 +129,13 @@ def _statement_of(tree: ast.Module, call: ast.Call) -> ast.stmt | None:
     found: ast.stmt | None = None
     for node in ast.walk(tree):
         if (
-            isinstance(node, ast.stmt)
-            and node.lineno <= call.lineno
-            and (node.end_lineno or 0) >= (call.end_lineno or 0)
+            not isinstance(node, ast.stmt)
+            or node.lineno > call.lineno
+            or (node.end_lineno or 0) < (call.end_lineno or 0)
         ):
-            if found is None or node.lineno >= found.lineno:
-                found = node
+            continue
+        if found is None or node.lineno >= found.lineno:
+            found = node
     return found
 
 

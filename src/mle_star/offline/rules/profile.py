@@ -94,7 +94,7 @@ class Profile:
     def location(self) -> tuple[str, str] | None:
         """The two columns that say where on Earth a row lies, if there are any."""
         numbers = [c for c in self.of("number") if not c.whole or c.distinct > 50]
-        north = [c.name for c in numbers if re.search(r"(^|_)lat", c.name.lower()) and -90 <= c.low and c.high <= 90]
+        north = [c.name for c in numbers if re.search(r"(^|_)lat", c.name.lower()) and c.low >= -90 and c.high <= 90]
         east = [c.name for c in numbers if re.search(r"(^|_)(lon|lng)", c.name.lower()) and abs(c.low) <= 180]
         return (north[0], east[0]) if north and east else None
 

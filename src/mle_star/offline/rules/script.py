@@ -122,10 +122,15 @@ def _typing(profile: Profile) -> list[str]:
             f'frame[{name}] = pd.to_numeric(frame[{name}].astype(str).str.replace(r"[^0-9.eE+-]", "", regex=True), '
             'errors="coerce")'
         )
+    numbers = profile.names("number")
+    if profile.train.form != "csv" and numbers:  # a gap may be an empty text there
+        lines.append(f"for column in {name_list(numbers)}:")
+        lines.append('    frame[column] = pd.to_numeric(frame[column], errors="coerce")')
     for column in profile.of("list"):
         name = quoted(column.name)
         lines.append(
-            f'frame[{name}] = frame[{name}].map(lambda items: " ".join(map(str, items)) if isinstance(items, list) else "")'
+            f"frame[{name}] = frame[{name}].map("
+            'lambda items: " ".join(map(str, items)) if isinstance(items, list) else "")'
         )
     for column in profile.of("text"):
         lines.append(f'frame[{quoted(column.name)}] = frame[{quoted(column.name)}].fillna("").astype(str)')

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from dataclasses import dataclass, field, replace
 
 WIDTH = 100
@@ -115,7 +117,10 @@ def merged_imports(lines: list[str]) -> list[str]:
             names.setdefault(found[1], set()).update(name.strip() for name in found[2].split(",") if name.strip())
         else:
             plain[line] = None
-    key = lambda name: (not name.isupper(), not name[:1].isupper(), name)  # noqa: E731 - constants, classes, functions
+
+    def key(name: str) -> tuple[bool, bool, str]:
+        return not name.isupper(), not name[:1].isupper(), name  # constants, classes, functions
+
     return [*plain, *(f"from {module} import {', '.join(sorted(found, key=key))}" for module, found in names.items())]
 
 
@@ -137,10 +142,13 @@ def _mentions(code: str, name: str) -> bool:
 
 def ordered_imports(lines: list[str]) -> str:
     """Imports as people order them: the standard library first, plain imports before `from` imports."""
-    module = lambda line: line.split()[1].split(".")[0]  # noqa: E731
-    key = lambda line: (line.startswith("from"), line.split()[1].lower())  # noqa: E731
-    standard = sorted((line for line in lines if module(line) in sys.stdlib_module_names), key=key)
-    others = sorted((line for line in lines if module(line) not in sys.stdlib_module_names), key=key)
+
+    def key(line: str) -> tuple[bool, str]:
+        return line.startswith("from"), line.split()[1].lower()
+
+    is_standard = {line: line.split()[1].split(".")[0] in sys.stdlib_module_names for line in lines}
+    standard = sorted((line for line in lines if is_standard[line]), key=key)
+    others = sorted((line for line in lines if not is_standard[line]), key=key)
     return "\n\n".join("\n".join(group) for group in (standard, others) if group)
 
 
@@ -163,9 +171,6 @@ def renamed(code: str, names: dict[str, str]) -> str:
     """The code with these names changed wherever they stand as names, strings and comments excepted."""
     if not names:
         return code
-    import io
-    import tokenize
-
     lines = code.splitlines(keepends=True)
     edits: list[tuple[int, int, int, str]] = []
     previous = ""

@@ -8,9 +8,9 @@ from mle_star.offline.rules import validation
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script
 
-MORE_FOLDS_UP_TO = 4_000
 _CAP = re.compile(
-    r"^(?P<indent>[ \t]*)if\s+len\([^)\n]*\)\s*>\s*[^\n]*:[^\n]*\n(?:(?P=indent)[ \t]+[^\n]*(?:sample|head|iloc|choice|[\[:])[^\n]*\n?)+",
+    r"^(?P<indent>[ \t]*)if\s+len\([^)\n]*\)\s*>\s*[^\n]*:[^\n]*\n"
+    r"(?:(?P=indent)[ \t]+[^\n]*(?:sample|head|iloc|choice|[\[:])[^\n]*\n?)+",
     re.MULTILINE,
 )
 _BARE = re.compile(
@@ -20,27 +20,20 @@ _BARE = re.compile(
 
 
 def final_script(script: Script, profile: Profile) -> Script:
-    """The validated script on all rows and cores: more folds for few rows, one more fit for a single hold-out set."""
+    """The validated script on all cores, with models for the test rows that are trained on every labelled row."""
     sections = dict(script.sections)
     views = "VIEWS" in sections.get("combine", "")
-    refit = "train_test_split" in sections["split"] or bool(profile.later_test)
-    sections["split"] = _more_folds(sections["split"], profile)
-    sections["validate"] = validation.section(profile, views=views, refit=refit)
+    sections["validate"] = validation.section(profile, views=views, refits=_refits(profile))
     settings = re.sub(r"^THREADS = .*$", "THREADS = os.cpu_count() or 1", script.settings, flags=re.MULTILINE)
-    settings += "" if "THREADS" in settings else "\nTHREADS = os.cpu_count() or 1"
     doc = script.doc.rstrip() + "\n\nThe final version: every labelled row takes part in training.\n"
     return script.changed(doc=doc, settings=settings, sections=sections)
 
 
-def _more_folds(split: str, profile: Profile) -> str:
-    """More folds leave more rows for each model; where that is cheap, or where there were few."""
-    if profile.rows <= MORE_FOLDS_UP_TO:
-        return re.sub(r"(KFold\()(?:n_splits=)?5, (shuffle|n_repeats)", _ten, split)
-    return re.sub(r"(KFold\()3, ", r"\g<1>5, ", split)
-
-
-def _ten(found: re.Match[str]) -> str:
-    return f"{found[1]}{'n_splits=10' if found[2] == 'n_repeats' else '8'}, {found[2]}"
+def _refits(profile: Profile) -> int:
+    """How many fits to average: as many as cost little."""
+    if profile.rows * profile.width > 1_500_000 or len(profile.classes) > 15:
+        return 1
+    return 4 if profile.rows < 4_000 else 3
 
 
 def find_cap(code: str) -> str:

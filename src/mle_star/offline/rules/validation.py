@@ -26,15 +26,15 @@ HONEST = '''def honest_score(y, known):
         given[judged] = answers(y[learn], pick(known, learn), [pick(known, judged)])[0]
     return score(y[scored], given[scored])'''
 
-FIT_ALL = '''def fit_all(y):
-    """Each model's predictions for the test rows, trained on all rows."""
+FIT_ALL = '''def fit_all(y, times=$times):
+    """Each model's predictions for the test rows: the mean of fits on all rows that differ by their seed."""
     asked = {}
 $loop
     return asked'''
 
 
 def functions(profile: Profile, *, test: bool = True, views: bool = False, varied: bool = False) -> str:
-    """All functions of the section. `test`: predict the test rows, too; `views`: several solutions; `varied`: a study."""
+    """The section's functions. `test`: predict the test rows, too; `views`: several solutions; `varied`: a study."""
     parts = [SPREAD] if has_rare_classes(profile) else []
     parts += [_cross_validate(profile, test=test, views=views, varied=varied), _answers(profile), PICK]
     parts.append(HONEST.replace("$empty", _empty(profile)))
@@ -109,24 +109,20 @@ def _fold(profile: Profile, *, test: bool, views: bool, varied: bool) -> list[st
     return lines
 
 
-def fit_all(profile: Profile, *, views: bool) -> str:
-    """The function that trains on all rows, for a submission after a single hold-out."""
+def fit_all(profile: Profile, *, views: bool, times: int) -> str:
+    """The function that trains on all rows, for the submission."""
     lines, indent = [], "    "
-    rare = has_rare_classes(profile)
-    fit_y = "y"
+    fit_y = "to_model(y)" if profile.numeric else "y"
     if views:
         scale = ", to_model, to_task" if profile.numeric else ""
         lines.append(f"{indent}for build_features, models{scale} in VIEWS:")
         indent += "    "
-    if profile.numeric:
-        fit_y = "to_model(y)"
     lines.append(f"{indent}x, x_test = build_features(train, {fit_y}, [test])")
     lines.append(f"{indent}for name, fit_model in {'models' if views else 'MODELS'}.items():")
-    indent += "    "
-    lines.append(f"{indent}(p,) = fit_model(x, {fit_y}, [x_test], SEED)")
-    wrap = "to_task(p)" if profile.numeric else "spread(p, np.unique(y))" if rare else "p"
-    lines.append(f"{indent}asked[name] = {wrap}")
-    return FIT_ALL.replace("$loop", "\n".join(lines))
+    lines.append(f"{indent}    runs = [fit_model(x, {fit_y}, [x_test], SEED + 100 * k)[0] for k in range(times)]")
+    given = "[to_task(p) for p in runs]" if profile.numeric else "runs"
+    lines.append(f"{indent}    asked[name] = np.mean({given}, axis=0)")
+    return FIT_ALL.replace("$loop", "\n".join(lines)).replace("$times", str(times))
 
 
 def _answers(profile: Profile) -> str:
@@ -140,28 +136,28 @@ def _answers(profile: Profile) -> str:
 
 def run(profile: Profile, *, refit: bool = False) -> str:
     """The lines that do it all and print the score. `refit`: the test rows get models trained on all rows."""
-    again = "asked = fit_all(y)" if refit else ""
+    got = "known = cross_validate(y)" if refit else "known, asked = cross_validate(y)"
+    again = ["asked = fit_all(y)"] if refit else []
     if len(profile.targets) == 1:
-        lines = ["known, asked = cross_validate(y)", 'print(f"Final Validation Performance: {honest_score(y, known)}")']
-        return "\n".join([*lines, *([again] if again else [])])
+        return "\n".join([got, 'print(f"Final Validation Performance: {honest_score(y, known)}")', *again])
     return "\n".join(
         [
             "scores, given = [], {}",
             "scored = np.unique(np.concatenate([held for _, held in folds]))",
             "for target in TARGETS:",
             "    classes, y = truth(target)",
-            "    known, asked = cross_validate(y)",
+            f"    {got}",
             "    scores.append(honest_score(y, known))",
-            *([f"    {again}"] if again else []),
+            *(f"    {line}" for line in again),
             "    given[target] = answers(y[scored], pick(known, scored), [asked])[0]",
             'print(f"Final Validation Performance: {np.mean(scores)}")',
         ]
     )
 
 
-def section(profile: Profile, *, views: bool = False, refit: bool = False) -> str:
-    """The whole section of a solution."""
-    parts = [functions(profile, views=views)]
-    if refit:
-        parts.append(fit_all(profile, views=views))
-    return "\n\n\n".join([*parts, run(profile, refit=refit)])
+def section(profile: Profile, *, views: bool = False, refits: int = 0) -> str:
+    """The section of a solution. `refits`: fits on all rows behind the submission; 0: the folds' models make it."""
+    parts = [functions(profile, views=views, test=not refits)]
+    if refits:
+        parts.append(fit_all(profile, views=views, times=refits))
+    return "\n\n\n".join([*parts, run(profile, refit=bool(refits))])
