@@ -1,4 +1,4 @@
-"""A small shop's data with everything that trips scripts up: gaps, categories, dates, amounts in words, odd encodings."""
+"""A small shop's data with everything that trips scripts up: gaps, categories, dates, amounts in words, encodings."""
 
 from __future__ import annotations
 

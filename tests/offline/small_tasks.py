@@ -247,7 +247,13 @@ def with_extra_table(folder: Path) -> SmallTask:
         shop = dice.choice(list(shops))
         rows.append({**row, "shop": shop, "y": round(row["n0"] + shops[shop], 3)})
     task = write(folder, rows, "y", metric="rmse", direction="minimize")
-    _table(folder, "shops", [{"shop": s, "size": round(v, 3), "type": "big" if v > 0 else "small"} for s, v in shops.items()], "csv", ",")
+    _table(
+        folder,
+        "shops",
+        [{"shop": s, "size": round(v, 3), "type": "big" if v > 0 else "small"} for s, v in shops.items()],
+        "csv",
+        ",",
+    )
     return task
 
 
