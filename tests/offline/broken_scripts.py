@@ -1,4 +1,4 @@
-"""Thirty-six scripts with a planted fault each, as people and models write them: name, kind of fault, code."""
+"""Thirty-five scripts with a planted fault each, as people and models write them: name, kind of fault, code."""
 
 from __future__ import annotations
 
@@ -276,7 +276,6 @@ X_train, X_val, y_train, y_val = train_test_split(X, y, test_size=0.2, random_st
         edited(("features = [", 'towns = pd.read_csv("./input/towns.csv", sep=";", encoding="utf-8")\nfeatures = [')),
     ),
     ("the wrong folder", "file", edited(("./input/train.csv", "../data/train.csv"), ("./input/test.csv", "../data/test.csv"))),
-    ("no folder for the submission", "file", edited(('os.makedirs("./final", exist_ok=True)\n', ""), ("import os\n", ""))),
     # --- names, syntax, what changed
     ("an import forgotten", "name", edited(("from sklearn.metrics import accuracy_score, roc_auc_score\n", ""))),
     ("a colon forgotten", "syntax", edited(("features = [", "for frame in (train, test)\n    frame[\"late\"] = 1\nfeatures = ["))),

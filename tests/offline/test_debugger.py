@@ -1,0 +1,42 @@
+"""The engineer as debugger: scripts with a planted fault run again after at most three repairs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mle_star.codeblocks import extract_code_block
+from mle_star.execution import debug_text
+from mle_star.models import AgentType
+from mle_star.offline.engineer import EngineerBrain
+from mle_star.offline.wire import BrainRequest
+from mle_star.prompts import render
+from mle_star.safety import gutted
+from tests.offline.broken_scripts import BROKEN
+from tests.offline.conftest import Run
+from tests.offline.shop import write_shop
+
+REPAIRS = 3
+# Every second one in a quick run; `make soak` takes them all.
+PLANTED = BROKEN if os.environ.get("MLE_STAR_SOAK") else BROKEN[::2]
+
+
+@pytest.mark.parametrize(("name", "kind", "code"), PLANTED, ids=[name for name, _, _ in PLANTED])
+async def test_a_broken_script_runs_after_at_most_three_repairs(
+    name: str, kind: str, code: str, tmp_path: Path, run_script: Run
+) -> None:
+    system, brain = write_shop(tmp_path / "input"), EngineerBrain()
+    result = await run_script(code)
+    assert result.is_error, f"{name} ({kind}) is not broken"
+    for _ in range(REPAIRS):
+        prompt = render(AgentType.debugger, code=code, bug=debug_text(result, 120))
+        reply = await brain.reply(BrainRequest("debugger", None, system, prompt))
+        repaired = extract_code_block(reply.text or "")
+        assert not gutted(code, repaired)
+        code, result = repaired, await run_script(repaired)
+        if not result.is_error:
+            break
+    assert not result.is_error, result.error_traceback
+    assert result.score is not None
