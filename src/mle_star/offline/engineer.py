@@ -65,9 +65,7 @@ class EngineerBrain:
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """The answer of the agent that is asked."""
-        key = hashlib.sha256(
-            f"{request.agent}/{request.variant}/{request.system}/{request.prompt}".encode()
-        ).hexdigest()
+        key = hashlib.sha256(f"{request.agent}/{request.variant}/{_core(request)}".encode()).hexdigest()
         turn = self._asked[key]
         self._asked[key] += 1
         answer = await asyncio.to_thread(self.answer, request, turn)
@@ -94,6 +92,13 @@ class EngineerBrain:
         if request.agent not in agents:
             return f"There is no agent called {request.agent!r}."
         return agents[request.agent](_Question(request, turn, self._looking))
+
+
+def _core(request: BrainRequest) -> str:
+    """What makes two questions the same: for those who look at a script, the script, whatever else is said."""
+    if request.agent in ("ablation", "extractor"):
+        return block_under(parts_of(request.prompt), "^Python solution")
+    return request.prompt
 
 
 class _Question:

@@ -156,7 +156,7 @@ levels = [frame[CATEGORIES].astype(str) for frame in frames]
 for level in levels:
     for a, b in pairs:
         level[f"{a} & {b}"] = level[a] + " & " + level[b]
-encoder = TargetEncoder(random_state=SEED)
+encoder = TargetEncoder(target_type="SORT", random_state=SEED)
 means = [encoder.fit_transform(levels[0], fit_y), *(encoder.transform(level) for level in levels[1:])]
 for x, mean in zip(built, means):
     x[[f"target mean {number}" for number in range(mean.shape[1])]] = mean
@@ -377,10 +377,13 @@ places = [np.nan_to_num(frame[PLACE].to_numpy(dtype=float)) for frame in frames]
 tree, values = KDTree(places[0]), np.asarray(fit_y, dtype=float)
 for number, (x, place) in enumerate(zip(built, places)):
     distance, nearest = tree.query(place, k=21)
-    own = 1 if number == 0 else 0
+    if number == 0:
+        own = nearest == np.arange(len(place))[:, None]
+        own[~own.any(axis=1), -1] = True
+        distance, nearest = (part[~own].reshape(len(place), -1) for part in (distance, nearest))
     for k in (3, 8, 20):
-        x[f"target of {k} nearest"] = values[nearest[:, own : k + own]].mean(axis=1)
-        x[f"distance of {k} nearest"] = distance[:, own : k + own].mean(axis=1)
+        x[f"target of {k} nearest"] = values[nearest[:, :k]].mean(axis=1)
+        x[f"distance of {k} nearest"] = distance[:, :k].mean(axis=1)
 """,
         lambda p: 0.95 if p.location and _scalar_target(p) and p.rows > 200 else 0,
         ("from sklearn.neighbors import KDTree",),
@@ -419,9 +422,12 @@ points = [scaler.transform(frame[NUMBERS].astype(float)) for frame in frames]
 tree, values = KDTree(points[0]), np.asarray(fit_y, dtype=float)
 for number, (x, point) in enumerate(zip(built, points)):
     nearest = tree.query(point, k=16, return_distance=False)
-    own = 1 if number == 0 else 0
-    x["target of 5 most alike"] = values[nearest[:, own : 5 + own]].mean(axis=1)
-    x["target of 15 most alike"] = values[nearest[:, own : 15 + own]].mean(axis=1)
+    if number == 0:
+        own = nearest == np.arange(len(point))[:, None]
+        own[~own.any(axis=1), -1] = True
+        nearest = nearest[~own].reshape(len(point), -1)
+    x["target of 5 most alike"] = values[nearest[:, :5]].mean(axis=1)
+    x["target of 15 most alike"] = values[nearest[:, :15]].mean(axis=1)
 """,
         lambda p: 0.4 if 2 <= _numbers(p) <= 15 and _scalar_target(p) and p.rows > 100 else 0,
         (
@@ -511,6 +517,7 @@ def written_for(step: Step, profile: Profile) -> str:
         "GAPPY": name_list([c.name for c in profile.columns if c.gaps > 0.02][:20]),
         "PLACE": name_list(list(profile.location or ())),
         "WHEN": quoted(profile.mixed_dates),
+        "SORT": "continuous" if profile.numeric else profile.kind,
     }
     return re.sub("|".join(rf"\b{word}\b" for word in words), lambda found: words[found[0]], step.paragraph)
 
