@@ -54,9 +54,9 @@ DEFAULT = "breast-cancer"
 # Small enough for a first look of a minute or two, and still every part of the method.
 SETTINGS: dict[str, Any] = {
     "model": "offline",
-    "num_retrieved_models": 3,
+    "num_retrieved_models": 2,
     "outer_loop_steps": 1,
-    "inner_loop_steps": 3,
+    "inner_loop_steps": 2,
     "num_parallel_solutions": 2,
     "ensemble_rounds": 2,
     "time_limit_seconds": 900,
