@@ -11,6 +11,7 @@ from mle_star.offline.rules.blends import BLENDS, judge_code
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script, defined_names, renamed
 
+POOL_IMPORT = "from concurrent.futures import ThreadPoolExecutor"
 MEAN_OF_SOLUTIONS = '''
 def combine(y, known, others):
     """The mean of the solutions, each the mean of its models."""
@@ -57,13 +58,13 @@ PLANS: tuple[Plan, ...] = (
     _of_blend(
         "weights",
         "Pool the models of all solutions and weigh them by their out-of-fold predictions",
-        lambda p: 0.95 if p.rows > 1_000 else 0.7,
+        lambda p: 0.95 if p.rows > 300 else 0.7,
     ),
     Plan(
         "Pool the models of all solutions, with weights half way to the plain mean",
         "Fitted weights overrate what was lucky on the validation rows; half way back they keep most of the gain.",
         lambda p: f"{judge_code(p)}\n\n\n{CAREFUL_WEIGHTS.strip()}",
-        lambda p: 0.85 if p.rows > 1_000 else 0.9,
+        lambda p: 0.85,
         BLENDS["weights"].imports_for,
     ),
     _of_blend(
@@ -132,16 +133,29 @@ def assemble(scripts: list[Script], plan: Plan, profile: Profile) -> Script:
     sections["metric"] = first.sections["metric"]
     sections["validate"] = validation.section(profile, views=True)
     sections["submit"] = first.sections["submit"]
-    imports = tuple(line for script in scripts for line in script.imports) + tuple(plan.imports(profile))
+    imports = (*(line for script in scripts for line in script.imports), *plan.imports(profile), POOL_IMPORT)
     entries = "\n".join(f"MODELS_{number} = {{}}" for number in views.values())
     settings = re.sub(r"^MODELS = \{\}$", entries, first.settings, flags=re.MULTILINE)
-    settings = re.sub(r"^THREADS = .*$", "THREADS = os.cpu_count() or 1", settings, flags=re.MULTILINE)
+    settings = with_all_cores(settings, jobs=len(views) * folds_in(first.sections["split"]))
     names = ", ".join(dict.fromkeys(m.name for m in members))
     doc = re.sub(
         r" with .*?, judged by", f" with an ensemble of {len(scripts)} solutions, judged by", first.doc, count=1
     )
     doc = f"{doc.rstrip()}\n\nIts models: {names}.\n"
     return Script(doc, imports, settings, sections)
+
+
+def with_all_cores(settings: str, jobs: int) -> str:
+    """Settings for a script that runs so many jobs side by side."""
+    lines = f"CORES = os.cpu_count() or 1\nTHREADS = max(1, CORES // {jobs})"
+    settings = re.sub(r"^CORES = .*\n", "", settings, flags=re.MULTILINE)
+    return re.sub(r"^THREADS = .*$", lines, settings, flags=re.MULTILINE)
+
+
+def folds_in(split: str) -> int:
+    """How many folds a split makes."""
+    found = re.search(r"KFold\((?:n_splits=)?(\d+)(?:, n_repeats=(\d+))?", split)
+    return int(found[1]) * int(found[2] or 1) if found else 1
 
 
 def _same(member: Member, body: str, view: int) -> bool:

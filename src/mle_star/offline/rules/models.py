@@ -43,38 +43,38 @@ def _rate(rounds: int, *, slow: float, budget: float) -> str:
 
 
 def _lightgbm_sizes(p: Profile) -> dict[str, str]:
-    rounds = _boosting_rounds(p, cap=800)
+    rounds = _boosting_rounds(p, cap=500)
     objective = '        objective="regression_l1",\n' if p.numeric and p.metric.loss == "absolute" else ""
     columns = "0.8" if p.width <= 40 else "0.4"
     return {
         "rounds": str(rounds),
-        "rate": _rate(rounds, slow=0.05, budget=30),
+        "rate": _rate(rounds, slow=0.07, budget=35),
         "objective": objective,
         "columns": columns,
     }
 
 
 def _xgboost_sizes(p: Profile) -> dict[str, str]:
-    rounds = _boosting_rounds(p, cap=600, cost=1.4)
+    rounds = _boosting_rounds(p, cap=400, cost=1.4)
     objective = '        objective="reg:absoluteerror",\n' if p.numeric and p.metric.loss == "absolute" else ""
     columns = "0.8" if p.width <= 40 else "0.4"
     return {
         "rounds": str(rounds),
-        "rate": _rate(rounds, slow=0.06, budget=30),
+        "rate": _rate(rounds, slow=0.08, budget=32),
         "objective": objective,
         "columns": columns,
     }
 
 
 def _catboost_sizes(p: Profile) -> dict[str, str]:
-    rounds = _boosting_rounds(p, cap=700, cost=1.8)
+    rounds = _boosting_rounds(p, cap=500, cost=1.8)
     loss = '        loss_function="MAE",\n' if p.numeric and p.metric.loss == "absolute" else ""
-    return {"rounds": str(rounds), "rate": _rate(rounds, slow=0.06, budget=45), "loss": loss}
+    return {"rounds": str(rounds), "rate": _rate(rounds, slow=0.09, budget=45), "loss": loss}
 
 
 def _forest_sizes(p: Profile) -> dict[str, str]:
     rows = min(p.rows, 30_000)
-    trees = 300 if rows < 6_000 else 150
+    trees = 200 if rows < 6_000 else 150
     leaf = 1 if len(p.classes) > 15 else 2 if rows < 20_000 else 3
     share = '"sqrt"' if not p.numeric else "0.5" if p.width <= 60 else "0.2"
     weight = '        class_weight="balanced",\n' if p.metric.name in ("balanced_accuracy", "f1_macro") else ""

@@ -13,7 +13,6 @@ from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script
 
 MANY_FOLDS_UP_TO = 10_000
-FEW_FOLDS_UP_TO = 60_000
 REPEATED_UP_TO = 1_000
 SKEWED = 1.0
 
@@ -52,7 +51,7 @@ def first_script(profile: Profile, model: models.Model, row_limit: int) -> Scrip
 
 SECTION_IMPORTS = (
     "import json",
-    "import re",
+    "from concurrent.futures import ThreadPoolExecutor",
     "from sklearn.model_selection import KFold, RepeatedKFold, RepeatedStratifiedKFold, StratifiedKFold",
     "from sklearn.model_selection import train_test_split",
 )
@@ -199,20 +198,20 @@ def split(profile: Profile, row_limit: int) -> str:
     stratified = not profile.numeric and len(profile.targets) == 1
     kind, truth = ("StratifiedKFold", "y") if stratified else ("KFold", "None")
     arguments = "train, y" if stratified else "train"
-    cells = max(profile.width / 25, 1.0)
-    many, few = (int(limit / cells) // 500 * 500 for limit in (MANY_FOLDS_UP_TO, FEW_FOLDS_UP_TO))
     rows = min(profile.rows, row_limit)
-    if rows <= REPEATED_UP_TO and len(profile.classes) <= 15:
+    if rows <= REPEATED_UP_TO and len(profile.classes) <= 15 and profile.width <= 60:
         return f"folds = list(Repeated{kind}(n_splits=5, n_repeats=2, random_state=SEED).split({arguments}))"
-    count = 5 if rows <= many else 3
+    wide = max(profile.width / 25, 1.0)
+    count = 5 if rows * wide <= MANY_FOLDS_UP_TO else 3
     folds = f"list({kind}({count}, shuffle=True, random_state=SEED).split({arguments}))"
-    if profile.rows <= few:
+    most = validation.HOLD_OUT_ABOVE_CELLS // profile.width // 500 * 500
+    if profile.rows <= most:
         return f"folds = {folds}"
     hold_out = f"[train_test_split(np.arange(len(train)), test_size=0.2, random_state=SEED, stratify={truth})]"
-    if rows > few:
+    if rows > most:
         return f"folds = {hold_out}"
     return (
-        f"if len(train) <= {few}:\n    folds = {folds}\n"
+        f"if len(train) <= {most}:\n    folds = {folds}\n"
         f"else:  # so many rows that one hold-out set is sure enough\n    folds = {hold_out}"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from mle_star.offline.rules import validation
+from mle_star.offline.rules.ensemble import POOL_IMPORT, folds_in, with_all_cores
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script
 
@@ -20,20 +21,23 @@ _BARE = re.compile(
 
 
 def final_script(script: Script, profile: Profile) -> Script:
-    """The validated script on all cores, with models for the test rows that are trained on every labelled row."""
+    """The validated script on all cores; models trained on every labelled row answer for the test rows, too."""
     sections = dict(script.sections)
-    views = "VIEWS" in sections.get("combine", "")
-    sections["validate"] = validation.section(profile, views=views, refits=_refits(profile))
-    settings = re.sub(r"^THREADS = .*$", "THREADS = os.cpu_count() or 1", script.settings, flags=re.MULTILINE)
+    scale = ", to_model, to_task" if profile.numeric else ""
+    alone = "" if "VIEWS" in sections.get("combine", "") else f"VIEWS = [(build_features, MODELS{scale})]\n\n\n"
+    views = max(len(script.names("features")), 1)
+    sections["validate"] = alone + validation.section(profile, views=True, refits=_refits(script, profile))
+    settings = with_all_cores(script.settings, jobs=views * folds_in(sections["split"]))
     doc = script.doc.rstrip() + "\n\nThe final version: every labelled row takes part in training.\n"
-    return script.changed(doc=doc, settings=settings, sections=sections)
+    return script.changed(doc=doc, settings=settings, sections=sections, imports=(*script.imports, POOL_IMPORT))
 
 
-def _refits(profile: Profile) -> int:
-    """How many fits to average: as many as cost little."""
-    if profile.rows * profile.width > 1_500_000 or len(profile.classes) > 15:
+def _refits(script: Script, profile: Profile) -> int:
+    """How many fits on all rows to average: as many as cost little."""
+    work = profile.rows * profile.width * len(script.names("model"))
+    if work > 300_000 or len(profile.classes) > 15:
         return 1
-    return 4 if profile.rows < 4_000 else 3
+    return 3 if work < 60_000 else 2
 
 
 def find_cap(code: str) -> str:

@@ -7,6 +7,9 @@ from mle_star.offline.rules.profile import Profile
 RARE_CLASS = 12
 """Below so many rows a class may be missing from a fold's training rows."""
 
+HOLD_OUT_ABOVE_CELLS = 1_500_000
+"""Above so many rows times columns one held-out part is enough to judge by."""
+
 SPREAD = '''def spread(p, seen):
     """Probabilities of the classes in `seen` as probabilities of all classes."""
     full = np.zeros((len(p), len(classes)))
@@ -27,16 +30,45 @@ HONEST = '''def honest_score(y, known):
     return score(y[scored], given[scored])'''
 
 FIT_ALL = '''def fit_all(y, times=$times):
-    """Each model's predictions for the test rows: the mean of fits on all rows that differ by their seed."""
-    asked = {}
-$loop
+    """Each model's predictions for the test rows, trained on all rows: the mean of fits that differ by their seed."""
+
+    def work(job):
+        ($names), k = job
+        x, x_test = build_features(train, $fit_y, [test])
+        return {name: fit_model(x, $fit_y, [x_test], SEED + 100 * k)[0] for name, fit_model in models.items()}
+
+    asked = {name: 0.0 for _, models, *_ in VIEWS for name in models}
+    with ThreadPoolExecutor(CORES) as pool:
+        jobs = [(view, k) for view in VIEWS for k in range(times)]
+        for (($names), _), predictions in zip(jobs, pool.map(work, jobs)):
+            for name, p in predictions.items():
+                asked[name] = asked[name] + $given / times
     return asked'''
+
+IN_PARALLEL = '''def cross_validate(y):
+    """Each model's predictions: $about."""
+
+    def work(job):
+        number, (fit, held), ($names) = job
+$y_fit
+        $got = build_features(train.iloc[fit], y_fit, $frames)
+        return {name: fit_model(x, y_fit, $others, SEED + number) for name, fit_model in models.items()}$seen
+
+    known = {name: np.zeros($rows) for _, models, *_ in VIEWS for name in models}
+$asked    times = np.bincount(np.concatenate([held for _, held in folds]), minlength=len(train))
+    with ThreadPoolExecutor(CORES) as pool:
+        jobs = [(number, fold, view) for number, fold in enumerate(folds) for view in VIEWS]
+        for (_, (_, held), ($names)), $result in zip(jobs, pool.map(work, jobs)):
+            for name, $pair in predictions.items():
+                known[name][held] += $held / $times
+$add    return $return'''
 
 
 def functions(profile: Profile, *, test: bool = True, views: bool = False, varied: bool = False) -> str:
     """The section's functions. `test`: predict the test rows, too; `views`: several solutions; `varied`: a study."""
     parts = [SPREAD] if has_rare_classes(profile) else []
-    parts += [_cross_validate(profile, test=test, views=views, varied=varied), _answers(profile), PICK]
+    parts.append(_in_parallel(profile, test=test) if views else _cross_validate(profile, test=test, varied=varied))
+    parts += [_answers(profile), PICK]
     parts.append(HONEST.replace("$empty", _empty(profile)))
     return "\n\n\n".join(parts)
 
@@ -57,72 +89,98 @@ def _empty(profile: Profile) -> str:
     return "np.zeros(len(train))" if profile.metric.kind == "number" else "np.zeros(len(train), dtype=int)"
 
 
-def _cross_validate(profile: Profile, *, test: bool, views: bool, varied: bool) -> str:
+def _cross_validate(profile: Profile, *, test: bool, varied: bool) -> str:
+    """One fold after another, one model after another."""
     arguments = "y"
     if varied:
         arguments += ", build_features=build_features, models=MODELS"
         arguments += ", to_model=to_model, to_task=to_task" if profile.numeric else ""
-    which = "(*models for _, models, *_ in VIEWS)" if views else "models" if varied else "MODELS"
-    names = "[name for _, models, *_ in VIEWS for name in models]" if views else which
-    about = "for the training rows out of fold" + (", for the test rows as the mean of the folds" if test else "")
+    models = "models" if varied else "MODELS"
     lines = [
         f"def cross_validate({arguments}):",
-        f'    """Each model\'s predictions: {about}."""',
-        f"    known = {{name: np.zeros({_shape(profile, 'len(train)')}) for name in {names}}}",
-    ]
-    if test:
-        lines.append(f"    asked = {{name: np.zeros({_shape(profile, 'len(test)')}) for name in known}}")
-    lines += [
+        f'    """Each model\'s predictions: {_about(test)}."""',
+        f"    known = {{name: np.zeros({_shape(profile, 'len(train)')}) for name in {models}}}",
+        *([f"    asked = {{name: np.zeros({_shape(profile, 'len(test)')}) for name in known}}"] if test else []),
         "    times = np.bincount(np.concatenate([held for _, held in folds]), minlength=len(train))",
         "    for number, (fit, held) in enumerate(folds):",
-        *_fold(profile, test=test, views=views, varied=varied),
+        f"        {_y_fit(profile)}",
+    ]
+    others, got = ("[train.iloc[held], test]", "x, x_held, x_test") if test else ("[train.iloc[held]]", "x, x_held")
+    frames, given = ("[x_held, x_test]", "p_held, p_test") if test else ("[x_held]", "(p_held,)")
+    lines += [
+        f"        {got} = build_features(train.iloc[fit], y_fit, {others})",
+        f"        for name, fit_model in {models}.items():",
+        f"            {given} = fit_model(x, y_fit, {frames}, SEED + number)",
+        f"            known[name][held] += {_in_task(profile, 'p_held')} / {_times(profile)}",
+        *([f"            asked[name] += {_in_task(profile, 'p_test')} / len(folds)"] if test else []),
         "    return known, asked" if test else "    return known",
     ]
     return "\n".join(lines)
 
 
-def _fold(profile: Profile, *, test: bool, views: bool, varied: bool) -> list[str]:
-    """What happens in one fold."""
-    lines, indent = [], "        "
-    rare = has_rare_classes(profile)
-    if rare:
-        lines.append(f"{indent}seen, y_fit = np.unique(y[fit], return_inverse=True)  # a rare class may be missing")
-    elif not profile.numeric:
-        lines.append(f"{indent}y_fit = y[fit]")
-    if views:
-        scale = ", to_model, to_task" if profile.numeric else ""
-        lines.append(f"{indent}for build_features, models{scale} in VIEWS:")
-        indent += "    "
+def _about(test: bool) -> str:
+    return "for the training rows out of fold" + (", for the test rows as the mean of the folds" if test else "")
+
+
+def _y_fit(profile: Profile) -> str:
+    if has_rare_classes(profile):
+        return "seen, y_fit = np.unique(y[fit], return_inverse=True)  # a rare class may be missing"
+    return "y_fit = to_model(y[fit])" if profile.numeric else "y_fit = y[fit]"
+
+
+def _in_task(profile: Profile, name: str) -> str:
+    """A model's predictions on the scale, or for the classes, of the task."""
     if profile.numeric:
-        lines.append(f"{indent}y_fit = to_model(y[fit])")
-    others, got = ("[train.iloc[held], test]", "x, x_held, x_test") if test else ("[train.iloc[held]]", "x, x_held")
-    lines.append(f"{indent}{got} = build_features(train.iloc[fit], y_fit, {others})")
-    lines.append(f"{indent}for name, fit_model in {'models' if views or varied else 'MODELS'}.items():")
-    indent += "    "
-    frames, given = ("[x_held, x_test]", "p_held, p_test") if test else ("[x_held]", "(p_held,)")
-    lines.append(f"{indent}{given} = fit_model(x, y_fit, {frames}, SEED + number)")
-    wrap = "to_task({})" if profile.numeric else "spread({}, seen)" if rare else "{}"
-    divide = "times[held]" if profile.numeric else "times[held, None]"
-    lines.append(f"{indent}known[name][held] += {wrap.format('p_held')} / {divide}")
-    if test:
-        lines.append(f"{indent}asked[name] += {wrap.format('p_test')} / len(folds)")
-    return lines
+        return f"to_task({name})"
+    return f"spread({name}, seen)" if has_rare_classes(profile) else name
 
 
-def fit_all(profile: Profile, *, views: bool, times: int) -> str:
+def _times(profile: Profile) -> str:
+    return "times[held]" if profile.numeric else "times[held, None]"
+
+
+def _in_parallel(profile: Profile, *, test: bool) -> str:
+    """Solutions and folds side by side, on all cores."""
+    rare = has_rare_classes(profile)
+    words = {
+        "$about": _about(test),
+        "$names": _view_names(profile),
+        "$y_fit": f"        {_y_fit(profile)}",
+        "$got": "x, x_held, x_test" if test else "x, x_held",
+        "$frames": "[train.iloc[held], test]" if test else "[train.iloc[held]]",
+        "$others": "[x_held, x_test]" if test else "[x_held]",
+        "$seen": ", seen" if rare else "",
+        "$rows": _shape(profile, "len(train)"),
+        "$asked": f"    asked = {{name: np.zeros({_shape(profile, 'len(test)')}) for name in known}}\n" if test else "",
+        "$result": "(predictions, seen)" if rare else "predictions",
+        "$pair": "(p_held, p_test)" if test else "(p_held,)",
+        "$held": _in_task(profile, "p_held"),
+        "$times": _times(profile),
+        "$add": f"                asked[name] += {_in_task(profile, 'p_test')} / len(folds)\n" if test else "",
+        "$return": "known, asked" if test else "known",
+    }
+    return _filled(IN_PARALLEL, words)
+
+
+def _view_names(profile: Profile) -> str:
+    return "build_features, models, to_model, to_task" if profile.numeric else "build_features, models"
+
+
+def fit_all(profile: Profile, times: int) -> str:
     """The function that trains on all rows, for the submission."""
-    lines, indent = [], "    "
-    fit_y = "to_model(y)" if profile.numeric else "y"
-    if views:
-        scale = ", to_model, to_task" if profile.numeric else ""
-        lines.append(f"{indent}for build_features, models{scale} in VIEWS:")
-        indent += "    "
-    lines.append(f"{indent}x, x_test = build_features(train, {fit_y}, [test])")
-    lines.append(f"{indent}for name, fit_model in {'models' if views else 'MODELS'}.items():")
-    lines.append(f"{indent}    runs = [fit_model(x, {fit_y}, [x_test], SEED + 100 * k)[0] for k in range(times)]")
-    given = "[to_task(p) for p in runs]" if profile.numeric else "runs"
-    lines.append(f"{indent}    asked[name] = np.mean({given}, axis=0)")
-    return FIT_ALL.replace("$loop", "\n".join(lines)).replace("$times", str(times))
+    words = {
+        "$times": str(times),
+        "$names": _view_names(profile),
+        "$fit_y": "to_model(y)" if profile.numeric else "y",
+        "$given": "to_task(p)" if profile.numeric else "p",
+    }
+    return _filled(FIT_ALL, words)
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
 
 
 def _answers(profile: Profile) -> str:
@@ -134,10 +192,12 @@ def _answers(profile: Profile) -> str:
     return {last}'''
 
 
-def run(profile: Profile, *, refit: bool = False) -> str:
-    """The lines that do it all and print the score. `refit`: the test rows get models trained on all rows."""
-    got = "known = cross_validate(y)" if refit else "known, asked = cross_validate(y)"
-    again = ["asked = fit_all(y)"] if refit else []
+def run(profile: Profile, *, refits: int = 0) -> str:
+    """The lines that do it all and print the score. With `refits`, models trained on all rows join the folds'."""
+    alone = is_hold_out(profile)
+    got = "known = cross_validate(y)" if refits and alone else "known, asked = cross_validate(y)"
+    again = ["asked = fit_all(y)"] if alone else ["everything = fit_all(y)", HALF_AND_HALF]
+    again = again if refits else []
     if len(profile.targets) == 1:
         return "\n".join([got, 'print(f"Final Validation Performance: {honest_score(y, known)}")', *again])
     return "\n".join(
@@ -155,9 +215,18 @@ def run(profile: Profile, *, refit: bool = False) -> str:
     )
 
 
+HALF_AND_HALF = "asked = {name: (asked[name] + everything[name]) / 2 for name in asked}"
+
+
+def is_hold_out(profile: Profile) -> bool:
+    """Is there one held-out part instead of folds? Its models know too little of the rows to answer for the test."""
+    return bool(profile.later_test) or profile.rows * profile.width > HOLD_OUT_ABOVE_CELLS
+
+
 def section(profile: Profile, *, views: bool = False, refits: int = 0) -> str:
     """The section of a solution. `refits`: fits on all rows behind the submission; 0: the folds' models make it."""
-    parts = [functions(profile, views=views, test=not refits)]
+    test = not (refits and is_hold_out(profile))
+    parts = [functions(profile, views=views, test=test)]
     if refits:
-        parts.append(fit_all(profile, views=views, times=refits))
-    return "\n\n\n".join([*parts, run(profile, refit=bool(refits))])
+        parts.append(fit_all(profile, refits))
+    return "\n\n\n".join([*parts, run(profile, refits=refits)])
