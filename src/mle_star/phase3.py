@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 ENS_PLANNER_FAILED = "[ens_planner failed]"
 """Stands in the history for a plan that never came."""
-SHARE_OF_A_ROUND = 0.8
-"""A further round is begun when so much of the longest one's time is left."""
 ROUNDS_NOTE = "phase 3 rounds"
 """The note in `RunShared.notes` under which the finished rounds lie, should the phase be cut off."""
 
@@ -51,11 +49,9 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
     attempts: list[EnsembleAttempt] = []
     run.shared.notes[ROUNDS_NOTE] = attempts
-    longest = 0.0
     for r in range(config.ensemble_rounds):
-        if run.should_stop or _no_time_for(longest):
+        if run.should_stop:
             break
-        began = time.monotonic()
         with scope(f"r-{r}"):
             plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
             logger.info("%s: round starts: %d plans in the history", current_run().place, len(plans))
@@ -63,7 +59,6 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
             ensemble = await _implement(plan, solutions)  # s_ens^r
             evaluated = await _evaluate(ensemble, plan, task, config)  # h(s_ens^r)
             _finish_attempt(attempts, r, plan, evaluated, task)
-        longest = max(longest, time.monotonic() - began)
     best = _best_round(attempts, task.metric_direction)  # r*
     result = _result(solutions, attempts, best, task)
     logger.info(
@@ -71,15 +66,6 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
         result.best_ensemble_score, best, time.monotonic() - started, len(attempts),
     )  # fmt: skip
     return result
-
-
-def _no_time_for(seconds: float) -> bool:
-    """Would a round as long as this outlast the phase? Its time is worth more in finalization then."""
-    run = current_run()
-    if run.replaying or run.budget.remaining_seconds() >= SHARE_OF_A_ROUND * seconds:
-        return False
-    logger.info("%s: no time for another round", run.place)
-    return True
 
 
 def partial_phase3(solutions: list[SolutionScript], task: TaskDescription) -> Phase3Result | None:
