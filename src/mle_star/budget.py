@@ -119,8 +119,8 @@ class Budget:
 
     @property
     def finalize_now(self) -> bool:
-        """Should loops end after the iteration they are in?"""
-        if self.finish_requested or self.money_is_gone:
+        """Should loops end after the iteration they are in? (Money that is gone ends them at the next call.)"""
+        if self.finish_requested:
             return True
         if self._wind_down is not None and self.elapsed() >= self._wind_down:
             return True
