@@ -257,11 +257,31 @@ def with_extra_table(folder: Path) -> SmallTask:
     return task
 
 
+def labels_apart(folder: Path) -> SmallTask:
+    task = write(folder, _with(table(300), "y", lambda r: int(r["s"] > 0)), "y", metric="auc")
+    with (folder / "train.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    (folder / "train.csv").unlink()
+    _table(folder, "train_labels", [{"id": row["id"], "y": row["y"]} for row in rows], "csv", ",")
+    _table(folder, "train_features", [{k: v for k, v in row.items() if k != "y"} for row in rows], "csv", ",")
+    return task
+
+
+def one_file(folder: Path) -> SmallTask:
+    rows = _with(table(300), "y", lambda r: round(r["s"], 3))
+    task = write(folder, rows, "y", metric="rmse", direction="minimize", sample=False)
+    (folder / "train.csv").unlink()
+    (folder / "test.csv").unlink()
+    blank = [{**row, "y": "" if number % 4 == 0 else row["y"]} for number, row in enumerate(rows)]
+    _table(folder, "measurements", [{k: v for k, v in row.items() if k != "s"} for row in blank], "csv", ",")
+    return task
+
+
 TASKS: dict[str, Callable[[Path], SmallTask]] = {
     task.__name__: task
     for task in (
         auc, log_loss_wide, quadratic_kappa, macro_f1, balanced, r_squared, mean_absolute, log_error, two_targets,
         two_labels, many_classes, as_json, json_lines, later_dates, mixed_dates, wide, text, text_value, odd_names,
-        map_points, with_extra_table,
+        map_points, with_extra_table, labels_apart, one_file,
     )
 }  # fmt: skip

@@ -30,7 +30,7 @@ from mle_star.offline.rules import (
     sections,
     submission,
 )
-from mle_star.offline.rules.profile import Profile, look
+from mle_star.offline.rules.profile import NoTableError, Profile, look
 from mle_star.offline.rules.reading import (
     Part,
     block_under,
@@ -91,7 +91,10 @@ class EngineerBrain:
         }
         if request.agent not in agents:
             return f"There is no agent called {request.agent!r}."
-        return agents[request.agent](_Question(request, turn, self._looking))
+        try:
+            return agents[request.agent](_Question(request, turn, self._looking))
+        except NoTableError as error:
+            return f"The embedded engineer works on tables and texts: {error}."
 
 
 def _core(request: BrainRequest) -> str:

@@ -77,6 +77,8 @@ def parts_of(script: Script) -> list[str]:
 def _without_test(load: str) -> str:
     """The load section without the test rows."""
     load = re.sub(r"^test = .*\n?", "", load, flags=re.MULTILINE)
+    joined = r"^train, test = \(frame(.*) for frame in \(train, test\)\)$"
+    load = re.sub(joined, r"train = train\1", load, flags=re.MULTILINE)
     return load.replace("for frame in (train, test):", "for frame in (train,):")
 
 

@@ -86,9 +86,11 @@ def _describe_numbers(
     name: str, numbers: list[float], gaps: float, distinct: int, share: float, *, clean: bool
 ) -> Column:
     count = len(numbers)
-    mean = sum(numbers) / count
-    spread = math.sqrt(sum((n - mean) ** 2 for n in numbers) / count)
-    skew = sum(((n - mean) / spread) ** 3 for n in numbers) / count if spread else 0.0
+    unit = max(map(abs, numbers)) or 1.0  # squares of huge numbers are no numbers
+    scaled = [n / unit for n in numbers]
+    mean = sum(scaled) / count
+    spread = math.sqrt(sum((n - mean) ** 2 for n in scaled) / count)
+    skew = sum(((n - mean) / spread) ** 3 for n in scaled) / count if spread else 0.0
     steps = sum(b == a + 1 for a, b in itertools.pairwise(numbers))
     return Column(
         name, "number" if clean else "messy number", gaps, distinct, share,

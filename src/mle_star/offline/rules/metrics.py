@@ -106,7 +106,7 @@ _SM = "sklearn.metrics"
 METRICS: tuple[Metric, ...] = (
     # --- probabilities
     Metric(
-        "average_precision", ("averageprecision", "prauc", "auprc", "auroprc", "areaunderprecisionrecall", "aucpr"),
+        "average_precision", ("averageprecision", "prauc", "auprc", "auroprc", "aucpr", "precisionrecall"),
         "probability", "average_precision_score(y, p[:, 1])",
         multiclass="average_precision_score(np.eye(p.shape[1])[y], p)", imports=("average_precision_score",),
     ),

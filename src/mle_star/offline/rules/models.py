@@ -56,14 +56,8 @@ def _lightgbm_sizes(p: Profile) -> dict[str, str]:
 
 def _xgboost_sizes(p: Profile) -> dict[str, str]:
     rounds = _boosting_rounds(p, cap=400, cost=1.4)
-    objective = '        objective="reg:absoluteerror",\n' if p.numeric and p.metric.loss == "absolute" else ""
     columns = "0.8" if p.width <= 40 else "0.4"
-    return {
-        "rounds": str(rounds),
-        "rate": _rate(rounds, slow=0.08, budget=32),
-        "objective": objective,
-        "columns": columns,
-    }
+    return {"rounds": str(rounds), "rate": _rate(rounds, slow=0.08, budget=32), "columns": columns}
 
 
 def _catboost_sizes(p: Profile) -> dict[str, str]:
@@ -248,7 +242,7 @@ def fit_xgboost(x, y, others, seed):
 $plain'''
         + _INNER
         + """    model = XGB$Kind(
-$objective        n_estimators=$rounds,
+        n_estimators=$rounds,
         learning_rate=$rate,
         max_depth=6,
         min_child_weight=2.0,
@@ -269,7 +263,7 @@ $objective        n_estimators=$rounds,
 def fit_xgboost(x, y, others, seed):
     """Boosted trees, few and shallow, as there are few rows."""
 $plain    model = XGB$Kind(
-$objective        n_estimators=150,
+        n_estimators=150,
         learning_rate=0.05,
         max_depth=3,
         min_child_weight=3.0,
@@ -570,8 +564,6 @@ BY_KEY = {model.key: model for model in MODELS}
 def catalogue(profile: Profile) -> list[Model]:
     """The models that suit the task and that scripts can import, most promising first."""
     usable = [model for model in MODELS if profile.setting.has(model.package) and model.worth(profile) > 0]
-    if not profile.columns:
-        return []
     return sorted(usable, key=lambda model: -model.worth(profile))
 
 

@@ -179,6 +179,12 @@ SETTINGS: tuple[Setting, ...] = (
         lambda p: 0.4 if p.of("category") else 0.0,
     ),
     Setting(
+        "xgboost", "Train XGBoost on the absolute error",
+        "The metric counts absolute errors, so the loss should, too.",
+        {"objective": '"reg:absoluteerror"'},
+        lambda p: 0.5 if p.numeric and p.metric.loss == "absolute" else 0.0, cost=2.0,
+    ),
+    Setting(
         "xgboost", "Let XGBoost learn slower, with more trees",
         "Smaller steps average out the noise of single trees; early stopping finds how many are needed.",
         {"learning_rate": 0.5, "n_estimators": 2.0}, 0.7, cost=1.9,

@@ -113,12 +113,15 @@ def look(setting: Setting) -> Profile:
 def _look(setting: Setting, stamps: tuple[tuple[str, int, int], ...]) -> Profile:
     tables = read_tables(Path(setting.data_folder))
     train, test, sample = _roles(tables)
-    extras = tuple(t for t in tables if t not in (train, test, sample))
+    extras = tuple(t for t in tables if t is not train and t is not test and t is not sample)
+    train, extras = _with_labels(train, test, extras)
     id_column = _find_id(train, test, sample)
     answers = _answer_columns(sample, id_column)
     targets, wide_prefix = _find_targets(setting.description, train, test, answers, id_column)
     metric, kind, classes, rarest = _judge_target(setting, train, targets)
     features = _features(train, test, targets, id_column)
+    if not features:
+        raise NoTableError("the training table has no column that the test table shares and that says something")
     values = [number for cell in train.sample[targets[0]] if (number := _float(cell)) is not None]
     dates = [column for column in features if column.kind == "date"]
     later, mixed = _date_order(train, test, dates)
@@ -156,6 +159,19 @@ def _roles(tables: list[Table]) -> tuple[Table, Table | None, Table | None]:
         ]
     )
     return train, test, sample
+
+
+def _with_labels(train: Table, test: Table | None, extras: tuple[Table, ...]) -> tuple[Table, tuple[Table, ...]]:
+    """The training table with its labels, should they lie in a table of their own."""
+    if test is None or set(train.columns) - set(test.columns):
+        return train, extras
+    for table in extras:
+        shared = [c for c in table.columns if c in train.columns]
+        if len(shared) == 1 and set(table.columns) - set(test.columns) and _TRAIN_NAME.search(_stem(table)):
+            known = set(map(str, table.sample[shared[0]]))
+            if sum(str(cell) in known for cell in train.sample[shared[0]]) > 0.5 * len(train.sample[shared[0]]):
+                return train.join(table, shared[0]), tuple(t for t in extras if t is not table)
+    return train, extras
 
 
 def _stem(table: Table) -> str:

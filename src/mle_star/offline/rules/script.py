@@ -82,21 +82,22 @@ def settings(profile: Profile) -> str:
 def load(profile: Profile, row_limit: int) -> str:
     """Read the tables, give columns the types they mean, and cap the training rows where the task has more."""
     lines = [f"train = {profile.train.reader}"]
+    wanted = "[TARGET]" if len(profile.targets) == 1 else "TARGETS"
     if profile.test is not None:
         lines.append(f"test = {profile.test.reader}")
+    elif _target_has_gaps(profile):
+        lines.append(f"test = train[train[{wanted}].isna().any(axis=1)].copy()  # the rows without an answer")
     else:
-        lines.append("test = train.head(0)")
-    wanted = "TARGET" if len(profile.targets) == 1 else "TARGETS"
+        lines.append("test = train.copy()  # there are no rows to answer: these are answered instead")
     if _target_has_gaps(profile):
-        lines.append(f"train = train.dropna(subset={'[TARGET]' if wanted == 'TARGET' else wanted})")
+        lines.append(f"train = train.dropna(subset={wanted})")
     if profile.rows > row_limit:
         lines.append(f"if len(train) > {row_limit}:  # a sample of the rows is enough to compare solutions")
         lines.append(f"    train = train.sample(n={row_limit}, random_state=SEED)")
     lines.append("train = train.reset_index(drop=True)")
     types = _typing(profile)
     if types:
-        frames = "(train, test)" if profile.test is not None else "(train,)"
-        lines += [f"for frame in {frames}:", *(f"    {line}" for line in types)]
+        lines += ["for frame in (train, test):", *(f"    {line}" for line in types)]
     return "\n".join(lines)
 
 
@@ -284,7 +285,7 @@ def _table(profile: Profile) -> list[str]:
     by_id = profile.sample is not None and profile.ids_match_rows
     if profile.sample is not None:
         lines = [f"submission = {profile.sample.reader}"]
-    elif profile.id is not None and profile.test is not None and profile.id in profile.test.columns:
+    elif profile.id is not None and profile.id in (profile.test or profile.train).columns:
         lines = ["submission = test[[ID]].copy()"]
     else:
         lines = ["submission = pd.DataFrame(index=test.index)"]

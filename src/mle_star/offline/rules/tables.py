@@ -10,7 +10,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,10 +38,27 @@ class Table:
     encoding: str = "utf-8"
     odd_gaps: tuple[str, ...] = ()
     key: str = ""
+    joined: str = ""
 
     @property
     def reader(self) -> str:
         """The expression with which a script reads this table."""
+        return f"{self._own_reader}{self.joined}"
+
+    def join(self, other: Table, column: str) -> Table:
+        """This table with the columns of another one that shares a column, row by row."""
+        rows = dict(zip(map(str, other.sample[column]), zip(*other.sample.values(), strict=True), strict=True))
+        blank = tuple("" for _ in other.columns)
+        found = [rows.get(str(cell), blank) for cell in self.sample[column]]
+        new = [c for c in other.columns if c not in self.columns]
+        cells = {c: [row[other.columns.index(c)] for row in found] for c in new}
+        return replace(
+            self, columns=(*self.columns, *new), sample={**self.sample, **cells},
+            joined=f'{self.joined}.merge({other.reader}, on="{column}")',
+        )  # fmt: skip
+
+    @property
+    def _own_reader(self) -> str:
         path = f"./input/{self.name}"
         text = f'Path("{path}").read_text(encoding="utf-8")'
         if self.form == "lines":

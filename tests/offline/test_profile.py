@@ -1,0 +1,142 @@
+"""What the engineer sees when it looks at a task's data."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mle_star.offline.rules.columns import describe
+from mle_star.offline.rules.metrics import METRICS, Metric, find_metric
+from mle_star.offline.rules.profile import Profile, look
+from mle_star.offline.rules.reading import parts_of, read_setting, tried_plans
+from mle_star.offline.rules.tables import read_table
+from tests.offline.shop import system_prompt, write_shop
+from tests.offline.small_tasks import TASKS
+
+
+def look_at(name: str, folder: Path) -> Profile:
+    """The profile of a small task."""
+    return look(read_setting(TASKS[name](folder / "input").system))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "metric"),
+    [
+        ("auc", "binary", "roc_auc"), ("log_loss_wide", "multiclass", "log_loss"), ("r_squared", "regression", "r2"),
+        ("quadratic_kappa", "ordinal", "qwk"), ("macro_f1", "multiclass", "f1_macro"), ("as_json", "binary", "roc_auc"),
+        ("balanced", "binary", "balanced_accuracy"), ("two_targets", "regression", "rmse"), ("text", "binary", "f1"),
+        ("many_classes", "multiclass", "log_loss"), ("labels_apart", "binary", "roc_auc"),
+    ],
+)  # fmt: skip
+def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, tmp_path: Path) -> None:
+    seen = look_at(name, tmp_path)
+    assert (seen.kind, seen.metric.name) == (kind, metric)
+    assert seen.id == "id"
+
+
+def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:
+    seen = look(read_setting(write_shop(tmp_path / "input")))
+    kinds = {column.name: column.kind for column in seen.columns}
+    assert kinds == {
+        "age": "number", "city": "category", "income": "number", "visits": "number", "price": "messy number",
+        "joined": "date", "note": "category",
+    }  # fmt: skip
+    assert seen.targets == ("bought",)  # not the column beside it that the test table lacks, too
+
+
+def test_a_wide_submission_names_classes(tmp_path: Path) -> None:
+    seen = look_at("log_loss_wide", tmp_path)
+    assert (seen.targets, seen.wide_prefix) == (("grade",), "grade_")
+
+
+def test_later_and_mixed_test_rows_are_told_apart(tmp_path: Path) -> None:
+    later, mixed = look_at("later_dates", tmp_path / "a"), look_at("mixed_dates", tmp_path / "b")
+    assert (later.later_test, later.mixed_dates) == ("when", "")
+    assert (mixed.later_test, mixed.mixed_dates) == ("", "when")
+
+
+def test_places_are_found_by_what_their_columns_hold(tmp_path: Path) -> None:
+    assert look_at("map_points", tmp_path).location == ("lat", "lon")
+
+
+def test_further_tables_are_seen(tmp_path: Path) -> None:
+    assert [table.name for table in look_at("with_extra_table", tmp_path).extras] == ["shops.csv"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_tables_are_read_as_they_are_written(encoding: str, separator: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(separator.join(["Größe", "n"]) + "\n" + separator.join(["groß", "1.5"]) + "\n", encoding=encoding)
+    table = read_table(path, "table.csv")
+    assert table is not None
+    assert table.sample == {"Größe": ["groß"], "n": ["1.5"]}
+    assert ("encoding=" in table.reader) == (encoding != "utf-8")
+
+
+def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
+    path, dice = tmp_path / "long.csv", random.Random(1)
+    lines = [",".join(str(dice.randint(0, 9)) for _ in range(30)) for _ in range(60_000)]
+    path.write_text("\n".join([",".join(f"c{i}" for i in range(30)), *lines]))
+    table = read_table(path, "long.csv")
+    assert table is not None
+    assert table.rows == 60_000
+    assert 5_000 < len(table.sample["c0"]) < 30_000
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=[metric.name for metric in METRICS])
+def test_every_spelling_of_a_metric_means_it(metric: Metric) -> None:
+    direction = "maximize" if metric.higher else "minimize"
+    for spelling in metric.aliases:
+        assert find_metric(spelling, direction, numeric_target=metric.kind == "number") == metric
+
+
+@pytest.mark.parametrize(
+    ("words", "direction", "name"),
+    [
+        ("Area under the ROC curve (AUC)", "maximize", "roc_auc"), ("F1 of the class 1", "maximize", "f1"),
+        ("Root Mean Squared Logarithmic Error", "minimize", "rmsle"), ("macro-averaged F1", "maximize", "f1_macro"),
+        ("mean column-wise RMSE", "minimize", "rmse"), ("multi-class log loss", "minimize", "log_loss"),
+        ("Quadratic Weighted Kappa (QWK)", "maximize", "qwk"),
+        ("area under the precision-recall curve", "maximize", "average_precision"),
+    ],
+)  # fmt: skip
+def test_metrics_in_words_are_understood(words: str, direction: str, name: str) -> None:
+    assert find_metric(words, direction, numeric_target=False).name == name
+
+
+def test_a_metric_turned_round_is_printed_with_the_other_sign() -> None:
+    negated = find_metric("neg_log_loss", "maximize", numeric_target=False)
+    assert negated.higher
+    assert negated.expression(2).startswith("-(log_loss(")
+
+
+@given(st.lists(st.one_of(st.text(max_size=12), st.integers().map(str), st.floats().map(str)), max_size=30))
+def test_any_column_can_be_described(cells: list[str]) -> None:
+    column = describe("x", cells)
+    assert 0 <= column.gaps <= 1
+    assert column.distinct <= len(cells)
+
+
+@given(st.text(alphabet="#`~ \nab-", max_size=200))
+def test_any_prompt_can_be_taken_apart(text: str) -> None:
+    parts = parts_of(text)
+    assert len(parts) >= 1
+
+
+def test_headings_inside_a_description_do_not_hide_the_data_folder(tmp_path: Path) -> None:
+    task = "Predict `y`.\n\n# Data\n\nSee below.\n\n# Metric\n\nWhatever you like."
+    setting = read_setting(system_prompt(tmp_path, "mae", "minimize", task))
+    assert (setting.metric, setting.direction) == ("mae", "minimize")
+    assert setting.data_folder == str(tmp_path.resolve())
+    assert setting.description == task
+    assert setting.has("lightgbm") and not setting.has("torch")
+
+
+def test_a_history_of_plans_is_read_with_its_failures() -> None:
+    text = "# Tried\n\n## Plan: one\ntwo lines\n## Score: 0.5\n\n## Plan: other\n## Score: N/A (evaluation failed)\n"
+    assert tried_plans(text) == [("one\ntwo lines", 0.5), ("other", None)]
