@@ -10,6 +10,7 @@ the answers.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import csv
 import json
 import subprocess
@@ -20,6 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
+
+from mle_star.context import ScriptRequest
+from mle_star.execution import LocalExecutor, link_input_data, script_environment, setup_working_directory
+from mle_star.models import PipelineConfig
 
 ROOT = Path(__file__).parent.parent
 BENCH = ROOT / ".bench"
@@ -40,7 +45,8 @@ class Row:
     direction: str
     score: float | None
     promised: float | None = None
-    first_candidate: float | None = None
+    candidate: float | None = None
+    candidate_promised: float | None = None
     seconds: float = 0.0
     scripts: int = 0
     note: str = ""
@@ -100,16 +106,33 @@ def compete(row: Row, folder: Path, seconds: int, scorer: Path) -> None:
         row.seconds = time.monotonic() - started
         row.score = score_of(scorer, folder, submission)
         if (run / "result.json").exists():
-            take_promises(row, run)
+            candidate = take_promises(row, run)
+            answer = asyncio.run(answer_of(candidate, given, Path(place) / "candidate"))
+            row.candidate = score_of(scorer, folder, answer)
 
 
-def take_promises(row: Row, run: Path) -> None:
-    """What our own run said about itself."""
+def take_promises(row: Row, run: Path) -> str:
+    """What our own run said about itself; the script of its best single candidate."""
     result = json.loads((run / "result.json").read_text())
     row.promised = result["final_solution"]["score"]
-    scores = [score for score in result["phase1"]["candidate_scores"] if score is not None]
-    row.first_candidate = (max if row.direction == "maximize" else min)(scores)
+    candidates = [c for c in result["phase1"]["candidate_solutions"] if c["score"] is not None]
+    best = (max if row.direction == "maximize" else min)(candidates, key=lambda candidate: float(candidate["score"]))
+    row.candidate_promised = best["score"]
     row.scripts = (run / "journal.jsonl").read_text().count('"kind":"script_finished"')
+    return str(best["content"])
+
+
+async def answer_of(script: str, folder: Path, place: Path) -> Path:
+    """The submission that a script writes when it runs once more, in the harness and beside the clock."""
+    home = Path(setup_working_directory(str(place)))
+    link_input_data(str(folder / "input"), str(home))
+    (home / "solution.py").write_text(script)
+    request = ScriptRequest(
+        script_path=str(home / "solution.py"), working_dir=str(home), timeout_seconds=600,
+        env=script_environment(PipelineConfig()),
+    )  # fmt: skip
+    await LocalExecutor().run(request)
+    return home / "final" / "submission.csv"
 
 
 def score_of(scorer: Path, folder: Path, submission: Path) -> float | None:
@@ -141,11 +164,15 @@ def better(a: float | None, b: float | None, direction: str) -> bool:
 
 def line_of(row: Row) -> str:
     """One row of the table."""
-    promised = "" if row.promised is None else f"promised {row.promised:.5g}, best candidate {row.first_candidate:.5g}"
-    score = "none" if row.score is None else f"{row.score:.5g}"
-    scripts = f"{row.scripts} scripts" if row.scripts else ""
-    words = [f"{row.task:20} {row.contender:10} {row.metric:9} {score:>9} {row.seconds:6.0f} s ", promised, scripts]
-    return " ".join(word for word in (*words, row.note) if word)
+    words = [f"{row.task:20} {row.contender:10} {row.metric:9} {_short(row.score):>9} {row.seconds:6.0f} s "]
+    if row.promised is not None:
+        candidate = f"best candidate {_short(row.candidate)} (promised {_short(row.candidate_promised)})"
+        words += [f"promised {_short(row.promised)}; {candidate}; {row.scripts} scripts"]
+    return " ".join([*words, row.note])
+
+
+def _short(score: float | None) -> str:
+    return "none" if score is None else f"{score:.5g}"
 
 
 def print_wins(rows: list[Row], rivals: list[str]) -> None:
@@ -155,6 +182,10 @@ def print_wins(rows: list[Row], rivals: list[str]) -> None:
         theirs = [row for row in rows if row.contender == rival]
         won = [row.task for row in theirs if better(ours[row.task].score, row.score, row.direction)]
         print(f"ahead of {rival} on {len(won)} of {len(theirs)}: {', '.join(won)}")
+    seen = [task for task, row in ours.items() if better(row.score, row.candidate, row.direction)]
+    said = [task for task, row in ours.items() if not better(row.candidate_promised, row.promised, row.direction)]
+    print(f"better than the best single candidate on {len(seen)} of {len(ours)}: {', '.join(seen)}")
+    print(f"on validation no worse than it on {len(said)} of {len(ours)}: {', '.join(said)}")
 
 
 def write_csv(rows: list[Row], path: Path) -> None:
