@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,16 @@ async def test_a_summary_names_the_most_and_the_least_important_part(table_desk:
 
 
 async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_another(desk: Desk) -> None:
+    """Three paths ask at once, each with a study of its own: none may be the twin of another."""
     solution = desk.merged().render()
-    values: dict[str, Any] = {"solution_script": solution, "ablation_summary": "nothing", "previous_code_blocks": []}
-    first = ExtractorOutput.model_validate(await desk.ask(AgentType.extractor, **values))
-    second = ExtractorOutput.model_validate(await desk.ask(AgentType.extractor, **values))
-    for answer in (first, second):
+    values: dict[str, Any] = {"solution_script": solution, "previous_code_blocks": []}
+    studies = [f"`{part}` has the most impact" for part in ("features", "combine", "metric")]
+    asked = [desk.ask(AgentType.extractor, **values, ablation_summary=study) for study in studies]
+    answers = [ExtractorOutput.model_validate(reply) for reply in await asyncio.gather(*asked)]
+    for answer in answers:
         assert all(solution.count(plan.code_block) == 1 for plan in answer.plans)
         assert moves.moves_in(answer.plans[0].plan)
-    assert first.plans[0].code_block != second.plans[0].code_block
+    assert len({answer.plans[0].code_block for answer in answers}) == 3
 
 
 async def test_a_block_that_was_refined_is_not_chosen_again_at_once(table_desk: Desk) -> None:

@@ -11,8 +11,9 @@ import hashlib
 import logging
 import re
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from mle_star.offline.rules import (
@@ -60,41 +61,43 @@ class EngineerBrain:
     """Answers by rule. The same question asked twice gets another answer where there is one, lest paths be twins."""
 
     def __init__(self) -> None:
-        self._asked: Counter[str] = Counter()
+        self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
         self._looking = threading.Lock()
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """The answer of the agent that is asked."""
         key = hashlib.sha256(f"{request.agent}/{request.variant}/{_core(request)}".encode()).hexdigest()
-        turn = self._asked[key]
-        self._asked[key] += 1
-        answer = await asyncio.to_thread(self.answer, request, turn)
+        memory = self._memories[key]
+        question = _Question(request, memory.asked, memory, self._looking)
+        memory.asked += 1
+        answer = await asyncio.to_thread(_answer, question)
         return BrainReply(text=answer) if isinstance(answer, str) else BrainReply(structured=answer)
 
-    def answer(self, request: BrainRequest, turn: int = 0) -> str | dict[str, Any]:
-        """The answer as text, or as the value of a structured reply. `turn` counts earlier askings of the same."""
-        agents: dict[str, Callable[[_Question], str | dict[str, Any]]] = {
-            "retriever": _retrieve,
-            "init": _init,
-            "merger": _merge,
-            "ablation": _ablate,
-            "summarize": _summarize,
-            "extractor": _extract,
-            "planner": _plan,
-            "coder": _code,
-            "ens_planner": _plan_ensemble,
-            "ensembler": _ensemble,
-            "debugger": _debug,
-            "leakage": _check_leakage,
-            "data": _check_data_use,
-            "test": _test,
-        }
-        if request.agent not in agents:
-            return f"There is no agent called {request.agent!r}."
-        try:
-            return agents[request.agent](_Question(request, turn, self._looking))
-        except NoTableError as error:
-            return f"The embedded engineer works on tables and texts: {error}."
+
+def _answer(q: _Question) -> str | dict[str, Any]:
+    """The answer as text, or as the value of a structured reply."""
+    agents: dict[str, Callable[[_Question], str | dict[str, Any]]] = {
+        "retriever": _retrieve,
+        "init": _init,
+        "merger": _merge,
+        "ablation": _ablate,
+        "summarize": _summarize,
+        "extractor": _extract,
+        "planner": _plan,
+        "coder": _code,
+        "ens_planner": _plan_ensemble,
+        "ensembler": _ensemble,
+        "debugger": _debug,
+        "leakage": _check_leakage,
+        "data": _check_data_use,
+        "test": _test,
+    }
+    if q.request.agent not in agents:
+        return f"There is no agent called {q.request.agent!r}."
+    try:
+        return agents[q.request.agent](q)
+    except NoTableError as error:
+        return f"The embedded engineer works on tables and texts: {error}."
 
 
 def _core(request: BrainRequest) -> str:
@@ -104,11 +107,20 @@ def _core(request: BrainRequest) -> str:
     return request.prompt
 
 
-class _Question:
-    """A request taken apart."""
+@dataclass
+class _Memory:
+    """What is remembered of a question: how often it was asked, and which blocks were chosen for it."""
 
-    def __init__(self, request: BrainRequest, turn: int, looking: threading.Lock) -> None:
-        self.request, self.turn, self._looking = request, turn, looking
+    asked: int = 0
+    chosen: Counter[str] = field(default_factory=Counter)
+    choosing: threading.Lock = field(default_factory=threading.Lock)
+
+
+class _Question:
+    """A request taken apart. `turn` counts how often the same was asked before."""
+
+    def __init__(self, request: BrainRequest, turn: int, memory: _Memory, looking: threading.Lock) -> None:
+        self.request, self.turn, self.memory, self._looking = request, turn, memory, looking
         self.prompt, self.variant = request.prompt, request.variant or ""
         self.parts: list[Part] = parts_of(request.prompt)
 
@@ -186,7 +198,9 @@ def _extract(q: _Question) -> dict[str, Any]:
     script = sections.parse(code)
     chosen: list[tuple[str, str]] = []
     if script is not None:
-        chosen = planning.choose_blocks(script, summary, q.all_blocks(r"^Block \d"), q.profile, turn=q.turn)
+        previous, profile = q.all_blocks(r"^Block \d"), q.profile
+        with q.memory.choosing:  # paths that ask at the same time are not to be told the same
+            chosen = planning.choose_blocks(script, summary, previous, profile, q.memory.chosen)
     if not chosen:
         chosen = [foreign.block(code, q.all_blocks(r"^Block \d"))]
     return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}

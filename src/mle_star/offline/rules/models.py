@@ -42,22 +42,27 @@ def _rate(rounds: int, *, slow: float, budget: float) -> str:
     return f"{min(0.3, max(slow, budget / rounds)):.2g}"
 
 
+def _columns(p: Profile) -> str:
+    """The share of columns that a tree sees: classes are noisy, and trees that see less overfit less."""
+    return "0.4" if p.width > 40 else "0.8" if p.numeric else "0.5"
+
+
 def _lightgbm_sizes(p: Profile) -> dict[str, str]:
-    rounds = _boosting_rounds(p, cap=500)
+    rounds = _boosting_rounds(p, cap=500 if p.numeric else 800)
     objective = '        objective="regression_l1",\n' if p.numeric and p.metric.loss == "absolute" else ""
-    columns = "0.8" if p.width <= 40 else "0.4"
     return {
         "rounds": str(rounds),
-        "rate": _rate(rounds, slow=0.07, budget=35),
+        "rate": _rate(rounds, slow=0.07 if p.numeric else 0.04, budget=35),
+        "leaves": "31" if p.numeric else "16",
         "objective": objective,
-        "columns": columns,
+        "columns": _columns(p),
     }
 
 
 def _xgboost_sizes(p: Profile) -> dict[str, str]:
-    rounds = _boosting_rounds(p, cap=400, cost=1.4)
-    columns = "0.8" if p.width <= 40 else "0.4"
-    return {"rounds": str(rounds), "rate": _rate(rounds, slow=0.08, budget=32), "columns": columns}
+    rounds = _boosting_rounds(p, cap=400 if p.numeric else 700, cost=1.4)
+    rate = _rate(rounds, slow=0.08 if p.numeric else 0.05, budget=32)
+    return {"rounds": str(rounds), "rate": rate, "depth": "6" if p.numeric else "5", "columns": _columns(p)}
 
 
 def _catboost_sizes(p: Profile) -> dict[str, str]:
@@ -145,7 +150,7 @@ $plain'''
         + """    model = LGBM$Kind(
 $objective        n_estimators=$rounds,
         learning_rate=$rate,
-        num_leaves=31,
+        num_leaves=$leaves,
         min_child_samples=20,
         subsample=0.8,
         subsample_freq=1,
@@ -244,7 +249,7 @@ $plain'''
         + """    model = XGB$Kind(
         n_estimators=$rounds,
         learning_rate=$rate,
-        max_depth=6,
+        max_depth=$depth,
         min_child_weight=2.0,
         subsample=0.8,
         colsample_bytree=$columns,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,6 +54,11 @@ class Candidate:
     refined: bool
 
     @property
+    def heading(self) -> str:
+        """The line that opens the section: its name, whatever stands below it."""
+        return self.block.splitlines()[0]
+
+    @property
     def promise(self) -> float:
         """How much is to be expected from refining this section now."""
         room = self.options[0].worth if self.options else 0.0
@@ -60,11 +66,12 @@ class Candidate:
 
 
 def choose_blocks(
-    script: Script, summary: str, previous: list[str], profile: Profile, *, turn: int
+    script: Script, summary: str, previous: list[str], profile: Profile, given: Counter[str]
 ) -> list[tuple[str, str]]:
-    """Blocks with their plans, best first. `turn` counts how often the same question was asked: others come first.
+    """Blocks with their plans, best first; those come first that were `given` least often for the same script.
 
-    Worths are guesses. A little chance, fixed by the question, keeps paths apart that would otherwise be twins.
+    Worths are guesses, and paths that begin with the same script would otherwise be twins. What is put first is
+    counted in `given`, by the block's first line.
     """
     luck = Luck(script.render() + summary + "".join(previous))
     findings = findings_in(summary)
@@ -74,12 +81,10 @@ def choose_blocks(
         for name in script.sections
         if _can_be_refined(name, script)
     ]
-    ranked = sorted((c for c in candidates if c.options), key=lambda c: -c.promise)
-    if not ranked:
-        return []
-    first = turn % len(ranked)
-    ordered = [ranked[first], *(c for c in ranked if c is not ranked[first])]
-    return [(c.block, _first_plan(c, facts, turn)) for c in ordered[:3]]
+    ranked = sorted((c for c in candidates if c.options), key=lambda c: (given[c.heading], -c.promise))
+    chosen = [(c.block, _first_plan(c, facts, given[c.heading])) for c in ranked[:3]]
+    given.update(c.heading for c in ranked[:1])
+    return chosen
 
 
 def _can_be_refined(name: str, script: Script) -> bool:
@@ -101,8 +106,8 @@ def _candidate(
             found.insert(0, Option(BY_TITLE[f"Leave {name.removeprefix('model: ')} out"], 0.9))
     top = max((abs(f.loss) for f in findings), default=0.0)
     mine = max((abs(f.loss) for f in findings if f.part.split(" / ")[0] == name), default=0.3 * top)
-    line = block.splitlines()[0]
-    return Candidate(name, block, found, mine / top if top else 0.5, any(line in old for old in previous))
+    refined = any(block.splitlines()[0] in old for old in previous)
+    return Candidate(name, block, found, mine / top if top else 0.5, refined)
 
 
 def _possible(move: Move, trained: Iterable[str]) -> bool:
@@ -111,8 +116,8 @@ def _possible(move: Move, trained: Iterable[str]) -> bool:
     return added is None or added[1] not in trained
 
 
-def _first_plan(candidate: Candidate, facts: str, turn: int) -> str:
-    return write_plan([candidate.options[min(turn // 3, len(candidate.options) - 1)].move], facts)
+def _first_plan(candidate: Candidate, facts: str, times: int) -> str:
+    return write_plan([candidate.options[min(times, len(candidate.options) - 1)].move], facts)
 
 
 def trained_models(script: Script) -> list[str]:

@@ -9,6 +9,7 @@ from mle_star.offline.rules.ensemble import POOL_IMPORT, folds_in, with_all_core
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script
 
+FEW_FOLDS = 3
 _CAP = re.compile(
     r"^(?P<indent>[ \t]*)if\s+len\([^)\n]*\)\s*>\s*[^\n]*:[^\n]*\n"
     r"(?:(?P=indent)[ \t]+[^\n]*(?:sample|head|iloc|choice|[\[:])[^\n]*\n?)+",
@@ -25,19 +26,24 @@ def final_script(script: Script, profile: Profile) -> Script:
     sections = dict(script.sections)
     scale = ", to_model, to_task" if profile.numeric else ""
     alone = "" if "VIEWS" in sections.get("combine", "") else f"VIEWS = [(build_features, MODELS{scale})]\n\n\n"
-    views = max(len(script.names("features")), 1)
-    sections["validate"] = alone + validation.section(profile, views=True, refits=_refits(script, profile))
-    settings = with_all_cores(script.settings, jobs=views * folds_in(sections["split"]))
+    views, folds = max(len(script.names("features")), 1), folds_in(sections["split"])
+    sections["validate"] = alone + validation.section(
+        profile, views=True, refits=_refits(script, profile, views, folds)
+    )
+    settings = with_all_cores(script.settings, jobs=views * folds)
     doc = script.doc.rstrip() + "\n\nThe final version: every labelled row takes part in training.\n"
     return script.changed(doc=doc, settings=settings, sections=sections, imports=(*script.imports, POOL_IMPORT))
 
 
-def _refits(script: Script, profile: Profile) -> int:
-    """How many fits on all rows to average: as many as cost little."""
+def _refits(script: Script, profile: Profile, views: int, folds: int) -> validation.Refits:
+    """As many fits on all rows as cost little. Models of few folds know too little of the rows to answer with them."""
     work = profile.rows * profile.width * len(script.names("model"))
-    if work > 300_000 or len(profile.classes) > 15:
-        return 1
-    return 3 if work < 60_000 else 2
+    alone = validation.is_hold_out(profile) or folds <= FEW_FOLDS
+    if validation.is_hold_out(profile) or len(profile.classes) > 15:
+        return validation.Refits(1, alone)
+    if work > 300_000:
+        return validation.Refits(2 if views == 1 else 1, alone)  # what is fitted side by side takes no longer
+    return validation.Refits(3 if work < 60_000 else 2, alone)
 
 
 def find_cap(code: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mle_star.offline.rules.profile import Profile
 
 RARE_CLASS = 12
@@ -192,12 +194,22 @@ def _answers(profile: Profile) -> str:
     return {last}'''
 
 
-def run(profile: Profile, *, refits: int = 0) -> str:
+@dataclass(frozen=True)
+class Refits:
+    """Models trained on all rows, for the submission: how many, and whether they answer without those of the folds."""
+
+    times: int
+    alone: bool
+
+
+def run(profile: Profile, refits: Refits | None) -> str:
     """The lines that do it all and print the score. With `refits`, models trained on all rows join the folds'."""
-    alone = is_hold_out(profile)
-    got = "known = cross_validate(y)" if refits and alone else "known, asked = cross_validate(y)"
-    again = ["asked = fit_all(y)"] if alone else ["everything = fit_all(y)", HALF_AND_HALF]
-    again = again if refits else []
+    again: list[str] = []
+    got = "known, asked = cross_validate(y)"
+    if refits and refits.alone:
+        got, again = "known = cross_validate(y)", ["asked = fit_all(y)"]
+    elif refits:
+        again = ["everything = fit_all(y)", HALF_AND_HALF]
     if len(profile.targets) == 1:
         return "\n".join([got, 'print(f"Final Validation Performance: {honest_score(y, known)}")', *again])
     return "\n".join(
@@ -219,14 +231,13 @@ HALF_AND_HALF = "asked = {name: (asked[name] + everything[name]) / 2 for name in
 
 
 def is_hold_out(profile: Profile) -> bool:
-    """Is there one held-out part instead of folds? Its models know too little of the rows to answer for the test."""
+    """Is there one held-out part instead of folds?"""
     return bool(profile.later_test) or profile.rows * profile.width > HOLD_OUT_ABOVE_CELLS
 
 
-def section(profile: Profile, *, views: bool = False, refits: int = 0) -> str:
-    """The section of a solution. `refits`: fits on all rows behind the submission; 0: the folds' models make it."""
-    test = not (refits and is_hold_out(profile))
-    parts = [functions(profile, views=views, test=test)]
+def section(profile: Profile, *, views: bool = False, refits: Refits | None = None) -> str:
+    """The section of a solution. Without `refits` the folds' models make the submission."""
+    parts = [functions(profile, views=views, test=not (refits and refits.alone))]
     if refits:
-        parts.append(fit_all(profile, refits))
-    return "\n\n\n".join([*parts, run(profile, refits=refits)])
+        parts.append(fit_all(profile, refits.times))
+    return "\n\n\n".join([*parts, run(profile, refits)])
