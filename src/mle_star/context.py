@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -63,8 +63,19 @@ class Agents(Protocol):
     def fingerprint(self, config: AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
 
-    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
-        """Send `prompt`, verbatim, to the agent of `config` and wait for its answer."""
+    async def ask(
+        self,
+        config: AgentConfig,
+        prompt: str,
+        *,
+        label: str,
+        max_cost_usd: float | None,
+        on_late_cost: Callable[[float], None],
+    ) -> AgentReply:
+        """Send `prompt`, verbatim, to the agent of `config` and wait for its answer.
+
+        What a call has cost that was cancelled is known only later: `on_late_cost` is told.
+        """
 
 
 class ScriptRequest(Frozen):
@@ -196,16 +207,23 @@ class RunContext:
         self.record(AgentStarted(step=step, agent=agent, variant=variant))
         logger.debug("%s asks:\n%s", step, prompt)
         started = time.monotonic()
-        try:
-            reply = await self.agents.ask(config, prompt, label=self.label, max_cost_usd=self.budget.call_cap())
-        except AgentError as error:
-            self.budget.charge(error.cost_usd, phase=self.phase, path=self.label)
+
+        def failed(reason: str, message: str, cost_usd: float) -> None:
+            self.budget.charge(cost_usd, phase=self.phase, path=self.label)
             self.record(
                 AgentFailed(
-                    step=step, digest=digest, agent=agent, variant=variant, prompt=prompt, reason=error.reason,
-                    message=str(error), cost_usd=error.cost_usd, seconds=time.monotonic() - started,
+                    step=step, digest=digest, agent=agent, variant=variant, prompt=prompt, reason=reason,
+                    message=message, cost_usd=cost_usd, seconds=time.monotonic() - started,
                 )
             )  # fmt: skip
+
+        try:
+            reply = await self.agents.ask(
+                config, prompt, label=self.label, max_cost_usd=self.budget.call_cap(),
+                on_late_cost=lambda usd: failed("cancelled", f"{agent.value}: cancelled while it worked", usd),
+            )  # fmt: skip
+        except AgentError as error:
+            failed(error.reason, str(error), error.cost_usd)
             raise
         finally:
             self.budget.close_call()

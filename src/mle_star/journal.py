@@ -32,8 +32,8 @@ E = TypeVar("E", AgentFinished, ScriptFinished)
 Key = tuple[str, str, str]
 
 REDACTED = "[redacted]"
-ASK_AGAIN = {"auth", "budget"}
-"""Failures that a later process should not repeat: whoever resumes has mended the cause."""
+ASK_AGAIN = {"auth", "budget", "cancelled"}
+"""Failures that a later process should not repeat: whoever resumes has mended the cause, or goes on from there."""
 
 # Said every time they happen, also when an earlier process said the same before.
 _ALWAYS = {

@@ -136,7 +136,8 @@ async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) ->
     async with open_bench() as bench:
         first = BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=1000, output_tokens=0)
         bench.brain.reply_with("extractor", first, HANG)
-        call = asyncio.create_task(ask(bench, EXTRACTOR))
+        late: list[float] = []
+        call = asyncio.create_task(bench.agents.ask(EXTRACTOR, "go", on_late_cost=late.append))
         while len(bench.brain.requests) < 2:
             await asyncio.sleep(0.02)
         call.cancel()
@@ -147,7 +148,7 @@ async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) ->
                 break
             await asyncio.sleep(0.05)
         assert bench.processes == []
-        assert bench.agents.total_cost_usd == pytest.approx(0.003)
+        assert [bench.agents.total_cost_usd] == late == [pytest.approx(0.003)]
 
 
 @pytest.mark.timeout(240)

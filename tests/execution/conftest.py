@@ -25,7 +25,9 @@ class SilentAgents:
     def fingerprint(self, config: AgentConfig) -> str:
         return "silent"
 
-    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+    async def ask(
+        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
+    ) -> AgentReply:
         raise AssertionError("the harness asks no agent")
 
 

@@ -179,7 +179,9 @@ class ScriptedAgents:
         """Enough to tell the agents apart."""
         return f"{config.agent_type.value}:{config.tools}:{config.output_schema}"
 
-    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+    async def ask(
+        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
+    ) -> AgentReply:
         """Answer by the script."""
         index, started = len(self.log), _announced()
         call = ScriptedCall(

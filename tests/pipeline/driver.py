@@ -11,6 +11,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mle_star.context import AgentReply
 from mle_star.models import (
@@ -52,10 +53,12 @@ class LoggingAgents(MindAgents):
 
     log: Path = field(default_factory=Path)
 
-    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+    async def ask(
+        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
+    ) -> AgentReply:
         """Answer, with a line in the log."""
         note(self.log, config.agent_type.value)
-        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd)
+        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd, **more)
 
 
 @dataclass

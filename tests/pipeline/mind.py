@@ -164,15 +164,21 @@ class MindAgents:
         """Enough to tell the agents apart."""
         return config.agent_type.value
 
-    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+    async def ask(
+        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
+    ) -> AgentReply:
         """Answer at once, or after `delay`."""
         agent = config.agent_type.value
         self.calls.append((label, agent))
         self.caps.append(max_cost_usd)
         started = time.monotonic()
-        if self.before is not None:
-            await self.before(label, agent)
-        await asyncio.sleep(self.delay)
+        try:
+            if self.before is not None:
+                await self.before(label, agent)
+            await asyncio.sleep(self.delay)
+        except asyncio.CancelledError:
+            more["on_late_cost"](self.cost_usd)
+            raise
         if agent in self.failing:
             raise AgentError(self.failing[agent], agent=agent, cost_usd=self.cost_usd)
         answer = self.mind.answer(agent, config.variant, prompt)

@@ -195,7 +195,8 @@ async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: Q
     outcome = last_outcome(tmp_path / "run")
     assert outcome is not None and outcome.state == "interrupted"
     asked, paid = len(agents.calls), len(events(tmp_path / "run", AgentFinished))
-    assert paid < asked  # some call was in flight
+    assert paid < asked  # some call was in flight: it has cost something, too, and is asked again
+    assert outcome.cost_usd == pytest.approx(asked * agents.cost_usd)
     agents.before = None
     request_finish(tmp_path / "run")  # too late: this was asked of a run that is over
     result = await quick(agents=agents, resume=True)
@@ -203,6 +204,7 @@ async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: Q
     undisturbed = MindAgents()
     await quick(agents=undisturbed, name="other")
     assert len(agents.calls) - asked == len(undisturbed.calls) - paid
+    assert result.total_cost_usd == pytest.approx(len(agents.calls) * agents.cost_usd)
 
 
 async def test_when_the_model_cannot_be_reached_any_more_the_run_finishes_and_goes_on_later(
@@ -211,11 +213,13 @@ async def test_when_the_model_cannot_be_reached_any_more_the_run_finishes_and_go
     class Outage(MindAgents):
         gone = True
 
-        async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+        async def ask(
+            self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
+        ) -> AgentReply:
             if self.gone and label != "main":
                 self.calls.append((label, config.agent_type.value))
                 raise AgentError("no route", agent=config.agent_type.value, reason="transport")
-            return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd)
+            return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd, **more)
 
     config, agents = settings(T=4, K=4, L=1), Outage()
     result = await quick(config, agents=agents)

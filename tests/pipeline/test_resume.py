@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,13 @@ class CrashingAgents(MindAgents):
         super().__init__()
         self.left = calls
 
-    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+    async def ask(
+        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
+    ) -> AgentReply:
         if self.left == 0:
             raise Crash
         self.left -= 1
-        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd)
+        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd, **more)
 
 
 async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used_up(quick: QuickRun) -> None:

@@ -11,6 +11,7 @@ import os
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -234,10 +235,12 @@ class _BrokenPath(MindAgents):
         super().__init__()
         self.labels, self.agent = labels, agent
 
-    async def ask(self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None) -> AgentReply:
+    async def ask(
+        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
+    ) -> AgentReply:
         if label in self.labels and config.agent_type.value == self.agent:
             raise RuntimeError("a bug")
-        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd)
+        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd, **more)
 
 
 @pytest.mark.req("REQ-OR-022", "REQ-OR-040")

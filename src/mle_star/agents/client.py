@@ -166,19 +166,30 @@ class AgentClient:
             await self._pool.settled()
 
     async def ask(
-        self, config: AgentConfig, prompt: str, *, label: str = "main", max_cost_usd: float | None = None
+        self,
+        config: AgentConfig,
+        prompt: str,
+        *,
+        label: str = "main",
+        max_cost_usd: float | None = None,
+        on_late_cost: Callable[[float], None] = lambda usd: None,
     ) -> AgentReply:
-        """Send `prompt`, verbatim, to the agent of `config` and wait for its answer."""
+        """Send `prompt`, verbatim, to the agent of `config` and wait for its answer.
+
+        The cost of a call that was cancelled is known when its client has ended: `on_late_cost` is told then.
+        """
         if self._pool is None:
             raise AgentError("the client is not open: use `async with`", agent=config.agent_type.value)
         if self._slots is None:
-            return await self._ask(config, prompt, label, max_cost_usd)
+            return await self._ask(config, prompt, label, max_cost_usd, on_late_cost)
         if self._slots.locked():
             logger.warning("%s waits: %s sessions are open", label, self.max_concurrent_sessions)
         async with self._slots:
-            return await self._ask(config, prompt, label, max_cost_usd)
+            return await self._ask(config, prompt, label, max_cost_usd, on_late_cost)
 
-    async def _ask(self, config: AgentConfig, prompt: str, label: str, cap: float | None) -> AgentReply:
+    async def _ask(
+        self, config: AgentConfig, prompt: str, label: str, cap: float | None, on_late_cost: Callable[[float], None]
+    ) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
         look_ahead = self._look_ahead(config, label)
         spent, attempts = 0.0, 0
@@ -189,7 +200,7 @@ class AgentClient:
                 left = None if cap is None else cap - spent
                 if left is not None and left <= 0:
                     raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=spent)
-                turn, outcome = await self._attempt(config, prompt, label, left)
+                turn, outcome = await self._attempt(config, prompt, label, left, on_late_cost)
                 spent += turn.cost_usd
                 if isinstance(outcome, Answer):
                     return build_reply(outcome, turn, spent, time.monotonic() - started)
@@ -199,6 +210,10 @@ class AgentClient:
                         outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=spent
                     )
                 await self._wait(agent, outcome, waits.pop(0))
+        except asyncio.CancelledError:
+            if spent:
+                on_late_cost(spent)  # of the attempts before; that of the one under way is told when it has ended
+            raise
         finally:
             look_ahead()
 
@@ -210,7 +225,7 @@ class AgentClient:
         await asyncio.sleep(seconds)
 
     async def _attempt(
-        self, config: AgentConfig, prompt: str, label: str, cap: float | None
+        self, config: AgentConfig, prompt: str, label: str, cap: float | None, on_late_cost: Callable[[float], None]
     ) -> tuple[Turn, Answer | Failure]:
         """One call on one client."""
         from mle_star.agents.worker import Turn
@@ -221,7 +236,7 @@ class AgentClient:
             worker = await self._pool.acquire(config, label, cap)
         except Exception as error:
             return Turn(error=error), judge_turn(config, Turn(error=error))
-        turn = await self._await_turn(worker, config, prompt, label)
+        turn = await self._await_turn(worker, config, prompt, label, on_late_cost)
         if self.config.model == OFFLINE:
             turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
         self.state.add_cost(turn.cost_usd, label)
@@ -234,7 +249,9 @@ class AgentClient:
             self._pool.release(worker)  # also after an error: the CLI outlives what the API refuses
         return turn, outcome
 
-    async def _await_turn(self, worker: Worker, config: AgentConfig, prompt: str, label: str) -> Turn:
+    async def _await_turn(
+        self, worker: Worker, config: AgentConfig, prompt: str, label: str, on_late_cost: Callable[[float], None]
+    ) -> Turn:
         """Wait for the answer until the call's time is up; waiting for a busy service does not count."""
         assert self._pool is not None
         agent, loop = config.agent_type.value, asyncio.get_running_loop()
@@ -254,7 +271,7 @@ class AgentClient:
             while not done.done() and loop.time() < deadline:
                 await asyncio.wait({done}, timeout=max(deadline - loop.time(), 0))
         except asyncio.CancelledError:
-            self._pool.discard(worker, running=lambda one: self._charge_aborted(one, label))
+            self._pool.discard(worker, running=lambda one: self._charge_aborted(one, label, on_late_cost))
             raise
         if done.done():
             return done.result()
@@ -263,10 +280,11 @@ class AgentClient:
         self._pool.discard(worker)
         return turn
 
-    async def _charge_aborted(self, worker: Worker, label: str) -> None:
+    async def _charge_aborted(self, worker: Worker, label: str, on_late_cost: Callable[[float], None]) -> None:
         turn = await worker.abort()
-        if self.config.model != OFFLINE:
-            self.state.add_cost(turn.cost_usd, label)
+        usd = 0.0 if self.config.model == OFFLINE else turn.cost_usd
+        self.state.add_cost(usd, label)
+        on_late_cost(usd)
 
     # --- looking ahead ---
 
