@@ -66,9 +66,8 @@ def main() -> None:
             compete(row, folder, arguments.seconds, arguments.tasks / "score.py")
             rows.append(row)
             print(line_of(row), flush=True)
+            write_csv(rows, BENCH / "quality.csv")  # after each: a long run that is stopped keeps what it has
     print_wins(rows, rivals)
-    BENCH.mkdir(exist_ok=True)
-    write_csv(rows, BENCH / "quality.csv")
     draw(rows, BENCH / "quality.png")
 
 
@@ -190,11 +189,11 @@ def print_wins(rows: list[Row], rivals: list[str]) -> None:
 
 def write_csv(rows: list[Row], path: Path) -> None:
     """The table as a file."""
+    path.parent.mkdir(exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(asdict(rows[0])) if rows else [])
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
-    print(f"wrote {path}")
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -216,7 +215,7 @@ def draw(rows: list[Row], path: Path) -> None:
         axis.tick_params(labelsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-    print(f"wrote {path}")
+    print(f"wrote {path} and {path.with_suffix('.csv')}")
 
 
 if __name__ == "__main__":
