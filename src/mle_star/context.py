@@ -105,6 +105,8 @@ class RunShared:
     kept_submission: tuple[float | None, str] | None = None
     script_slots: asyncio.Semaphore | None = None
     evaluation_cache: dict[str, Any] = field(default_factory=dict)
+    leaks: set[str] = field(default_factory=set)
+    """The steps of the detections that found something, mended or not."""
     notes: dict[str, Any] = field(default_factory=dict)
 
 

@@ -52,8 +52,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BEST_NOTE = "phase 1 best"
-"""The note in `RunShared.notes` under which the best script so far lies, should the run be stopped in this phase."""
 RETRIEVAL_TRIES = 2  # without models there is no run, so one bad reply is forgiven
 QUOTED_CHARACTERS = 500
 
@@ -121,7 +119,6 @@ async def _merge_by_rank(
             logger.info("merge break: index %d, %s", index, merge.reason)
             break
         s_0 = merged
-        _publish(s_0)
     return s_0, merges
 
 
@@ -280,7 +277,6 @@ def _rank(trials: list[Trial], task: TaskDescription) -> list[SolutionScript]:
     ordered = rank_solutions(scripts, results, task.metric_direction)
     ranked = [script for script, _ in ordered if script.score is not None]
     logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
-    _publish(ranked[0])
     return ranked
 
 
@@ -320,7 +316,6 @@ async def _evaluated_or(
         return fall_back(trial.script, [s_0], attempts=config.max_debug_attempts)
     if is_improvement(_score(s_0), trial.script.score, task.metric_direction):
         logger.warning("the revised script scores worse: %s instead of %s", trial.script.score, s_0.score)
-    _publish(trial.script)
     return trial.script
 
 
@@ -352,11 +347,6 @@ def _score(solution: SolutionScript) -> float:
     if solution.score is None:
         raise ValueError("this script was never scored")
     return solution.score
-
-
-def _publish(solution: SolutionScript) -> None:
-    """Let a run that is stopped in this phase say what it had."""
-    current_run().shared.notes[BEST_NOTE] = solution
 
 
 @contextmanager

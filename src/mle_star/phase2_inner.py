@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mle_star.codeblocks import extract_code_block, has_extractable_code, replace_block_reindented
 from mle_star.context import current_run, scope
-from mle_star.events import LeakageChecked, RefinementTried
+from mle_star.events import RefinementTried
 from mle_star.execution import evaluate_with_retry
 from mle_star.models import (
     AgentType,
@@ -200,8 +200,7 @@ async def check_and_evaluate(
 def _leakage_was_found() -> bool:
     """Did the last check here find something, fixed or not?"""
     run = current_run()
-    step = run.latest_step(f"{AgentType.leakage.value}-detection")
-    return any(isinstance(event, LeakageChecked) and event.step == step for event in run.journal.events)
+    return run.latest_step("leakage-detection") in run.shared.leaks
 
 
 # --- the two agents --------------------------------------------------------------------------------------

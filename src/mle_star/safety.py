@@ -236,6 +236,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     if not leaks:
         return solution
     step = current_run().latest_step("leakage-detection")
+    current_run().shared.leaks.add(step)
     current, fixed = solution, 0
     for answer in leaks:
         corrected = await _correct_leakage(current, answer)

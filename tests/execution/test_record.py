@@ -171,6 +171,7 @@ async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: Op
         assert (second.score, second.stdout, second.duration_seconds) == (0.5, first.stdout, 0.0)
         assert verify_submission(str(run.work_dir))
         assert [event.cached for event in finished(run)] == [False, False, True]
+        assert sorted(finished(run), key=lambda event: event.at) == finished(run)  # taken over now, not back then
     with open_run(CONFIG, executor):  # an earlier process's work counts, too
         with scope("elsewhere"):
             assert (await execute_in_run(scored(0.4))).cached

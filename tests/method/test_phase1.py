@@ -542,15 +542,6 @@ async def test_a_run_that_is_to_finish_merges_no_more(quick_run: ScriptedRun) ->
     assert quick_run.agents.names[-2:] == ["data", "leakage-detection"], "what makes the result honest is still done"
 
 
-async def test_a_limit_in_a_merge_leaves_the_best_candidate_for_the_diagnosis(quick_run: ScriptedRun) -> None:
-    config = stage(quick_run, 0.5, 0.9)
-    quick_run.agents.always("merger", BudgetExceeded(limit="time", used=2, allowed=1))
-    with pytest.raises(BudgetExceeded):
-        await run_phase1(quick_run.task, config)
-    best = quick_run.context.shared.notes[phase1.BEST_NOTE]
-    assert (best.score, best.source_model) == (0.9, "m1")
-
-
 async def test_a_second_time_everything_comes_from_the_journal(tmp_path: Path) -> None:
     results: list[Phase1Result] = []
     for _ in range(2):

@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
-from mle_star.models import SolutionScript
-from mle_star.phase1 import BEST_NOTE, run_phase1
+from mle_star.phase1 import run_phase1
 
 from .conftest import NO_LEAKAGE, ScriptedRun, broken_script, by_step, fenced, leaky, models, script, settings
-from .loops import assert_says, then
+from .loops import assert_says
 
 INFO, WARNING = logging.INFO, logging.WARNING
-
-
-def best_so_far(run: ScriptedRun) -> float | None:
-    best = run.context.shared.notes.get(BEST_NOTE)
-    return best.score if isinstance(best, SolutionScript) else None
-
-
-@pytest.mark.req("REQ-P1-030")
-async def test_the_best_script_so_far_can_be_seen_after_every_part(quick_run: ScriptedRun) -> None:
-    seen: list[float | None] = []
-
-    def look(reply: Any) -> Any:
-        return then(lambda _: seen.append(best_so_far(quick_run)), reply=reply)
-
-    agents = quick_run.agents
-    agents.reply("retriever", look(models("alpha", "beta", "gamma")))
-    agents.always("init", by_step(candidate_0=fenced(script(0.5)), otherwise=fenced(script(0.4))))
-    agents.reply("merger", look(fenced(script(0.6, note="merged"))), look(fenced(script(0.1))))
-    agents.reply("data", look(fenced(script(0.7, note="more data"))))
-    result = await run_phase1(quick_run.task, settings(M=3))
-    assert seen == [None, 0.5, 0.6, 0.6] and best_so_far(quick_run) == result.initial_score == 0.7
 
 
 @pytest.mark.req("REQ-P1-038")

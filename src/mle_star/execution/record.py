@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timezone
 from pathlib import Path
 
 from mle_star.context import RunContext, ScriptRequest, current_run, digest_of
@@ -68,7 +69,8 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
     earlier = run.journal.find(ScriptFinished, cache[digest], digest) if digest in cache else None
     if earlier is None or not restore_submission(run, earlier):
         return None
-    event = earlier.model_copy(update={"step": step, "cached": True, "seconds": 0.0})
+    now = datetime.now(timezone.utc)
+    event = earlier.model_copy(update={"step": step, "cached": True, "seconds": 0.0, "at": now})
     run.record(event)
     logger.info("not run again: the same script was already run at %s", earlier.step)
     return event
