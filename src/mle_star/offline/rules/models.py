@@ -136,6 +136,28 @@ _WORDS = """    texts = [frame[TEXTS].agg(" ".join, axis=1) for frame in (x, *ot
     )
 """
 
+_FOREST = """    middle = x.median().fillna(0)
+    model = FAMILY$Kind(
+        n_estimators=$trees,
+        min_samples_leaf=$leaf,
+        max_features=$share,
+$weight        random_state=seed,
+        n_jobs=THREADS,
+    )
+    model.fit(x.fillna(middle), y)
+    return [model.$predict(frame.fillna(middle)) for frame in others]
+"""
+
+
+def _forest(key: str, family: str, about: str, worth: Callable[[Profile], float]) -> Model:
+    """Trees that are grown apart and averaged."""
+    top = f'def fit_{key}(x, y, others, seed):\n    """{about}"""\n$plain'
+    imports = (f"from sklearn.ensemble import {family}$Kind",)
+    return Model(
+        key, family, "sklearn", imports, top + _CODES + _FOREST.replace("FAMILY", family), worth, _forest_sizes
+    )
+
+
 MODELS: tuple[Model, ...] = (
     Model(
         "lightgbm",
@@ -283,53 +305,17 @@ $plain    model = XGB$Kind(
     return [model.$predict(frame) for frame in others]
 ''',
     ),
-    Model(
+    _forest(
         "extra_trees",
         "ExtraTrees",
-        "sklearn",
-        ("from sklearn.ensemble import ExtraTrees$Kind",),
-        '''
-def fit_extra_trees(x, y, others, seed):
-    """Many deep trees with random cuts, averaged."""
-$plain'''
-        + _CODES
-        + """    middle = x.median().fillna(0)
-    model = ExtraTrees$Kind(
-        n_estimators=$trees,
-        min_samples_leaf=$leaf,
-        max_features=$share,
-$weight        random_state=seed,
-        n_jobs=THREADS,
-    )
-    model.fit(x.fillna(middle), y)
-    return [model.$predict(frame.fillna(middle)) for frame in others]
-""",
+        "Many deep trees with random cuts, averaged.",
         lambda p: _tabular(p, many=0.6, few=0.8, classes=0.92),
-        _forest_sizes,
     ),
-    Model(
+    _forest(
         "random_forest",
         "RandomForest",
-        "sklearn",
-        ("from sklearn.ensemble import RandomForest$Kind",),
-        '''
-def fit_random_forest(x, y, others, seed):
-    """Many deep trees on resampled rows, averaged."""
-$plain'''
-        + _CODES
-        + """    middle = x.median().fillna(0)
-    model = RandomForest$Kind(
-        n_estimators=$trees,
-        min_samples_leaf=$leaf,
-        max_features=$share,
-$weight        random_state=seed,
-        n_jobs=THREADS,
-    )
-    model.fit(x.fillna(middle), y)
-    return [model.$predict(frame.fillna(middle)) for frame in others]
-""",
+        "Many deep trees on resampled rows, averaged.",
         lambda p: _tabular(p, many=0.4, few=0.75, classes=0.7),
-        _forest_sizes,
     ),
     Model(
         "hist_boosting",
