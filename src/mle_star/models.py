@@ -6,9 +6,10 @@ import math
 import re
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -17,6 +18,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+_T = TypeVar("_T")
 
 SCORE_PATTERN = r"Final Validation Performance:\s*([\d.eE+-]+)"
 """The score line that every solution prints; group 1 is the number."""
@@ -272,62 +275,38 @@ class LeakageAnswer(Frozen):
     code_block: str
 
 
-def _wrap_bare_list(value: Any, field: str) -> Any:
-    return {field: value} if isinstance(value, list) else value
-
-
-def _refuse_empty(value: list[Any]) -> list[Any]:
+def _refuse_empty(value: list[_T]) -> list[_T]:
     if not value:
         raise ValueError("at least one entry is needed")
     return value
 
 
-class RetrieverOutput(Frozen):
-    """The retriever's answer; a bare JSON list is accepted, too."""
-
-    models: list[RetrievedModel]
+class _ListAnswer(Frozen):
+    """An answer of one list that is not empty; a bare JSON list is accepted, too."""
 
     @model_validator(mode="before")
     @classmethod
     def _wrap(cls, value: Any) -> Any:
-        return _wrap_bare_list(value, "models")
-
-    @field_validator("models")
-    @classmethod
-    def _not_empty(cls, value: list[RetrievedModel]) -> list[RetrievedModel]:
-        return _refuse_empty(value)
+        (name,) = cls.model_fields
+        return {name: value} if isinstance(value, list) else value
 
 
-class ExtractorOutput(Frozen):
-    """The extractor's answer; a bare JSON list is accepted, too."""
+class RetrieverOutput(_ListAnswer):
+    """The retriever's answer."""
 
-    plans: list[RefinePlan]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _wrap(cls, value: Any) -> Any:
-        return _wrap_bare_list(value, "plans")
-
-    @field_validator("plans")
-    @classmethod
-    def _not_empty(cls, value: list[RefinePlan]) -> list[RefinePlan]:
-        return _refuse_empty(value)
+    models: Annotated[list[RetrievedModel], AfterValidator(_refuse_empty)]
 
 
-class LeakageDetectionOutput(Frozen):
-    """The leakage checker's answer; a bare JSON list is accepted, too."""
+class ExtractorOutput(_ListAnswer):
+    """The extractor's answer."""
 
-    answers: list[LeakageAnswer]
+    plans: Annotated[list[RefinePlan], AfterValidator(_refuse_empty)]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _wrap(cls, value: Any) -> Any:
-        return _wrap_bare_list(value, "answers")
 
-    @field_validator("answers")
-    @classmethod
-    def _not_empty(cls, value: list[LeakageAnswer]) -> list[LeakageAnswer]:
-        return _refuse_empty(value)
+class LeakageDetectionOutput(_ListAnswer):
+    """The leakage checker's answer."""
+
+    answers: Annotated[list[LeakageAnswer], AfterValidator(_refuse_empty)]
 
 
 class DataContaminationResult(Frozen):
