@@ -43,6 +43,7 @@ def scored(value: float | str, *more: str) -> SolutionScript:
 
 @pytest.fixture(scope="session")
 def bubblewrap_works() -> bool:
+    """Whether scripts can be boxed in here."""
     return find_bubblewrap().works
 
 

@@ -26,7 +26,7 @@ from mle_star.execution import (
     verify_submission,
 )
 from mle_star.execution.cgroup import find_cgroup_home
-from mle_star.models import EvaluationResult, TaskDescription
+from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.contract import gone
 from tests.execution.hostile import CASES, Case
@@ -98,24 +98,28 @@ def check(case: Case, result: EvaluationResult) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "sandbox"),
+    ("case", "boxed"),
     [
-        pytest.param(case, sandbox, id=f"{case.name}, {name}")
+        pytest.param(case, boxed, id=f"{case.name}, {name}")
         for case in CASES
-        for sandbox, name in (("auto", "in bubblewrap"), ("none", "without"))
-        if not (case.only_boxed and sandbox == "none")
+        for boxed, name in ((True, "in bubblewrap"), (False, "without"))
+        if boxed or not case.only_boxed
     ],
 )
 @pytest.mark.usefixtures("neighbour")
 async def test_a_hostile_script_is_contained(
-    case: Case, sandbox: str, open_run: OpenRun, task: TaskDescription, outside: Path, port: int,
-    surroundings: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    case: Case, boxed: bool, open_run: OpenRun, task: TaskDescription, outside: Path, port: int,
+    surroundings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
 ) -> None:  # fmt: skip
+    """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
+    if boxed and not bubblewrap_works:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("bubblewrap does not work here")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     token = uuid.uuid4().hex
     code = case.code.replace("TOKEN", token).replace("OUTSIDE", str(outside)).replace("PORT", str(port))
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
-    executor = LocalExecutor(limits=SMALL, sandbox="none" if sandbox == "none" else "auto")
+    config = PipelineConfig(require_sandbox=boxed)
+    executor = LocalExecutor(config, limits=SMALL, sandbox="auto" if boxed else "none")
     with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
         result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
         check(case, result)
@@ -128,6 +132,7 @@ async def test_a_hostile_script_is_contained(
         assert not (run.work_dir.parent / "escaped").exists()
         again = await execute_in_run(scored(0.75, "print(len(open('input/train.csv').read()))"), timeout_seconds=15)
         assert (again.score, again.is_error) == (0.75, False), again
+        assert again.isolation.sandbox == ("bubblewrap" if boxed else "none")
         assert contents(outside) == before[1]
 
 
