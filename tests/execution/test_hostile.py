@@ -43,6 +43,11 @@ SMALL = Limits(
     grace_seconds=0.3,
 )
 CANARY = "canary-9b1d"
+NEXT = (
+    "import os\nprint(len(open('input/train.csv').read()))\n"
+    "assert sorted(os.listdir()) == ['final', 'input', 'solution.py'], os.listdir()\nassert not os.listdir('final')"
+)
+"""What the next script in the same directory must find: the data, itself, and nothing of its predecessor."""
 Files = dict[str, bytes]
 
 
@@ -130,7 +135,7 @@ async def test_a_hostile_script_is_contained(
         assert after == before
         assert not (Path(pwd.getpwuid(os.getuid()).pw_dir) / token).exists()
         assert not (run.work_dir.parent / "escaped").exists()
-        again = await execute_in_run(scored(0.75, "print(len(open('input/train.csv').read()))"), timeout_seconds=15)
+        again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=15)
         assert (again.score, again.is_error) == (0.75, False), again
         assert again.isolation.sandbox == ("bubblewrap" if boxed else "none")
         assert contents(outside) == before[1]

@@ -17,7 +17,10 @@ from mle_star.models import SolutionScript
 logger = logging.getLogger("mle_star.execution")
 
 MARKER = ".mle-star-work"
-"""Lies in directories that this package made for scripts; only those are ever emptied."""
+"""Ends the name of a file beside each directory that this package made for scripts; only those are ever emptied.
+
+It lies outside because a script may remove whatever is inside.
+"""
 
 _FORBIDDEN = {
     "sys.exit()": re.compile(r"\bsys\.exit\s*\("),
@@ -50,8 +53,18 @@ def prepare_path_directory(root: str | Path, label: str) -> str:
     if not label or Path(label).name != label or label in (".", ".."):
         raise ValueError(f"a label is one plain name, not {label!r}")
     working_dir = setup_working_directory(str(Path(root) / label))
-    (Path(working_dir) / MARKER).touch()
+    _marker(working_dir).touch()
     return working_dir
+
+
+def _marker(working_dir: str) -> Path:
+    base = Path(os.path.abspath(working_dir))  # noqa: PTH100
+    return base.with_name(f".{base.name}{MARKER}")
+
+
+def is_ours(working_dir: str) -> bool:
+    """Did this package make the directory, so that whatever is in it may be removed?"""
+    return _marker(working_dir).exists()
 
 
 def link_input_data(data_dir: str, working_dir: str) -> None:
@@ -64,8 +77,7 @@ def link_input_data(data_dir: str, working_dir: str) -> None:
         raise ExecutionError(f"{data_dir}: the data folder is gone")
     if source == target.resolve():
         return
-    ours = (Path(working_dir) / MARKER).exists()
-    if ours:
+    if is_ours(working_dir):
         for left in os.scandir(target):  # what a script put there, or made of our links
             if not _stands_for(Path(left.path), source / left.name):
                 remove_entry(Path(left.path))
@@ -97,9 +109,9 @@ def reset_working_directory(working_dir: str) -> None:
     base = Path(working_dir)
     if base.is_dir() and not os.access(base, os.R_OK | os.W_OK | os.X_OK):
         base.chmod(0o755)  # a script has locked it
-    if (base / MARKER).exists():
+    if base.is_dir() and is_ours(working_dir):
         for entry in os.scandir(base):
-            if entry.name not in ("input", "final", MARKER):
+            if entry.name not in ("input", "final"):
                 remove_entry(Path(entry.path))
     setup = setup_working_directory(working_dir)
     clean_output_directory(setup)
