@@ -63,12 +63,25 @@ wrappers = st.sampled_from(
         "busybox ",
         "doas -u root ",
         "sudo env X=y nice ",
+        "sudo --user root ",
+        "sudo -nu root FOO=bar ",
+        "env --unset X ",
+        "env -u X -C / ",
+        "timeout --signal KILL 5 ",
+        "timeout --kill 1 5 ",
+        "nice --adjustment 5 ",
+        "ionice -c 2 --classdata 7 ",
+        "stdbuf --output L ",
+        "xargs -i ",
     ]
 )
 after = st.sampled_from(["", "", ";", " && echo done", " &", " 2>/dev/null", " | cat", "\n", " # harmless", " )"])
 shells = st.sampled_from(
     ["{}", "{}", "{}", "sh -c {q}", "bash -lc {q}", "/bin/bash -c {q}", "eval {q}",
-     "$({})", "`{}`", "sudo sh -ec {q}", "echo {q} | sh", "bash <<< {q}", "bash <<EOF\n{}\nEOF"]
+     "$({})", "`{}`", "sudo sh -ec {q}", "echo {q} | sh", "bash <<< {q}", "bash <<EOF\n{}\nEOF",
+     "bash -c -- {q}", "sh -c -e {q}", "bash -o pipefail -c {q} name", "su root -c {q}", "su --command={q}",
+     "su -lc {q} root", "watch {q}", "echo -n {q} | sh", "echo -e {q} | sudo sh", "printf '%s' {q} | bash",
+     "printf '%s\\n' x {q} | bash", "echo {q} | tee x | cat | sh", "cat <<EOF | tee x | sh\n{}\nEOF"]
 )  # fmt: skip
 
 
@@ -117,6 +130,19 @@ def test_rm_of_anything_outside_is_refused_however_it_is_spelt(data: st.DataObje
 
 @pytest.mark.req("REQ-OR-033")
 @hunt
+@given(
+    option=st.sampled_from(["-S ", "-S", "-iS ", "-vS", "--split-string=", "--split-string ", "--split=", "-u X -S "]),
+    inner=st.sampled_from(["rm -rf {}", "-i A=1 rm -rf {}", "/bin/rm -rf {}", 'sh -c "rm -rf {}"', "sudo -u me rm {}"]),
+    target=st.sampled_from(["/", "/home", "../x", "/srv/mle/data"]),
+    outer=wrappers,
+)
+def test_a_command_that_env_splits_is_refused(option: str, inner: str, target: str, outer: str) -> None:
+    line = f"{outer}env {option}{quote(inner.format(target))}"
+    assert guard.check_command(line) is not None, line
+
+
+@pytest.mark.req("REQ-OR-033")
+@hunt
 @given(disguised(["mkfs", "/dev/sda1"], path="/sbin") | disguised(["mkfs.ext4", "-F", "/dev/vda"], path="/sbin"))
 def test_mkfs_is_refused_however_it_is_spelt(line: str) -> None:
     assert guard.check_command(line) is not None, line
@@ -155,7 +181,11 @@ def test_fork_bombs_are_refused_however_they_are_spaced(name: str, gaps: list[st
          "dd of={}", "install a {}",
          "rsync -a a {}", "find {} -delete", "find {} -exec rm -rf '{{}}' +", "unlink {}", "shred {}", "curl -o {} u",
          "wget -O {} u", "tar -xf a.tar -C {}", "python x.py > {} 2>&1", "sudo sh -c 'echo x > {}'",
-         "echo {} | xargs rm -rf", "cd / && rm -rf {}", "X={}; rm -rf $X", "bash -c \"cat > {}\""]
+         "echo {} | xargs rm -rf", "cd / && rm -rf {}", "X={}; rm -rf $X", "bash -c \"cat > {}\"",
+         "cp --target-directory {} a", "cp -rt {} a", "mv --target={} a", "curl --output {} u", "curl -fsSLo {} u",
+         "curl -D {} u", "wget -qO {} u", "wget --directory-prefix {} u", "find -L {} -delete", "find . -fprint {}",
+         "find -D tree {} -delete", "chmod -x {}", "sed -i --expression=s/a/b/ {}", "echo x > ${{X:-{}}}",
+         "echo x > \"${{X:-${{Y-{}}}}}\"", ": ${{X:={}}}; echo x > $X", "printf %s {} | xargs rm -rf"]
     ),
     pre=before,
 )  # fmt: skip
@@ -183,6 +213,14 @@ def test_writing_outside_the_working_directory_is_refused(target: str, form: str
         "su -c 'rm -rf /'",
         "/bin/r? -rf /",
         "cat <<EOF | sh\nrm -rf /\nEOF",
+        "env -C / rm -rf etc",
+        "sudo --chdir=/ rm -rf etc",
+        "chroot / rm -rf etc",
+        "echo '\\rm -rf /' | sh",
+        "echo -e '\\x72m -rf /' | sh",
+        "printf '%s %s %s' rm -rf / | sh",
+        "${X:-rm} -rf /",
+        "runuser -u root -- rm -rf /",
     ],
 )
 def test_detours_are_refused_too(line: str) -> None:
@@ -215,6 +253,22 @@ def test_detours_are_refused_too(line: str) -> None:
         "tar -czf model.tar.gz model/",
         "rm -rf $PWD/tmp",
         "rm model.bin",
+        "env -u X -C sub python train.py",
+        "timeout --signal KILL 60 python train.py > log.txt",
+        "sudo --user me FOO=bar touch x",
+        "curl -fsSL https://example.org/y -o data.json",
+        "curl -d@/co/x -O https://example.org/y",
+        "wget -qO- https://example.org/y | head",
+        "printf '%s\\n' 'rm -rf /' | tee notes.txt",
+        "cp -t out /srv/mle/data/train.csv",
+        "rsync -t /srv/mle/data/train.csv .",
+        "X=${OUT:-out.txt}; echo 1 > $X",
+        "sed -i -e '/a/d' -e '/b/d' x",
+        "bash -o pipefail -c 'python x.py | tee log.txt'",
+        "find -L . -name '*.pyc' -delete",
+        "su me -c 'ls /etc'",
+        "chmod -x run.sh",
+        "watch -n 1 nvidia-smi",
     ],
 )  # fmt: skip
 def test_ordinary_work_is_let_through(line: str) -> None:

@@ -5,25 +5,48 @@ A best effort on text, for an agent that errs. An agent that wants to get past i
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mle_star.agents.shell import Command, parse_commands
+from mle_star.agents.words import printed, read_options
 
-_SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "ash"}
+_SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "csh", "tcsh"}
 # Commands that run another one, with the options that take a value.
-_WRAPPERS: dict[str, str] = {
-    "sudo": "ugpCDhRrT", "doas": "uC", "env": "uCS", "nohup": "", "setsid": "", "command": "", "builtin": "",
-    "exec": "a", "time": "fo", "nice": "n", "ionice": "cnp", "stdbuf": "ioe", "timeout": "ks", "xargs": "IiLnPsdaE",
-    "busybox": "", "toybox": "", "unshare": "", "chroot": "", "watch": "n", "caffeinate": "tw", "coproc": "",
+_WRAPPERS = {
+    "sudo": "u user g group p prompt C close-from D chdir h host R chroot r role t type T command-timeout U other-user",
+    "doas": "u C", "env": "u unset C chdir S split-string", "nohup": "", "setsid": "", "command": "", "builtin": "",
+    "exec": "a", "time": "f format o output", "nice": "n adjustment", "stdbuf": "i input o output e error",
+    "ionice": "c class n classdata p pid P pgid u uid", "timeout": "k kill-after s signal", "caffeinate": "t w",
+    "xargs": "I L n P s d a E max-args max-procs max-chars delimiter arg-file process-slot-var", "coproc": "",
+    "busybox": "", "toybox": "", "unshare": "S setuid G setgid R root w wd", "chroot": "userspec groups",
 }  # fmt: skip
 _TAKES_FIRST_OPERAND = {"timeout", "chroot"}
+_FOLDER_OPTIONS = {"env": "C chdir", "sudo": "D chdir", "unshare": "w wd"}
+# Of commands that write: the options that take a value, and those of them that say where to.
+_SHELL_VALUES = "o O rcfile init-file"
+_SU_VALUES = "c command session-command s shell g group G supp-group u user w whitelist-environment"
+_COPY_VALUES = "t target-directory S suffix m mode o owner g group"
+_VALUED = {
+    "tar": "C directory f file T X b g H I K L N V", "unzip": "d P", "git": "C c work-tree git-dir",
+    "curl": "A b c C d D e E F H K m o P Q r t T u U w x X y Y z output output-dir cookie-jar dump-header trace "
+            "trace-ascii stderr",
+    "wget": "a A B D e i I l o O P Q R t T U w X output-document output-file append-output directory-prefix",
+}  # fmt: skip
+_TARGET_OPTIONS = {
+    "tar": "C directory", "unzip": "d", "git": "C work-tree",
+    "curl": "o c D output output-dir cookie-jar dump-header trace trace-ascii stderr",
+    "wget": "O o a P output-document output-file append-output directory-prefix",
+}  # fmt: skip
 _REMOVERS = {"rm", "rmdir", "unlink", "shred"}
 _CHANGERS = {"chmod", "chown", "chgrp", "touch", "mkdir", "truncate", "tee", "mkfifo", "mknod", "setfacl", "chattr"}
 _COPIERS = {"cp", "mv", "install", "ln", "rsync", "scp"}
+_FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 _HARMLESS_TARGETS = re.compile(r"/dev/(null|zero|stdout|stderr|tty|fd/\d+)|&?\d+|-")
 _FORK_BOMB = re.compile(r"(?:function)?([\w:.\-]+)(?:\(\))?\{(.*?)\|\1&(?:.*?)\}[;&\n]*\1")
 _UNRESOLVED = re.compile(r"[$`*?\[]")
@@ -78,12 +101,13 @@ class Guard:
             if pattern.search(text) or any(pattern.search(line) for line in plain):
                 return f"the blocked pattern {name!r}"
         for command in commands:
-            program, arguments = unwrap(command)
+            program, arguments, folders = unwrap(command)
             if program in ("cd", "pushd"):
                 base = self._changed(base, arguments)
                 continue
-            reason = self._judge(program, arguments, command, base) or self._judge_nested(
-                program, arguments, command, base, depth
+            place = functools.reduce(lambda at, folder: self._changed(at, [folder]), folders, base)
+            reason = self._judge(program, arguments, command, place, base) or self._judge_nested(
+                program, arguments, command, place, depth
             )
             if reason is not None:
                 return reason
@@ -96,8 +120,8 @@ class Guard:
             target = "." + target[len("${PWD}") :]
         return Path("/") if _UNRESOLVED.search(target) else base / os.path.expanduser(target)  # noqa: PTH111
 
-    def _judge(self, program: str, arguments: list[str], command: Command, base: Path) -> str | None:
-        outside = [word for word in command.writes if self._is_outside(word, base)]
+    def _judge(self, program: str, arguments: list[str], command: Command, base: Path, shell_base: Path) -> str | None:
+        outside = [word for word in command.writes if self._is_outside(word, shell_base)]
         if outside:
             return f"a redirection to {outside[0]!r}, outside the working directory"
         if program.startswith("mkfs") or program == "mke2fs":
@@ -116,43 +140,40 @@ class Guard:
         """The operands that a command would change."""
         operands = [word for word in arguments if not word.startswith("-") or word == "-"]
         if program in _REMOVERS | _CHANGERS:
-            piped = command.piped_from
-            fed = piped.words[1:] if "xargs" in map(_base, command.words) and piped is not None else []
-            mode = 1 if program in ("chmod", "chown", "chgrp", "setfacl", "chattr") else 0
-            return [*operands[mode:], *fed]
+            return [*operands, *(_sent(command).split() if "xargs" in map(_base, command.words) else [])]
+        if program in ("rsync", "scp"):
+            return operands[-1:]
         if program in _COPIERS:
-            named = [word.split("=", 1)[1] for word in arguments if word.startswith("--target-directory=")]
-            moved = operands[:-1] if program == "mv" else []
-            return [*moved, *operands[-1:], *named, *_values(arguments, "-t")]
+            options, operands = read_options(arguments, _COPY_VALUES)
+            named = _named(options, "t target-directory")
+            return [*named, *(operands if program == "mv" else [] if named else operands[-1:])]
         if program == "dd":
             return [word[3:] for word in arguments if word.startswith("of=")]
-        if program in ("sed", "perl") and any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in arguments):
-            return operands[1:] if program == "sed" else operands
-        if program == "find" and {"-delete", "-exec", "-execdir", "-ok"} & set(arguments):
-            return [word for word in arguments[: _first_option(arguments)] if word]
-        if program in ("tar", "unzip", "git"):
-            return [*_values(arguments, "-C"), *_values(arguments, "-d"), *_values(arguments, "--directory")]
-        if program in ("wget", "curl"):
-            return [*_values(arguments, "-o"), *_values(arguments, "-O"), *_values(arguments, "-P")]
+        if program in ("sed", "perl"):
+            return _edited(program, arguments)
+        if program == "find":
+            return _searched(arguments)
+        if program in _TARGET_OPTIONS:
+            return _named(read_options(arguments, _VALUED[program])[0], _TARGET_OPTIONS[program])
         return []
 
     def _judge_nested(self, program: str, arguments: list[str], command: Command, base: Path, depth: int) -> str | None:
         """Look into scripts that a command would run."""
         scripts: list[str] = []
         if program in _SHELLS:
-            flag = next((i for i, word in enumerate(arguments) if re.fullmatch(r"-[a-z]*c[a-z]*", word)), None)
-            if flag is not None:
-                scripts.append(" ".join(arguments[flag + 1 : flag + 2]))
-            scripts.append(command.fed)
-            if command.piped_from is not None:
-                scripts.append(" ".join(command.piped_from.words[1:]) + "\n" + command.piped_from.fed)
-        elif program in ("eval", "source", ".") or (program == "su" and "-c" in arguments):
-            scripts.append(" ".join(word for word in arguments if word != "-c"))
+            options, operands = read_options(arguments, _SHELL_VALUES, permute=False)
+            operands = list(itertools.dropwhile(lambda word: word.startswith("+"), operands))
+            scripts = [*(operands[:1] if ("c", None) in options else []), command.fed, _sent(command)]
+        elif program in ("eval", "source", "."):
+            scripts = [" ".join(arguments), command.fed, _sent(command)]
+        elif program == "watch":
+            scripts = [" ".join(read_options(arguments, "n interval", permute=False)[1])]
+        elif program in ("su", "runuser"):
+            options, operands = read_options(arguments, _SU_VALUES)
+            scripts = [*_named(options, "c command session-command"), " ".join(map(_quoted, operands))]
         elif program == "find":
-            starts = [i for i, word in enumerate(arguments) if word in ("-exec", "-execdir", "-ok")]
-            scripts += [" ".join(_quoted(word) for word in arguments[i + 1 :]) for i in starts]
-        elif program == "env" and "-S" in arguments:
-            scripts.append(" ".join(arguments))
+            starts = [i for i, word in enumerate(arguments) if word in _FIND_RUNS]
+            scripts = [" ".join(_quoted(word) for word in arguments[i + 1 :]) for i in starts]
         for script in filter(str.strip, scripts):
             reason = self._check(script, base, depth + 1)
             if reason is not None:
@@ -170,46 +191,72 @@ class Guard:
         return not self.is_inside(word, base)
 
 
-def unwrap(command: Command) -> tuple[str, list[str]]:
-    """The program that a command really runs, without its path, and its arguments."""
-    words = list(command.words)
+def unwrap(command: Command) -> tuple[str, list[str], list[str]]:
+    """The program that a command really runs, without its path, its arguments, and the folders it changes to first."""
+    words, folders = list(command.words), list[str]()
     while words:
         program = _base(words[0])
         if program not in _WRAPPERS:
-            return program, words[1:]
-        if program == "env" and "-S" in words:
-            return "env", words[1:]
-        rest = _skip_options(words[1:], _WRAPPERS[program])
-        if program == "env":
-            while rest and re.match(r"\w+=", rest[0]):
-                rest = rest[1:]
-        words = rest[1:] if program in _TAKES_FIRST_OPERAND else rest
-    return "", []
-
-
-def _skip_options(words: list[str], with_value: str) -> list[str]:
-    while words and words[0].startswith("-"):
-        word, words = words[0], words[1:]
-        if word == "--":
-            break
-        if len(word) == 2 and word[1] in with_value:
+            return program, words[1:], folders
+        options, words = read_options(words[1:], _WRAPPERS[program], permute=False)
+        folders += _named(options, _FOLDER_OPTIONS.get(program, ""))
+        while words and re.match(r"\w+=", words[0]):
+            more, words = read_options(words[1:], _WRAPPERS[program], permute=False)
+            folders += _named(more, _FOLDER_OPTIONS.get(program, ""))
+        if program in _TAKES_FIRST_OPERAND:
+            folders += words[:1] if program == "chroot" else []
             words = words[1:]
-    return words
+        if program == "env" and (texts := _named(options, "S split-string")):
+            words = ["env", *_split(" ".join(texts)), *words]
+    return "", [], folders
 
 
 def _base(word: str) -> str:
     return word.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _values(arguments: list[str], option: str) -> list[str]:
-    """The values of an option, written apart or attached."""
-    apart = [value for name, value in itertools.pairwise(arguments) if name == option]
-    attached = [word[len(option) :].lstrip("=") for word in arguments if word.startswith(option) and word != option]
-    return apart + attached
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
 
 
-def _first_option(arguments: list[str]) -> int:
-    return next((i for i, word in enumerate(arguments) if word.startswith(("-", "(", "!"))), len(arguments))
+def _named(options: list[tuple[str, str | None]], names: str) -> list[str]:
+    """The values of some options."""
+    return [value for name, value in options if name in names.split() and value is not None]
+
+
+def _sent(command: Command) -> str:
+    """What comes out of the pipe before a command, as far as it stands in the text; filters let it pass."""
+    texts, before = list[str](), command.piped_from
+    while before is not None:
+        program, arguments, _ = unwrap(before)
+        text = printed(program, arguments)
+        texts.append(before.fed + (" ".join(arguments) if text is None else text))
+        before = before.piped_from if text is None else None
+    return "\n".join(texts)
+
+
+def _edited(program: str, arguments: list[str]) -> list[str]:
+    """The files that `sed -i` or `perl -i` would change."""
+    if not any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in arguments):
+        return []
+    scripts = "e expression f file" if program == "sed" else "e E I"
+    options, operands = read_options(arguments, scripts)
+    return operands if program == "perl" or _named(options, scripts) else operands[1:]
+
+
+def _searched(arguments: list[str]) -> list[str]:
+    """The folders in which `find` would change something, and the files that it would write."""
+    written = [value for name, value in itertools.pairwise(arguments) if re.fullmatch("-(fprint[0f]?|fls)", name)]
+    if not {"-delete", *_FIND_RUNS} & set(arguments):
+        return written
+    start = 0
+    while start < len(arguments) and re.fullmatch("-([HLP]|O.*|D)", arguments[start]):
+        start += 2 if arguments[start] == "-D" else 1
+    folders = itertools.takewhile(lambda word: not word.startswith(("-", "(", "!")), arguments[start:])
+    return [*filter(None, folders), *written]
 
 
 def _quoted(word: str) -> str:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from mle_star.agents.words import printed, unescaped
+
 _KEYWORDS = {"{", "}", "!", "if", "then", "elif", "else", "while", "until", "do"}
 _SEPARATORS = set(";&|\n()")
 _REDIRECTION = re.compile(r"(\d*|&)(>>|>\||>&|<>|>|<<<|<<-?|<)(&?)")
 _NAME = r"[A-Za-z_]\w*"
 _ASSIGNMENT = re.compile(rf"({_NAME})\+?=(.*)", re.DOTALL)
 _VARIABLE = re.compile(rf"\$(?:\{{({_NAME})(?:[^}}]*)\}}|({_NAME}))")
-_ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+_DEFAULT = re.compile(rf"\$\{{({_NAME}):?([-=+])")
+_ALWAYS_SET = {"HOME", "PWD", "OLDPWD", "TMPDIR"}
 
 
 @dataclass
@@ -164,8 +167,9 @@ class _Reader:
         self.inner.append(script)
         if self.depth < 8:
             commands = _Reader(script, dict(self.variables), self.depth + 1).read()
-            if len(commands) == 1 and commands[0].words[:1] in (["echo"], ["printf"]):
-                return " ".join(commands[0].words[1:])
+            words = commands[0].words if len(commands) == 1 else []
+            text = printed(words[0], words[1:]) if words else None
+            return "$()" if text is None else text
         return "$()"
 
     def _until(self, end: str) -> str:
@@ -196,18 +200,50 @@ class _Reader:
         following = self.text[self.at + 1 : self.at + 2]
         if following == "'":
             self.at += 1
-            return _ansi(self._until("'"))
+            return unescaped(self._until("'"))
         if following == '"':
             self.at += 1
             return self._double()
         if following == "(":
             return self._replaced(self._substitution())
+        if match := _DEFAULT.match(self.text, self.at):
+            return self._with_default(match)
         match = _VARIABLE.match(self.text, self.at)
         if match is None:
             self.at += 1
             return "$"
         self.at = match.end()
         return self.variables.get(match[1] or match[2], f"${{{match[1] or match[2]}}}")
+
+    def _with_default(self, match: re.Match[str]) -> str:
+        """`${X:-text}`: the value where one was set here, else the text that would stand for it."""
+        depth, start = 1, match.end()
+        self.at = start
+        while self.at < len(self.text) and depth:
+            depth += {"{": 1, "}": -1}.get(self.text[self.at], 0)
+            self.at += 1
+        name, way = match[1], match[2]
+        known = self.variables.get(name) or ("${" + name + "}" if name in _ALWAYS_SET else "")
+        if known and way != "+":
+            return known
+        text = self._expanded(self.text[start : self.at - 1])
+        if way == "=":
+            self.variables[name] = text
+        return text
+
+    def _expanded(self, text: str) -> str:
+        """A part of a word, quotes and variables in it resolved, blanks kept."""
+        if self.depth >= 8:
+            return "$()"
+        reader, out = _Reader(text, self.variables, self.depth + 1), list[str]()
+        while reader.at < len(reader.text):
+            start = reader.at
+            out.append(reader._take_word())
+            if reader.at == start:
+                out.append(reader.text[start])
+                reader.at += 1
+        self.inner += reader.inner
+        return "".join(out)
 
     def _substitution(self) -> str:
         """The script inside `$( )`."""
@@ -219,20 +255,3 @@ class _Reader:
             if char == ")" and depth == 0:
                 return self.text[start : self.at - 1]
         return self.text[start:]
-
-
-def _ansi(text: str) -> str:
-    """What `$'...'` stands for."""
-
-    def one(match: re.Match[str]) -> str:
-        code = match[1]
-        if code[0] == "x":
-            return chr(int(code[1:], 16))
-        if code[0] in "01234567":
-            return chr(int(code, 8))
-        if code[0] in "uU":
-            return chr(int(code[1:], 16))
-        return _ANSI.get(code, code)
-
-    pattern = r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|.)"
-    return re.sub(pattern, one, text, flags=re.DOTALL)
