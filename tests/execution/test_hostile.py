@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import locale
 import os
 import pwd
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from mle_star.events import Notice
 from mle_star.execution import (
     Limits,
     LocalExecutor,
+    check_submission_format,
     debug_text,
     execute_in_run,
     verify_submission,
@@ -186,6 +189,23 @@ async def test_where_nothing_protects_the_data_a_change_is_noticed(
         assert [event.level for event in notices] == ["warning", "error"]
         assert task.data_dir in notices[1].message and "without a sandbox" in notices[0].message
         assert run.shared.best_score is None
+
+
+async def test_a_submission_of_seven_gigabytes_is_refused_unread(
+    open_run: OpenRun, surroundings: dict[str, Any]
+) -> None:
+    code = "open('final/submission.csv', 'wb').truncate(7 << 30)"
+    executor = LocalExecutor(limits=dataclasses.replace(SMALL, file_bytes=8 << 30))
+    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+        started = time.monotonic()
+        result = await execute_in_run(scored(0.5, code), timeout_seconds=15)
+        assert result.score == 0.5
+        (problem,) = check_submission_format(str(run.work_dir))
+        assert "larger than 1 GiB" in problem
+        assert not verify_submission(str(run.work_dir)) and run.shared.kept_submission is None
+        assert not (run.run_dir / "artifacts").exists()
+        assert time.monotonic() - started < 15
+        assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=15)).score == 0.75
 
 
 def test_there_are_enough_of_them() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.execution import check_submission_format, get_submission_info, verify_submission
-from mle_star.execution.submission import find_sample_submission
+from mle_star.execution import check_submission_format, get_submission_info, submission, verify_submission
+from mle_star.execution.submission import MAX_LINE, find_sample_submission
 
 SAMPLE = "id,label\n1,0\n2,0\n3,0\n"
 
@@ -81,6 +81,7 @@ def test_an_absent_submission_has_a_path_and_no_rows(work: Path, monkeypatch: py
         ("id,label\n", ["no rows"]),
         ("id,label\n1,0\n2\n3,0\n", ["1 rows do not have the header's 2 columns (first at line 3)"]),
         (b"id,label\n1,\xff\n", ["not a readable UTF-8 CSV file"]),
+        (bytes(MAX_LINE + 1), ["lines beyond all length"]),
         ("label,id\n0,1\n0,2\n0,3\n", ["wrong order"]),
         ("id,target\n1,0\n2,0\n3,0\n", ["missing ['label']; not wanted ['target']"]),
         ("id,label\n1,0\n2,0\n", ["2 rows, sample_submission.csv has 3", "1 ids of sample_submission.csv are missing"]),
@@ -97,6 +98,16 @@ def test_differences_from_the_sample_are_said_in_words(text: str | bytes, words:
     assert bool(problems) is bool(words)
     for word in words:
         assert word in problems
+
+
+def test_a_table_is_read_only_as_far_as_a_submission_may_go(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "MAX_CELLS", 10)
+    submit(work, "id,label\n1,0\n2,0\n3,0\n4,0\n\n\n\n")
+    assert check_submission_format(str(work)) == []
+    submit(work, "id,label\n1,0\n2,0\n3,0\n4,0\n5,0\n")
+    assert "far more values" in check_submission_format(str(work))[0]
+    (work / "input" / "sample_submission.csv").write_text(SAMPLE)
+    assert "5 rows, sample_submission.csv has 3" in check_submission_format(str(work))[0]
 
 
 def test_without_a_sample_only_the_shape_is_checked(work: Path) -> None:

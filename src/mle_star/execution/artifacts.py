@@ -7,12 +7,13 @@ import hashlib
 import logging
 import os
 import shutil
+import uuid
 from pathlib import Path
 from typing import BinaryIO
 
 from mle_star.context import RunContext
 from mle_star.events import ScriptFinished, SubmissionKept
-from mle_star.execution.submission import check_submission_format, get_submission_info, open_submission
+from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
 from mle_star.execution.workspace import reset_working_directory
 from mle_star.models import EvaluationResult, SolutionScript, is_improvement
 
@@ -37,7 +38,7 @@ def keep_submission(run: RunContext) -> str | None:
 
 
 def _write_whole(target: Path, source: BinaryIO) -> None:
-    temporary = target.with_suffix(f".{os.getpid()}.part")
+    temporary = target.with_suffix(f".{uuid.uuid4().hex}.part")
     with temporary.open("wb") as copy:
         shutil.copyfileobj(source, copy, 1 << 20)
     temporary.replace(target)
@@ -61,25 +62,32 @@ async def take_note(run: RunContext, script: SolutionScript, result: EvaluationR
         run.note_score(result.score, script.content)
     if event.submission is None:
         return
-    if not _is_best(run, result.score):
-        return
-    working_dir = str(run.work_dir)
-    problems = await asyncio.to_thread(check_submission_format, working_dir)
-    if problems:
-        logger.info("submission not kept: %s", "; ".join(problems))
-        return
-    if not _is_best(run, result.score):  # a better one came while this one was looked at
-        return
-    run.shared.kept_submission = (result.score, event.submission)
+    async with run.shared.notes.setdefault("keeping lock", asyncio.Lock()):
+        if not _is_best(run, result.score):
+            return
+        problems, rows = await asyncio.to_thread(_examine, run, event.submission)
+        if problems:
+            logger.info("submission not kept: %s", "; ".join(problems))
+            return
+        await asyncio.to_thread(_put_aside, run, event.submission, script.content)
+        run.shared.kept_submission = (result.score, event.submission)
+        run.record(SubmissionKept(step=event.step, path="final/best_submission.csv", rows=rows, score=result.score))
+
+
+def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:
+    """What is wrong with a kept submission, and its rows; the working directory may hold the next one by now."""
+    with (run.run_dir / submission).open("rb") as file:
+        problems = check_table(file, "./final/submission.csv", find_sample_submission(str(run.work_dir)))
+        file.seek(0)
+        return problems, count_rows(file)
+
+
+def _put_aside(run: RunContext, submission: str, script: str) -> None:
     final = run.run_dir / "final"
     final.mkdir(parents=True, exist_ok=True)
-    with (run.run_dir / event.submission).open("rb") as file:
+    with (run.run_dir / submission).open("rb") as file:
         _write_whole(final / "best_submission.csv", file)
-    (final / "best_solution.py").write_text(script.content, encoding="utf-8", newline="")
-    rows = get_submission_info(working_dir)["row_count"]
-    run.record(
-        SubmissionKept(step=event.step, path="final/best_submission.csv", rows=int(rows or 0), score=result.score)
-    )
+    (final / "best_solution.py").write_text(script, encoding="utf-8", newline="")
 
 
 def _is_best(run: RunContext, score: float | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import datetime, timezone
 from pathlib import Path
@@ -138,7 +139,8 @@ async def _run(
     if data_stamp(data) != before:
         result = _spoiled(run, result)
     log_outcome(script_path, limit, raw, result)
-    return raw, result, None if purpose == "ablation" else keep_submission(run)
+    submission = None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run)
+    return raw, result, submission
 
 
 def _warn_once(run: RunContext, raw: ExecutionRawResult) -> None:

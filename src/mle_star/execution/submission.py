@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,17 @@ from typing import Any, BinaryIO
 
 DEFAULT_NAME = "submission.csv"
 MAX_EXAMPLES = 5
+MAX_PROBLEM = 2000
+MAX_BYTES = 1 << 30
+"""A larger file is nobody's submission: it would only keep the harness busy."""
+MAX_LINE = 1 << 20
+MAX_CELLS = 20_000_000
+"""A table is read into memory; twice the sample's cells are always allowed."""
 
 
 @contextmanager
 def open_submission(working_dir: str, filename: str = DEFAULT_NAME) -> Iterator[BinaryIO | None]:
-    """The submission, opened for reading, or None: links, fifos and devices in its place are nobody's submission."""
+    """The submission, opened for reading, or None: nobody submits links, fifos, devices or files beyond all size."""
     handle = _open_regular(Path(working_dir) / "final", filename)
     if handle is None:
         yield None
@@ -36,7 +43,8 @@ def _open_regular(final: Path, filename: str) -> int | None:
         handle = os.open(path, flags)
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
         os.close(handle)
         return None
     return handle
@@ -55,15 +63,16 @@ def get_submission_info(working_dir: str, expected_filename: str = DEFAULT_NAME)
         if file is None:
             return {"exists": False, "path": path, "size_bytes": 0, "row_count": None}
         size = os.fstat(file.fileno()).st_size
-        return {"exists": True, "path": path, "size_bytes": size, "row_count": max(_count_lines(file) - 1, 0)}
+        return {"exists": True, "path": path, "size_bytes": size, "row_count": count_rows(file)}
 
 
-def _count_lines(file: BinaryIO) -> int:
+def count_rows(file: BinaryIO) -> int:
+    """The lines of `file` without its header."""
     count, last = 0, b"\n"
     while chunk := file.read(1 << 20):
         count += chunk.count(b"\n")
         last = chunk[-1:]
-    return count + (last != b"\n")
+    return max(count + (last != b"\n") - 1, 0)
 
 
 def find_sample_submission(working_dir: str) -> Path | None:
@@ -83,22 +92,58 @@ def check_submission_format(working_dir: str, expected_filename: str = DEFAULT_N
     """What is wrong with the submission, one sentence each, in words that a debugger can act on."""
     with open_submission(working_dir, expected_filename) as file:
         if file is None or os.fstat(file.fileno()).st_size == 0:
-            return [f"./final/{expected_filename} is missing or empty"]
-        try:
-            table = list(csv.reader(_text_lines(file)))
-        except (csv.Error, UnicodeDecodeError) as error:
-            return [f"./final/{expected_filename} is not a readable UTF-8 CSV file: {error}"]
-    header, rows = table[0], [row for row in table[1:] if row]
+            return [_absence(working_dir, expected_filename)]
+        return check_table(file, f"./final/{expected_filename}", find_sample_submission(working_dir))
+
+
+def _absence(working_dir: str, filename: str) -> str:
+    path = Path(working_dir) / "final" / filename
+    if path.is_file() and path.lstat().st_size > MAX_BYTES:
+        return f"./final/{filename} is larger than {MAX_BYTES >> 30} GiB: write one line for each row of the test data"
+    return f"./final/{filename} is missing or empty"
+
+
+def check_table(file: BinaryIO, name: str, sample: Path | None) -> list[str]:
+    """What is wrong with the table in `file`, by itself and beside the sample."""
+    wanted = [] if sample is None else _read_sample(sample)
+    try:
+        table = _read_table(file, max(MAX_CELLS, 2 * sum(map(len, wanted))))
+    except (csv.Error, UnicodeDecodeError) as error:
+        return [f"{name} is not a readable UTF-8 CSV file: {error}"]
+    header, rows = table[0], table[1:]
     problems = _shape_problems(header, rows)
-    sample = find_sample_submission(working_dir)
-    if sample is not None and not problems:
-        problems += _sample_problems(header, rows, sample)
-    return problems
+    if sample is not None and wanted and not problems:
+        problems += _sample_problems(header, rows, wanted[0], wanted[1:], sample.name)
+    return [problem[:MAX_PROBLEM] for problem in problems]
+
+
+def _read_sample(path: Path) -> list[list[str]]:
+    try:
+        with path.open("rb") as file:
+            return _read_table(file, sys.maxsize)
+    except (OSError, csv.Error, UnicodeDecodeError):
+        return []  # it cannot be read, so there is nothing to compare with
+
+
+def _read_table(file: BinaryIO, most_cells: int) -> list[list[str]]:
+    """All lines that are not blank, the first one in any case."""
+    table: list[list[str]] = []
+    for row in csv.reader(_text_lines(file)):
+        if row or not table:
+            table.append(row)
+            most_cells -= len(row)
+        if most_cells < 0:
+            raise csv.Error("it holds far more values than a submission needs")
+    return table
 
 
 def _text_lines(file: BinaryIO) -> Iterator[str]:
-    for number, line in enumerate(file):
-        yield line.decode("utf-8-sig" if number == 0 else "utf-8")
+    encoding = "utf-8-sig"
+    while line := file.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise csv.Error("it has lines beyond all length")
+        yield line.decode(encoding)
+        encoding = "utf-8"
 
 
 def _shape_problems(header: list[str], rows: list[list[str]]) -> list[str]:
@@ -111,22 +156,16 @@ def _shape_problems(header: list[str], rows: list[list[str]]) -> list[str]:
     return []
 
 
-def _sample_problems(header: list[str], rows: list[list[str]], sample: Path) -> list[str]:
-    try:
-        with sample.open("rb") as file:
-            table = list(csv.reader(_text_lines(file)))
-    except (OSError, csv.Error, UnicodeDecodeError):
-        return []  # the sample cannot be read, so there is nothing to compare with
-    if not table:
-        return []
-    wanted, sample_rows = table[0], [row for row in table[1:] if row]
+def _sample_problems(
+    header: list[str], rows: list[list[str]], wanted: list[str], sample_rows: list[list[str]], name: str
+) -> list[str]:
     problems = []
     if header != wanted:
-        problems.append(_column_problem(header, wanted, sample.name))
+        problems.append(_column_problem(header, wanted, name))
     if len(rows) != len(sample_rows):
-        problems.append(f"the submission has {len(rows)} rows, {sample.name} has {len(sample_rows)}: predict every one")
+        problems.append(f"the submission has {len(rows)} rows, {name} has {len(sample_rows)}: predict every one")
     if header[:1] == wanted[:1]:
-        problems += _id_problems(wanted[0], [row[0] for row in rows], [row[0] for row in sample_rows], sample.name)
+        problems += _id_problems(wanted[0], [row[0] for row in rows], [row[0] for row in sample_rows], name)
         problems += _blank_problems(header, rows, sample_rows)
     return problems
 
