@@ -330,7 +330,7 @@ async def choose_block(summary: str, solution: SolutionScript, previous_blocks: 
 def _find_block(plan: RefinePlan, solution: SolutionScript) -> RefinePlan | None:
     """The plan with its block as it stands in the solution: as given, else apart from whitespace at line ends."""
     place = current_run().place
-    if plan.code_block and validate_code_block(plan.code_block, solution):
+    if plan.code_block.strip() and validate_code_block(plan.code_block, solution):
         logger.info("%s: code block validation passed: exact", place)
         return plan
     located = locate_block(plan.code_block, solution.content)

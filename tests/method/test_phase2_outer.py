@@ -295,7 +295,7 @@ async def test_after_three_wrong_blocks_any_other_plan_of_the_newest_answer_will
     chosen = await choose_block("summary", base_solution(), [])
     assert chosen is not None and (chosen.code_block, chosen.plan) == (right, "newer")
     assert len(quick_run.agents.log) == 3
-    quick_run.agents.reply("extractor", plans(wrong), plans(wrong), plans(wrong, ("", "p")))
+    quick_run.agents.reply("extractor", plans(wrong), plans(("\n", "p")), plans((" ", "q"), ("", "p")))  # blanks
     assert await choose_block("summary", base_solution(), []) is None
 
 
