@@ -208,7 +208,9 @@ async def _run(
     for finding in detect_error_masking(script.content):
         logger.warning("the test script may hide errors: %s", finding)
     logger.info("run start: %d characters, timeout %d s", len(script.content), config.time_limit_seconds)
-    script, result = await evaluate_with_retry(script, task, config, repair, max_retries=repair.left)
+    script, result = await evaluate_with_retry(
+        script, task, config, repair, max_retries=repair.left, timeout_override=config.time_limit_seconds
+    )
     written = verify_submission(str(current_run().work_dir))
     logger.info(
         "run result: exit code %d, %.1f s, file written: %s",

@@ -288,7 +288,7 @@ async def test_the_test_script_runs_at_full_length_in_an_empty_output_folder(run
     (run.work_dir / "final" / "submission.csv").write_text("stale")
     run.agents.reply("test", fenced(NO_FILE))
     run.agents.always("debugger", GARBAGE)
-    config = settings(time_limit_seconds=1234)
+    config = settings(time_limit_seconds=1234, script_timeout_seconds=5)  # that one is for searching
     result = await finalize(run, config=config)
     assert result.submission_path == "", "a stale file is no submission"
     assert run.events(ScriptStarted)[0].timeout_seconds == 1234
