@@ -41,6 +41,8 @@ _TRAINING_CALLS = {
     "fit", "partial_fit", "fit_predict", "fit_generator", "fit_one_cycle", "train", "train_on_batch", "backward",
     "cross_val_score", "cross_val_predict", "cross_validate", "cv",
 }  # fmt: skip
+_PREDICTING_CALLS = {"predict", "predict_proba", "decision_function", "score"}
+_TRANSFORMER = re.compile(r"(Scaler|Encoder|Imputer|Vectorizer|Transformer|Binarizer|Normalizer|Discretizer|PCA|SVD)$")
 _LOADING_CALLS = {
     "read_csv", "read_parquet", "read_json", "read_excel", "read_feather", "read_pickle", "read_table", "read_hdf",
     "read_text", "read_bytes", "read_image", "scan_csv", "scan_parquet", "load", "load_dataset", "loadtxt",
@@ -194,28 +196,62 @@ def gutted(before: str, after: str, *, needs_score: bool = True) -> str:
         return "the data is no longer loaded"
     if _INPUT_PATH.search(before) and not _INPUT_WORD.search(after):
         return "nothing is read from ./input any more"
-    if needs_score and SCORE_TEXT in before and SCORE_TEXT not in after:
+    if needs_score and _says_score(before) and not _says_score(after):
         return NO_SCORE_LINE
     return ""
 
 
-def _calls(code: str) -> set[str]:
-    """The names of all functions and methods that a script calls; a script that does not parse is read as text."""
+def _parsed(code: str) -> ast.Module | None:
+    """The syntax tree, or None: what does not parse is read as text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd escapes in generated code
-            tree = ast.parse(code)
+            return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _calls(code: str) -> set[str]:
+    """The names of all functions and methods that a script calls.
+
+    To fit what only transforms trains no model: it counts as `fit_transform`.
+    """
+    tree = _parsed(code)
+    if tree is None:
         return set(re.findall(r"(\w+)\s*\(", re.sub(r"#.*", "", code)))
     functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    methods = [(ast.unparse(f.value), f.attr) for f in functions if isinstance(f, ast.Attribute)]
+    predict = {owner for owner, name in methods if name in _PREDICTING_CALLS}
+    transform = {owner for owner, name in methods if name == "transform"} - predict | _transformers(tree)
+    names = {"fit_transform" if name == "fit" and owner in transform else name for owner, name in methods}
+    return names | {f.id for f in functions if isinstance(f, ast.Name)}
+
+
+def _transformers(tree: ast.Module) -> set[str]:
+    """The names that stand for an object of a class like StandardScaler."""
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
     return {
-        f.attr if isinstance(f, ast.Attribute) else f.id for f in functions if isinstance(f, (ast.Attribute, ast.Name))
+        target.id
+        for node in made
+        for target in node.targets
+        if isinstance(target, ast.Name) and isinstance(node.value, ast.Call)
+        if _TRANSFORMER.search(ast.unparse(node.value.func))
     }
+
+
+def _says_score(code: str) -> bool:
+    """Does a text of the script, not only a comment or a docstring, hold the words before the score?"""
+    tree = _parsed(code)
+    if tree is None:
+        return SCORE_TEXT in re.sub(r"#.*", "", code)
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in bare]
+    return any(isinstance(node.value, str) and SCORE_TEXT in node.value for node in texts)
 
 
 def with_score_line(code: str) -> str:
     """The code with a line that prints the score; should its variable be unknown, that is the next thing to repair."""
-    if SCORE_TEXT in code:
+    if _says_score(code):
         return code
     logger.warning("%s: the repaired script prints no score; a line that does is added", current_run().place)
     main = re.search(r"^if __name__\b", code, re.MULTILINE)

@@ -278,6 +278,9 @@ async def test_a_score_line_that_is_forgotten_twice_is_put_back(run: ScriptedRun
         ("x = pd.read_csv('input/train.csv')", "x = pd.read_parquet(Path('input') / 'train.parquet')"),
         ("x = pd.read_csv('./input/train.csv')", "x = pd.read_csv(f'{ROOT}/input/train.csv')"),
         ("a" * 299, "a" * 100),
+        ("s.fit(x); m.fit(s.transform(x))", "m = make_pipeline(StandardScaler(), Ridge())\nm.fit(x)"),
+        ("topics.fit(x); topics.transform(x); topics.predict(x)", "topics.fit(x.fillna(0)); topics.predict(x)"),
+        (SHRUNK, f"text = {SHRUNK[6:-1]}\nprint(text)"),
     ],
 )
 def test_an_honest_fix_is_not_refused(before: str, after: str) -> None:
@@ -294,6 +297,10 @@ def test_an_honest_fix_is_not_refused(before: str, after: str) -> None:
         ("x = pd.read_csv('train.csv')", "x = pd.DataFrame({'a': [1]})"),
         ("x = pd.read_csv('./input/train.csv')", "x = pd.read_csv(input('which file? '))"),
         ("def f(:\n    model.fit(x)", "def f():\n    model.predict(x)"),
+        ("s = StandardScaler()\ns.fit(x)\nm.fit(s.transform(x))", "s = StandardScaler()\ns.fit(x)\nprint(s.mean_)"),
+        ("pca.fit(x); m.fit(pca.transform(x), y)", "pca.fit(x); print(pca.transform(x), 'as good as before')"),
+        (SHRUNK, f"# {SHRUNK}"),
+        (SHRUNK, f'"""{SHRUNK}"""\nprint(0.99)'),
     ],
 )
 def test_a_gutting_fix_is_named(before: str, after: str) -> None:
@@ -626,13 +633,14 @@ async def test_a_warning_shows_the_head_of_a_reply_and_debug_all_of_it(
 
 
 METHOD = Path(safety.__file__).parent
+METHOD_MODULES = ["safety", "phase1", "phase2_outer", "phase2_inner", "phase3", "finalization"]
 FORBIDDEN = {
     "requests", "httpx", "aiohttp", "urllib", "http", "socket", "anthropic", "claude_agent_sdk", "subprocess",
 }  # fmt: skip
 
 
 @pytest.mark.req("REQ-SF-042", "REQ-P1-039", "REQ-FN-043")
-@pytest.mark.parametrize("name", ["safety", "phase1", "finalization"])
+@pytest.mark.parametrize("name", METHOD_MODULES)
 def test_a_phase_knows_neither_the_sdk_nor_processes_nor_the_network(name: str) -> None:
     tree = ast.parse((METHOD / f"{name}.py").read_text(encoding="utf-8"))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -641,7 +649,7 @@ def test_a_phase_knows_neither_the_sdk_nor_processes_nor_the_network(name: str) 
     assert not {module for module in imported if module.startswith("mle_star.agents")}, "only through the run context"
 
 
-@pytest.mark.parametrize("name", ["safety", "phase1", "finalization"])
+@pytest.mark.parametrize("name", METHOD_MODULES)
 def test_no_function_is_longer_than_sixty_lines(name: str) -> None:
     tree = ast.parse((METHOD / f"{name}.py").read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
