@@ -204,9 +204,16 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
         close("interrupted", f"stopped by {control.stopped_by or 'the caller'}")
         if control.stopped_by is None:
             raise
+        folder = RunFolder(journal.path.parent)
+        kept = folder.best_submission if folder.best_submission.is_file() else None
+        so_far = f"the best submission so far is {kept}; " if kept else ""
         raise RunInterrupted(
-            f"stopped by {control.stopped_by}; `mle-star resume {journal.path.parent}` goes on from here",
-            diagnostics={"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent_usd},
+            f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` goes on from here",
+            diagnostics={
+                "elapsed_seconds": budget.elapsed(),
+                "cost_usd": budget.spent_usd,
+                "submission": kept and str(kept),
+            },
         ) from None
     except Exception as error:
         close("failed", f"{type(error).__name__}: {error}")

@@ -264,9 +264,10 @@ async def test_ctrl_c_twice_or_sigterm_stops_at_once(
             time.sleep(0.01)
 
     started = time.monotonic()
-    with pytest.raises(RunInterrupted):
+    with pytest.raises(RunInterrupted, match=r"the best submission so far is .*best_submission\.csv") as caught:
         await quick(agents=MindAgents(before=once("extractor", strike, wait=60)), signals=True)
     assert time.monotonic() - started < 30
+    assert Path(caught.value.diagnostics["submission"]).is_file()
     assert events(tmp_path / "run", RunFinished)[-1].state == "interrupted"
     assert events(tmp_path / "run", FinishRequested)[-1].now
 
