@@ -312,16 +312,22 @@ class _Syncer:
         self._stopping = True
         self._news.set()
         self._thread.join()
+        if self.error is None:
+            self._sync()  # the thread may have been in the middle of a sync when the last lines came
 
     def _work(self) -> None:
         while not self._stopping:
             self._news.wait()
             self._news.clear()
-            try:
-                os.fsync(self._handle)
-            except OSError as error:
-                self.error = error
+            self._sync()
+            if self.error is not None:
                 return
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            self.error = error
 
 
 def _sync_folder(folder: Path) -> None:
