@@ -509,6 +509,7 @@ def test_description_and_target_are_put_together(tmp_path: Path) -> None:
     both = load_task(task_folder(tmp_path, target=["cost", "price"])).description
     assert both == "Predict `price`.\n\n# Prices\nAll about prices.\n\nThe target is `cost`, `price`."
     assert "The target" not in load_task(task_folder(tmp_path, target="price")).description
+    assert "The target is `rice`." in load_task(task_folder(tmp_path, target="rice")).description  # not part of a word
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def _description(path: Path, content: dict[str, Any]) -> str:
     targets = [] if given is None else given if isinstance(given, list) else [given]
     if not all(isinstance(name, str) and name for name in targets):
         raise ConfigError(f"{path}: target is {given!r}; wanted is the name of a column, or a list of names")
-    unnamed = [name for name in targets if name not in "\n".join(parts)]
+    unnamed = [name for name in targets if f"`{name}`" not in "\n".join(parts)]
     if unnamed:
         parts.append(f"The target is {', '.join(f'`{name}`' for name in targets)}.")
     return "\n\n".join(part for part in parts if part)
