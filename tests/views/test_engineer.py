@@ -60,7 +60,7 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     report = seen.open(run_dir / "report.html")
     for place in (page, report):  # the live page has reached what the report says
         assert text.score(story.score) in place.locator("h1").inner_text()
-        assert "embedded engineer" in place.locator(".tiles").inner_text()
+        assert "offline (embedded engineer)" in place.locator(".tiles").inner_text()
         assert str(run_dir / "final" / "submission.csv") in place.locator(".submit").inner_text()
         assert place.locator("#scores .mark").count() == len(story.attempts)
         for section in SECTIONS:

@@ -53,7 +53,7 @@ Assignments = Annotated[
 Python = Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one that runs mle-star.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run a script again even if the same one ran before.")]
 From = Annotated[Path | None, typer.Option("--from", metavar="RUN", help="Start from the paid results of another run.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings, errors and, at the end, the summary.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
 Show = Annotated[View, typer.Option("--display", help="A moving screen, or a line for each event.")]
 Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine's browsers.")]

@@ -68,7 +68,7 @@ def _title(story: RunStory) -> Text:
 
 
 def _model(started: RunStarted) -> str:
-    return "embedded engineer" if started.model == "offline" else text.one_line(started.model, 24)
+    return "offline (embedded engineer)" if started.model == "offline" else text.one_line(started.model, 24)
 
 
 def _progress(story: RunStory, width: int) -> Text:

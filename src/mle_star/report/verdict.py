@@ -67,7 +67,7 @@ class Verdict:
             gain_level=level, stages=_stages(story), submission=file, submission_note=note,
             cost=text.money(story.totals.cost_usd), cost_note=cost_note,
             time=text.duration(story.clock.seconds), time_note=time_note,
-            model="embedded engineer" if _is_offline(story) else story.started.model if story.started else "",
+            model="offline (embedded engineer)" if _is_offline(story) else story.started.model if story.started else "",
             model_note="rules, no language model" if _is_offline(story) else "language model",
             isolation=isolation, isolation_note=isolation_note, warnings=_warnings(story),
         )  # fmt: skip
