@@ -20,6 +20,7 @@ from mle_star.agents.definitions import (
 )
 from mle_star.agents.foresight import Foresight
 from mle_star.agents.version import MINIMUM_VERSION, check_sdk_version, installed_sdk_version, require_sdk
+from mle_star.execution import inspect_interpreter
 from mle_star.models import (
     AgentType,
     MetricDirection,
@@ -62,6 +63,22 @@ def test_the_system_prompt_says_who_what_and_on_which_machine(task: TaskDescript
     assert "2 (NVIDIA H200, NVIDIA H200), CUDA available" in prompt
     assert "\nnumpy==1.26.4\nscikit-learn==1.5.0" in prompt
     assert "pip==" not in prompt  # nothing that a solution would import
+
+
+@pytest.mark.req("REQ-OR-007")
+def test_packages_are_announced_however_they_are_spelt_and_noise_is_not(task: TaskDescription) -> None:
+    wanted = ("category_encoders", "huggingface_hub", "lifelines", "my_own.models", "openpyxl", "Scikit_Learn")
+    noise = ("claude-agent-sdk", "mypy_extensions", "pip", "pydantic_core", "pytest-xdist", "typing_extensions")
+    facts = EnvironmentFacts(packages=dict.fromkeys((*wanted, *noise), "1.0"))
+    assert build_system_prompt(task, facts).endswith("\n".join(f"{name}==1.0" for name in wanted))
+
+
+@pytest.mark.req("REQ-OR-007")
+def test_the_packages_of_this_project_take_little_of_the_prompt() -> None:
+    facts = EnvironmentFacts(packages=inspect_interpreter().packages)
+    assert len(facts.packages) > 60
+    assert {"numpy", "scikit-learn", "lightgbm"} <= {name for name, _ in facts.script_packages}
+    assert sum(len(name) + len(version) + 3 for name, version in facts.script_packages) < 800
 
 
 @pytest.mark.req("REQ-OR-007")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,19 +28,17 @@ MCP_TOOLS = (f"mcp__{MCP_SERVER}__parse_score", f"mcp__{MCP_SERVER}__list_data_f
 WRITING_TOOLS = frozenset({"Bash", "Edit", "Write"})
 MAX_LISTED = 200
 
-# What generated scripts are likely to import; the rest of an interpreter's packages is noise in a prompt.
-_ML_NAMES = """
-accelerate albumentations autogluon.tabular bitsandbytes cachetools category-encoders catboost cudf-cu12 cuml-cu12
-cupy-cuda12x dask datasets diffusers duckdb efficientnet-pytorch einops evaluate fastai fasttext feature-engine flaml
-flax ftfy gensim h5py holidays huggingface-hub hyperopt imageio imbalanced-learn jax joblib keras langdetect lightfm
-lightgbm lightning librosa matplotlib monai networkx ngboost nltk numba numpy onnxruntime opencv-python
-opencv-python-headless optuna pandas patsy peft pillow plotly polars prophet pyarrow pycaret pydicom pyod
-pytorch-lightning pytorch-tabnet rapidfuzz rdkit regex scikit-image scikit-learn scikit-optimize scipy seaborn
-segmentation-models-pytorch sentence-transformers sentencepiece shap sktime soundfile spacy statsmodels sympy tabpfn
-tensorflow tensorflow-hub textblob timm tokenizers torch torch-geometric torchaudio torchmetrics torchvision tqdm
-transformers tsfresh ultralytics umap-learn xgboost xgboost-cpu
-"""
-ML_PACKAGES = frozenset(_ML_NAMES.split())
+# What no solution imports: the tools of packagers, testers and writers, this project and what only it needs.
+_NOISE = re.compile(
+    "pip|setuptools|wheel|uv|virtualenv|hatch.*|build|twine|pre-commit|tox|nox|ruff|black|isort|flake8|pylint|mypy.*|pytest.*"
+    "|types-.*|.*-stubs|coverage|hypothesis|sortedcontainers|execnet|iniconfig|pluggy|pathspec|platformdirs|packaging"
+    "|playwright|greenlet|pyee|mutmut|libcst|setproctitle|textual|linkify-it-py|mdit-py-plugins|import-linter|grimp"
+    "|ipython.*|ipykernel|jupyter.*|notebook.*|nb(client|convert|format)|sphinx.*|debugpy|jedi|parso|traitlets"
+    "|mle-star|claude-agent-sdk|mcp.*|filelock|jinja2|markupsafe|markdown-it-py|mdurl|pydantic.*|annotated-.*|pygments"
+    "|rich|starlette|sse-starlette|typer|click|shellingham|uvicorn|anyio|sniffio|h11|httpcore.*|httpx.*|python-multipart"
+    "|pyjwt|cryptography|cffi|pycparser|truststore|opentelemetry-.*|jsonschema.*|referencing|rpds-py|attrs|librt"
+    "|ast-serialize|typing-(extensions|inspection)|six|idna|certifi|charset-normalizer|urllib3|colorama|nvidia-.*|cuda-.*"
+)
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,15 @@ class EnvironmentFacts:
     memory_gb: float = field(default_factory=lambda: psutil.virtual_memory().total / 2**30)
 
     @property
-    def ml_packages(self) -> list[tuple[str, str]]:
-        """The packages worth telling an agent about, by name."""
-        chosen = ((name, version) for name, version in self.packages.items() if name.lower() in ML_PACKAGES)
-        return sorted(chosen, key=lambda item: item[0].lower())
+    def script_packages(self) -> list[tuple[str, str]]:
+        """The packages worth telling an agent about, by name: all but the noise."""
+        chosen = [item for item in self.packages.items() if not _NOISE.fullmatch(plain_name(item[0]))]
+        return sorted(chosen, key=lambda item: plain_name(item[0]))
+
+
+def plain_name(package: str) -> str:
+    """A package's name as the index compares it: `Scikit_Learn` is `scikit-learn`."""
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
@@ -137,7 +141,7 @@ def _hardware(facts: EnvironmentFacts) -> str:
 
 def _python(facts: EnvironmentFacts) -> str:
     version = f"Python {facts.python_version}" if facts.python_version else "Python 3"
-    packages = [f"{name}=={number}" for name, number in facts.ml_packages]
+    packages = [f"{name}=={number}" for name, number in facts.script_packages]
     if not packages:
         return f"{version}. Only the standard library is certain to be there."
     head = f"{version}. Scripts may import these packages and the standard library, and cannot install others:"

@@ -115,7 +115,7 @@ def _credentials(config: PipelineConfig) -> Finding:
 
 
 def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
-    from mle_star.agents.definitions import EnvironmentFacts
+    from mle_star.agents.definitions import EnvironmentFacts, plain_name
     from mle_star.errors import ConfigError
     from mle_star.execution import inspect_interpreter
 
@@ -125,8 +125,8 @@ def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
         yield Finding("script Python", "problem", str(error), "choose another one with --python PATH")
         return
     yield Finding("script Python", "ok", f"{info.version}, {info.path}")
-    packages = EnvironmentFacts(python_version=info.version, packages=info.packages).ml_packages
-    have = {name.lower() for name, _ in packages}
+    packages = EnvironmentFacts(python_version=info.version, packages=info.packages).script_packages
+    have = {plain_name(name) for name, _ in packages}
     missing = [name for name in ESSENTIAL if name not in have]
     text = ", ".join(f"{name} {version}" for name, version in packages) or "none"
     if missing:
