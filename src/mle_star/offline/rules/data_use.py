@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import re
 
 from mle_star.offline.rules.columns import Column, describe
-from mle_star.offline.rules.features import FIRST_STEPS, name_list, quoted, written_for
+from mle_star.offline.rules.features import FIRST_STEPS, written_for
+from mle_star.offline.rules.literals import name_list, quoted
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script, parse
 from mle_star.offline.rules.tables import Table
 
+TAKEN = {"train", "test", "frame", "folds", "os", "json", "np", "pd", "warnings"}
+"""Variables of the script that a table must not take the place of."""
 MOST_JOINED = 3
 """Further tables that are worked in at a time: each costs rows and columns."""
 
@@ -21,7 +25,7 @@ def complete(code: str, profile: Profile) -> str | None:
     if script is None:
         return _with_columns(code, profile)
     changed = script
-    for table in [t for t in profile.extras if t.name not in code][:MOST_JOINED]:
+    for table in [t for t in profile.extras if quoted(t.name)[1:-1] not in code][:MOST_JOINED]:
         changed = _joined(changed, table, profile) or changed
     return None if changed is script else changed.render()
 
@@ -49,7 +53,7 @@ def _joined(script: Script, table: Table, profile: Profile) -> Script | None:
     key = key_of(table, profile)
     if key is None or "load" not in script.sections or "features" not in script.sections:
         return None
-    name = re.sub(r"\W+", "_", table.name.rsplit("/", 1)[-1].split(".")[0]).lower()
+    name = _variable(table)
     taken = set(profile.train.columns)
     columns = [describe(c, table.sample[c]) for c in table.columns if c != key and c not in taken]
     columns = [c for c in columns if c.kind in ("number", "category")]
@@ -58,7 +62,8 @@ def _joined(script: Script, table: Table, profile: Profile) -> Script | None:
     lines = [f"{name} = {table.reader}"]
     if repeats:
         made = [f"{name} {n}" for n in numbers] + [f"{name} rows"]
-        parts = [f'"{name} {n}": ({quoted(n)}, "mean")' for n in numbers] + [f'"{name} rows": ({quoted(key)}, "size")']
+        parts = [f'{quoted(f"{name} {n}")}: ({quoted(n)}, "mean")' for n in numbers]
+        parts.append(f'"{name} rows": ({quoted(key)}, "size")')
         lines.append(f"{name} = {name}.groupby({quoted(key)}).agg(**{{{', '.join(parts)}}}).reset_index()")
         new_numbers, new_categories = made, list[Column]()
     else:
@@ -70,6 +75,13 @@ def _joined(script: Script, table: Table, profile: Profile) -> Script | None:
     load = _after_reading(script.sections["load"], lines)
     features = _with_names(script.sections["features"], new_numbers, [c.name for c in new_categories], profile)
     return script.with_section("load", load).with_section("features", features)
+
+
+def _variable(table: Table) -> str:
+    """What a script calls a table: its file's name, if that can be a variable and no other is called so."""
+    name = re.sub(r"\W+", "_", table.name.rsplit("/", 1)[-1].split(".")[0]).lower()
+    usable = name.isidentifier() and not keyword.iskeyword(name)
+    return name if usable and name not in TAKEN else f"table_{name}"
 
 
 def _after_reading(load: str, lines: list[str]) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mle_star.offline.rules.literals import name_list, quoted
 from mle_star.offline.rules.profile import Profile
 
 
@@ -546,23 +547,3 @@ def constants(profile: Profile) -> list[str]:
     others = [column for column in profile.train.columns if column not in numbers]
     lines.append(f"NUMBERS = [column for column in train.columns if column not in {name_list(others)}]")
     return lines
-
-
-def name_list(names: list[str]) -> str:
-    """A list of names as source, wrapped when it is long."""
-    text = "[" + ", ".join(map(quoted, names)) + "]"
-    if len(text) <= 96:
-        return text
-    lines, line = ["["], "   "
-    for name in names:
-        piece = f" {quoted(name)},"
-        if len(line) + len(piece) > 108:
-            lines.append(line)
-            line = "   "
-        line += piece
-    return "\n".join([*lines, line, "]"])
-
-
-def quoted(name: str) -> str:
-    """A name as a string literal."""
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

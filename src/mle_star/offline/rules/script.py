@@ -7,7 +7,7 @@ names only: `train`, `test`, `y`, `folds`, `build_features`, `MODELS`, `combine`
 from __future__ import annotations
 
 from mle_star.offline.rules import features, models, validation
-from mle_star.offline.rules.features import name_list, quoted
+from mle_star.offline.rules.literals import docstring, name_list, one_line, quoted
 from mle_star.offline.rules.metrics import Metric
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script
@@ -28,9 +28,9 @@ BASE_IMPORTS = (
 def first_script(profile: Profile, model: models.Model, row_limit: int) -> Script:
     """A simple solution around one model."""
     better = "higher" if profile.metric.higher else "lower"
-    what = " and ".join(f"`{target}`" for target in profile.targets)
+    what = " and ".join(f"`{one_line(target)}`" for target in profile.targets)
     doc = (
-        f"Predict {what} with {model.name}, judged by {profile.setting.metric or profile.metric.name} "
+        f"Predict {what} with {model.name}, judged by {one_line(profile.setting.metric) or profile.metric.name} "
         f"({better} is better).\n\nWhatever is learned from data is learned inside each fold, from its training rows "
         f"alone.\n"
     )
@@ -255,8 +255,8 @@ def metric_section(profile: Profile) -> str:
     asked, used = profile.setting.metric, profile.metric
     better = "higher" if used.higher else "lower"
     name = asked or used.name
-    note = f"{name}, {better} is better."
-    body = f'def score(y, p):\n    """{note}"""\n    return {used.expression(count)}'
+    note = docstring(f"{one_line(name)}, {better} is better.")
+    body = f"def score(y, p):\n    {note}\n    return {used.expression(count)}"
     decision = used.decision(count)
     return f"{body}\n\n\n{decision}" if decision else body
 
@@ -299,7 +299,7 @@ def _table(profile: Profile) -> list[str]:
         prefix = profile.wide_prefix
         values = "pd.Series(answer[:, k], index=test[ID])" if by_id else "answer[:, k]"
         given = f"submission[ID].map({values})" if by_id else values
-        name = f'f"{prefix}{{label}}"' if prefix else "str(label)"
+        name = f"{quoted(prefix)} + str(label)" if prefix else "str(label)"
         return [*lines, "for k, label in enumerate(classes):", f"    submission[{name}] = {given}"]
     for index, name in enumerate(profile.answer_columns if profile.sample is not None else profile.targets):
         source = (

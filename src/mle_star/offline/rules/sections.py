@@ -9,6 +9,8 @@ import sys
 import tokenize
 from dataclasses import dataclass, field, replace
 
+from mle_star.offline.rules.literals import docstring
+
 WIDTH = 100
 _HEADER = re.compile(r"^# --- (.+?) -*$")
 _FROM = re.compile(r"^from (\S+) import (.+)$")
@@ -61,7 +63,7 @@ class Script:
             bodies[name] = body
         code = "\n\n\n".join(f"{header(name)}\n{body}" for name, body in bodies.items())
         used = used_imports(merged_imports(hoisted), f"{self.settings}\n{code}")
-        parts = [f'"""{self.doc}"""', ordered_imports(used), self.settings.strip("\n")]
+        parts = [docstring(self.doc), ordered_imports(used), self.settings.strip("\n")]
         return "\n\n".join(part for part in parts if part) + f"\n\n\n{code}\n"
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+from mle_star.offline.rules.literals import quoted
+
 MAX_CELLS = 400_000
 """Cells that a sample may hold: more would cost seconds and tell nothing new."""
 MAX_FILE_BYTES = 400_000_000
@@ -54,26 +56,26 @@ class Table:
         cells = {c: [row[other.columns.index(c)] for row in found] for c in new}
         return replace(
             self, columns=(*self.columns, *new), sample={**self.sample, **cells},
-            joined=f'{self.joined}.merge({other.reader}, on="{column}")',
+            joined=f"{self.joined}.merge({other.reader}, on={quoted(column)})",
         )  # fmt: skip
 
     @property
     def _own_reader(self) -> str:
-        path = f"./input/{self.name}"
-        text = f'Path("{path}").read_text(encoding="utf-8")'
+        path = quoted(f"./input/{self.name}")
+        text = f'Path({path}).read_text(encoding="utf-8")'
         if self.form == "lines":
             return f"pd.json_normalize([json.loads(line) for line in {text}.splitlines() if line])"
         if self.form == "records":
             return f"pd.json_normalize(json.loads({text}){self.key})"
         if self.form == "columns":
-            return f'pd.read_json("{path}")'
-        options = [f'"{path}"']
+            return f"pd.read_json({path})"
+        options = [path]
         if self.separator != ",":
             options.append(f"sep={self.separator!r}".replace("'", '"'))
         if self.encoding != "utf-8":
             options.append(f'encoding="{self.encoding}"')
         if self.odd_gaps:
-            options.append("na_values=[" + ", ".join(f'"{gap}"' for gap in self.odd_gaps) + "]")
+            options.append("na_values=[" + ", ".join(map(quoted, self.odd_gaps)) + "]")
         return f"pd.read_csv({', '.join(options)})"
 
 
@@ -218,7 +220,7 @@ def _read_json(path: Path, name: str) -> Table | None:
     if isinstance(value, dict):
         lists = [name for name, inner in value.items() if _is_rows(inner)]
         if lists:
-            key, value = f'["{lists[0]}"]', value[lists[0]]
+            key, value = f"[{quoted(lists[0])}]", value[lists[0]]
         else:
             form, value = "columns", _rows_of_columns(value)
     if not _is_rows(value):
