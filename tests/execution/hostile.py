@@ -180,6 +180,8 @@ CASES = [
     Case("prints an infinite score", "print('Final Validation Performance: 1e999')", error=False),
     Case("prints the score, then crashes", SCORE + "\n1 / 0", score=0.5, says="ZeroDivisionError"),
     Case("huge message", "raise ValueError('x' * 5_000_000)", says="characters left out"),
+    Case("a traceback of its own making", "import sys\nsys.stderr.write('Traceback (most recent call last):\\n'\n"
+         "    + '  File \"solution.py\", line 1, in f\\n' + ('    ' + 'x' * 95 + '\\n') * 8000)\nraise SystemExit(1)"),
     Case("deep traceback", "import json\ndef f(n):\n    return f(n - 1) if n else json.loads('{')\n"
          "def g(n):\n    return g(n - 1) if n else f(300)\ng(300)", says="JSONDecodeError"),
     Case("unprintable text", "print('\\ud800 \\U0001f600')\n" + SCORE, error=False, score=0.5),

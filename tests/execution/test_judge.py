@@ -140,6 +140,26 @@ def test_a_deep_recursion_becomes_a_short_text(tmp_path: Path) -> None:
     assert "RecursionError" in trimmed.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "stack",
+    [
+        '  File "solution.py", line 1, in f\n' + f"    {'x' * 999}\n" * 4000,
+        f'  File "solution.py", line 1, in {"f" * 4_000_000}\n',
+        f'  File "/usr/{"lib" * 1_000_000}/a.py", line 1, in f\n',
+    ],
+    ids=["many lines in a frame", "a long name", "a long path"],
+)
+def test_a_traceback_of_megabytes_becomes_a_short_text(stack: str) -> None:
+    trimmed = trim_traceback(f"{HEADER}\n{stack * 2}{TRACE.partition(chr(10))[2]}")
+    assert trimmed.startswith(HEADER) and trimmed.endswith("ValueError: boom")
+    assert len(trimmed) < 6000
+
+
+def test_a_last_line_of_megabytes_is_not_all_told() -> None:
+    text = debug_text(build_evaluation_result(raw(exit_code=3, stderr="x" * 4_000_000)))
+    assert len(text) < 6000
+
+
 @given(st.text(), st.text())
 def test_trimming_never_fails_and_always_begins_with_the_header(stack: str, message: str) -> None:
     trimmed = trim_traceback(f"{HEADER}\n{stack}\nValueError: {message}")

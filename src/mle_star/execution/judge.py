@@ -14,6 +14,9 @@ HEADER = "Traceback (most recent call last):"
 SCRIPT_NAME = "solution.py"
 MAX_MESSAGE = 4000
 MAX_FRAMES = 12
+MAX_FRAME_LINES = 5
+MAX_LINE = 400
+MAX_TRACEBACK = 16 * 1024
 TIMED_OUT = -1
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt)\b")
@@ -97,9 +100,11 @@ def trim_traceback(traceback: str) -> str:
     for index in kept:
         if index - last > 1:
             text.append(f"  ... {index - last - 1} more frames ...")
-        text += [_short_path(frames[index][0]), *(line[:400] for line in frames[index][1:])]
+        shown = [_short_path(frames[index][0]), *frames[index][1:MAX_FRAME_LINES]]
+        text += [line[:MAX_LINE] for line in shown]
         last = index
-    return "\n".join([*text, _shorten("\n".join(lines[rest:]))])
+    message = _shorten("\n".join(lines[rest:]), MAX_MESSAGE)
+    return _shorten("\n".join([*text, message]), MAX_TRACEBACK)
 
 
 def _is_own(frame: str) -> bool:
@@ -121,11 +126,11 @@ def _short_path(frame: str) -> str:
     return frame.replace(path, short, 1)
 
 
-def _shorten(message: str) -> str:
-    if len(message) <= MAX_MESSAGE:
-        return message
-    half = MAX_MESSAGE // 2
-    return f"{message[:half]}\n... {len(message) - MAX_MESSAGE} characters left out ...\n{message[-half:]}"
+def _shorten(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n... {len(text) - most} characters left out ...\n{text[-half:]}"
 
 
 def debug_text(result: EvaluationResult, timeout_seconds: float | None = None) -> str:
@@ -144,7 +149,7 @@ def _cause(result: EvaluationResult, timeout_seconds: float | None) -> str:
             f"TimeoutError: the script was stopped at the time limit of {limit:.0f} seconds; "
             "make it faster: fewer folds, fewer rounds, smaller models or a smaller sample"
         )
-    said = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+    said = [line.strip()[:MAX_MESSAGE] for line in result.stderr.splitlines() if line.strip()]
     if result.exit_code < 0:
         notes = [line[len(NOTE) :].strip() for line in said if line.startswith(NOTE)]
         advice = notes[-1] if notes else "it probably used too much memory" if result.exit_code == -9 else ""
