@@ -36,7 +36,7 @@ bench: $(STAMP) ## run the benchmarks; each prints ratios against its yardstick
 	@for b in agents harness pipeline display; do echo "== $$b"; $(BIN)/python benchmarks/$$b.py || exit 1; done
 
 bench-quality: $(STAMP) ## compare with FLAML and AutoGluon on real data (long)
-	$(BIN)/python benchmarks/quality.py
+	$(BIN)/python benchmarks/quality.py --rivals flaml,autogluon
 
 trace: $(STAMP) ## every requirement with the tests that name it; writes docs/traceability.md
 	$(BIN)/python tools/trace.py --write

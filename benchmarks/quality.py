@@ -49,6 +49,7 @@ class Row:
     candidate_promised: float | None = None
     seconds: float = 0.0
     scripts: int = 0
+    wins: bool = False
     note: str = ""
 
 
@@ -67,6 +68,8 @@ def main() -> None:
             rows.append(row)
             print(line_of(row), flush=True)
             write_csv(rows, BENCH / "quality.csv")  # after each: a long run that is stopped keeps what it has
+        mark_winner([row for row in rows if row.task == folder.name])
+    write_csv(rows, BENCH / "quality.csv")
     print_wins(rows, rivals)
     draw(rows, BENCH / "quality.png")
 
@@ -159,6 +162,15 @@ def better(a: float | None, b: float | None, direction: str) -> bool:
     if a is None or b is None:
         return a is not None
     return a > b if direction == "maximize" else a < b
+
+
+def mark_winner(rows: list[Row]) -> None:
+    """Say who has the best score of a task."""
+    for row in rows:
+        others = [other for other in rows if other is not row]
+        row.wins = all(better(row.score, other.score, row.direction) for other in others)
+        if row.wins and others:
+            print(f"{row.task:20} best: {row.contender}", flush=True)
 
 
 def line_of(row: Row) -> str:
