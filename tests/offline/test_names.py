@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import csv
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pandas
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from mle_star.offline.rules import models, moves, sections
 from mle_star.offline.rules.profile import Profile, look
 from mle_star.offline.rules.reading import read_setting
 from mle_star.offline.rules.script import first_script
+from mle_star.offline.rules.tables import read_table
 from tests.offline.small_tasks import TASKS
 
 NAMES = st.text(st.characters(exclude_categories=()), min_size=1, max_size=8)
@@ -42,3 +46,20 @@ def test_any_name_gives_a_script_that_holds_it_exactly(
     assert {column, target, f"./input/{file}", prefix} <= held
     parsed = sections.parse(code)
     assert parsed is not None and parsed.render() == code
+
+
+@given(st.lists(st.text("ab.1 ,", max_size=4), min_size=2, max_size=6), st.booleans())
+@example(["", "x", "x", "x.1", ""], False)
+@example(["id", "f", "y"], True)
+@settings(deadline=None)
+def test_columns_are_called_what_pandas_calls_them(header: list[str], spaced: bool) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            for row in (header, ["1"] * len(header), ["2"] * len(header)):
+                csv.writer(stream).writerow([row[0], *(f" {cell}" for cell in row[1:])] if spaced else row)
+        table = read_table(path, "table.csv")
+        assert table is not None
+        frame = pandas.read_csv(path, skipinitialspace="skipinitialspace=True" in table.reader)
+    assert list(table.columns) == list(frame.columns)
+    assert list(table.sample[table.columns[-1]]) == ["1", "2"]

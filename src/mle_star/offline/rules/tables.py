@@ -8,8 +8,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +23,7 @@ MAX_CELLS = 400_000
 MAX_FILE_BYTES = 400_000_000
 """Of a larger file only the beginning is read."""
 SNIFFED_BYTES = 1_000_000
+BLANKS_SOUGHT_IN_ROWS = 1_000
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value; `?`, `-` and the words are told to pandas only where they occur."""
 PANDAS_GAPS = {"", "na", "n/a", "nan", "null", "none", "<na>", "#n/a"}
@@ -29,7 +32,10 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".json", ".jsonl
 
 @dataclass(frozen=True)
 class Table:
-    """A file with rows and columns. `sample` holds the sampled cells by column, `name` is relative to the folder."""
+    """A file with rows and columns. `sample` holds the sampled cells by column, `name` is relative to the folder.
+
+    `blanks`: cells begin with blanks that mean nothing.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -38,6 +44,7 @@ class Table:
     form: str = "csv"
     separator: str = ","
     encoding: str = "utf-8"
+    blanks: bool = False
     odd_gaps: tuple[str, ...] = ()
     key: str = ""
     joined: str = ""
@@ -72,6 +79,8 @@ class Table:
         options = [path]
         if self.separator != ",":
             options.append(f"sep={self.separator!r}".replace("'", '"'))
+        if self.blanks:
+            options.append("skipinitialspace=True")
         if self.encoding != "utf-8":
             options.append(f'encoding="{self.encoding}"')
         if self.odd_gaps:
@@ -110,20 +119,35 @@ def _read_csv(path: Path, name: str) -> Table | None:
     if not head.strip():
         return None
     encoding = _encoding(head)
-    separator = _separator(head.decode(encoding, "replace"))
-    header, stride = _header_and_stride(path, head, encoding, separator)
+    text = head.decode(encoding, "replace")
+    form = _Form(encoding, separator := _separator(text), _has_blanks(text, separator))
+    header = _as_pandas_names(next(filter(None, form.reader(io.StringIO(text)))))
+    stride = _stride(path, head, len(header))
     if len(header) < 2 and not path.name.lower().endswith((".csv", ".csv.gz")):
         return None  # a text file, not a table
     cells: dict[str, list[Any]] = {column: [] for column in header}
     rows = 0
-    for row in _rows(path, encoding, separator):
+    for row in _rows(path, form):
         if rows % stride == 0 and len(row) == len(header):
             for column, cell in zip(header, row, strict=True):
                 cells[column].append(cell.strip())
         rows += 1
     return Table(
-        name, tuple(header), rows, cells, "csv", separator, encoding, odd_gaps=_odd_gaps(cells.values())
+        name, tuple(header), rows, cells, "csv", separator, encoding, form.blanks, odd_gaps=_odd_gaps(cells.values())
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a file of separated values is written."""
+
+    encoding: str
+    separator: str
+    blanks: bool
+
+    def reader(self, text: Iterable[str]) -> Iterator[list[str]]:
+        """The rows of a text in this form."""
+        return csv.reader(text, delimiter=self.separator, skipinitialspace=self.blanks)
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -132,12 +156,11 @@ def _open(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def _rows(path: Path, encoding: str, separator: str) -> Iterator[list[str]]:
+def _rows(path: Path, form: _Form) -> Iterator[list[str]]:
     """The rows below the header; of a huge file, those near its beginning."""
     with _open(path) as stream:
-        text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="")
-        reader = csv.reader(text, delimiter=separator)
-        next(reader, None)
+        reader = form.reader(io.TextIOWrapper(stream, encoding=form.encoding, errors="replace", newline=""))
+        next(filter(None, reader), None)
         read = 0
         while read <= MAX_FILE_BYTES:
             try:
@@ -167,21 +190,40 @@ def _separator(head: str) -> str:
     """The separator that cuts the first lines into the most, and equally many, pieces."""
     best, best_width = ",", 1
     for candidate in (",", "\t", ";", "|"):
-        widths = [len(row) for row in csv.reader(io.StringIO(head[:20_000]), delimiter=candidate)][:20]
+        rows = csv.reader(io.StringIO(head[:20_000]), delimiter=candidate, skipinitialspace=True)
+        widths = [len(row) for row in rows][:20]
         complete = widths[:-1] or widths
         if complete and len(set(complete)) == 1 and complete[0] > best_width:
             best, best_width = candidate, complete[0]
     return best
 
 
-def _header_and_stride(path: Path, head: bytes, encoding: str, separator: str) -> tuple[list[str], int]:
-    """The column names, and of how many rows one is kept."""
-    reader = csv.reader(io.StringIO(head.decode(encoding, "replace")), delimiter=separator)
-    header = [column.strip() for column in next(reader)]
+def _has_blanks(head: str, separator: str) -> bool:
+    """Do names or cells begin with a blank, as in `a, b`?"""
+    rows = itertools.islice(csv.reader(io.StringIO(head), delimiter=separator), BLANKS_SOUGHT_IN_ROWS)
+    return any(cell.startswith(" ") for row in rows for cell in row)
+
+
+def _as_pandas_names(header: list[str]) -> list[str]:
+    """The names that pandas gives to the columns: a number to those without a name, and to the second of two alike."""
+    names = [column or f"Unnamed: {number}" for number, column in enumerate(header)]
+    used: Counter[str] = Counter()
+    for number in sorted(range(len(names)), key=lambda n: header[n] == ""):
+        name = names[number]
+        while used[name]:
+            again = f"{names[number]}.{used[names[number]]}"
+            used[names[number]] += 1
+            name = names[number] if again in names else again
+        names[number] = name
+        used[name] += 1
+    return names
+
+
+def _stride(path: Path, head: bytes, columns: int) -> int:
+    """Of how many rows one is kept."""
     bytes_a_row = max(len(head) / max(head.count(b"\n"), 1), 1)
     size = path.stat().st_size * (4 if path.suffix == ".gz" else 1)
-    stride = max(1, round(size / bytes_a_row * len(header) / MAX_CELLS))
-    return header, stride
+    return max(1, round(size / bytes_a_row * columns / MAX_CELLS))
 
 
 def _odd_gaps(columns: Any) -> tuple[str, ...]:
