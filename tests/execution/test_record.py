@@ -24,6 +24,7 @@ from mle_star.execution import (
     verify_submission,
 )
 from mle_star.models import (
+    EvaluationResult,
     ExecutionRawResult,
     Isolation,
     MetricDirection,
@@ -178,6 +179,48 @@ async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: Op
         assert len(executor.requests) == 2
 
 
+async def on_paths(run: RunContext, *scripts: SolutionScript) -> list[EvaluationResult]:
+    """Run each script on a path of its own, all at once."""
+
+    async def on_path(index: int) -> EvaluationResult:
+        with path_context(index, Path(prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
+            return await execute_in_run(scripts[index])
+
+    return await asyncio.gather(*map(on_path, range(len(scripts))))
+
+
+async def test_the_same_work_asked_for_at_once_is_done_once(open_run: OpenRun) -> None:
+    executor = FixedExecutor(seconds=0.1)
+    with open_run(CONFIG.model_copy(update={"max_concurrent_scripts": 3}), executor) as run:
+        results = await on_paths(run, scored(0.5), scored(0.5), scored(0.4), scored(0.5))
+    assert [result.cached for result in results] == [False, True, False, True]
+    assert len(executor.requests) == 2 and executor.most == 2
+
+
+async def test_who_waits_for_the_same_work_does_it_when_the_first_is_cancelled(open_run: OpenRun) -> None:
+    executor = FixedExecutor(seconds=0.2)
+    with open_run(CONFIG, executor):
+        first, second, third = (asyncio.create_task(execute_in_run(scored(0.5))) for _ in range(3))
+        while not executor.requests:
+            await asyncio.sleep(0.01)
+        first.cancel()
+        second.cancel()
+        assert not (await asyncio.wait_for(third, 10)).cached
+    assert first.cancelled() and second.cancelled() and len(executor.requests) == 2
+
+
+async def test_a_hit_leaves_a_directory_alone_while_a_script_runs_there(open_run: OpenRun) -> None:
+    executor = CountingExecutor()
+    with open_run(CONFIG, executor) as run:
+        await execute_in_run(submitting(0.5))
+        slow = scored(0.6, "import time", "open('mine', 'w').close()", "time.sleep(1)", "open('mine').close()")
+        running = asyncio.create_task(execute_in_run(slow))
+        while not (run.work_dir / "mine").exists():
+            await asyncio.sleep(0.01)
+        assert (await execute_in_run(submitting(0.5))).cached
+        assert (await running).score == 0.6 and verify_submission(str(run.work_dir))
+
+
 async def test_the_cache_can_be_switched_off(open_run: OpenRun) -> None:
     executor = FixedExecutor()
     with open_run(CONFIG.model_copy(update={"use_cache": False}), executor):
@@ -235,6 +278,21 @@ async def test_the_best_valid_submission_is_put_aside(
         assert (events[-1].rows, events[-1].path) == (20, "final/best_submission.csv")
         best = [event.score for event in run.journal.events if isinstance(event, BestImproved)]
         assert best == [0.5, kept] and run.shared.best_score == kept
+
+
+@pytest.mark.parametrize("waits", [(0.0, 0.5), (0.5, 0.0)])
+async def test_of_equal_submissions_the_first_path_s_is_put_aside_whoever_ends_first(
+    waits: tuple[float, float], open_run: OpenRun
+) -> None:
+    tables = [GOOD, GOOD.replace(",1", ",0")]
+    scripts = [
+        scored(0.5, f"import time\ntime.sleep({wait})", f"open('final/submission.csv', 'w').write('{table}')")
+        for wait, table in zip(waits, tables, strict=True)
+    ]
+    with open_run(CONFIG) as run:
+        await on_paths(run, *scripts)
+        assert (run.run_dir / "final" / "best_solution.py").read_text() == scripts[0].content
+        assert (run.run_dir / "final" / "best_submission.csv").read_text() == tables[0].replace("\\n", "\n")
 
 
 async def test_a_submission_that_does_not_fit_the_sample_is_not_put_aside(open_run: OpenRun) -> None:
@@ -296,12 +354,7 @@ async def test_a_script_sees_its_own_gpus_seed_and_data(open_run: OpenRun, task:
     executor = FixedExecutor(seconds=0.3)
     with open_run(CONFIG, executor) as run:
         run.shared.notes["gpus"] = [0, 1, 2, 3]
-
-        async def on_path(index: int) -> None:
-            with path_context(index, Path(prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
-                await execute_in_run(scored(index))
-
-        await asyncio.gather(on_path(0), on_path(1))
+        await on_paths(run, scored(0), scored(1))
     seen = {request.env["CUDA_VISIBLE_DEVICES"] for request in executor.requests}
     assert seen == {"0,2", "1,3"}
     request = executor.requests[0]
@@ -312,12 +365,7 @@ async def test_with_too_few_gpus_scripts_take_turns(open_run: OpenRun) -> None:
     executor = FixedExecutor(seconds=0.05)
     with open_run(CONFIG, executor) as run:
         run.shared.notes["gpus"] = [0]
-
-        async def on_path(index: int) -> None:
-            with path_context(index, Path(prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
-                await execute_in_run(scored(index))
-
-        await asyncio.gather(on_path(0), on_path(1))
+        await on_paths(run, scored(0), scored(1))
     assert executor.most == 1 and "CUDA_VISIBLE_DEVICES" not in executor.requests[0].env
 
 

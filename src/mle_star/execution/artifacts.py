@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -63,7 +64,7 @@ async def take_note(run: RunContext, script: SolutionScript, result: EvaluationR
     if event.submission is None:
         return
     async with run.shared.notes.setdefault("keeping lock", asyncio.Lock()):
-        if not _is_best(run, result.score):
+        if not _is_best(run, result.score, event.step):
             return
         problems, rows = await asyncio.to_thread(_examine, run, event.submission)
         if problems:
@@ -71,6 +72,7 @@ async def take_note(run: RunContext, script: SolutionScript, result: EvaluationR
             return
         await asyncio.to_thread(_put_aside, run, event.submission, script.content)
         run.shared.kept_submission = (result.score, event.submission)
+        run.shared.notes["kept step"] = event.step
         run.record(SubmissionKept(step=event.step, path="final/best_submission.csv", rows=rows, score=result.score))
 
 
@@ -90,11 +92,18 @@ def _put_aside(run: RunContext, submission: str, script: str) -> None:
     (final / "best_solution.py").write_text(script, encoding="utf-8", newline="")
 
 
-def _is_best(run: RunContext, score: float | None) -> bool:
-    """Does a submission with this score beat the one that is kept?"""
+def _is_best(run: RunContext, score: float | None, step: str) -> bool:
+    """Does it beat the submission that is kept? Of equal scores the first step's counts, whoever ends first."""
     if run.shared.kept_submission is None:
         return True
     kept = run.shared.kept_submission[0]
+    if score == kept:
+        return _in_order(step) < _in_order(run.shared.notes["kept step"])
     if score is None or kept is None:
         return score is not None
     return is_improvement(score, kept, run.task.metric_direction)
+
+
+def _in_order(step: str) -> list[str | int]:
+    """A key that sorts `script-2` before `script-10`."""
+    return [int(word) if number % 2 else word for number, word in enumerate(re.split(r"(\d+)", step))]

@@ -14,7 +14,14 @@ from mle_star.execution.artifacts import keep_submission, restore_submission, ta
 from mle_star.execution.environment import script_environment
 from mle_star.execution.judge import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.local import LocalExecutor
-from mle_star.execution.surroundings import data_stamp, directory_lock, log_file, script_slot, surroundings_digest
+from mle_star.execution.surroundings import (
+    data_stamp,
+    digest_lock,
+    directory_lock,
+    log_file,
+    script_slot,
+    surroundings_digest,
+)
 from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
 from mle_star.models import EvaluationResult, ExecutionRawResult, SolutionScript
 
@@ -37,30 +44,35 @@ async def execute_in_run(
     run = current_run()
     step = run.next_step(_LEAVES[purpose])
     digest = digest_of(purpose, script.content, await surroundings_digest(run))
-    event = _recorded(run, step, digest)
+    event = await _recorded(run, step, digest)
     if event is not None:
         run.journal.tell(event)
+    elif not run.config.use_cache:
+        event = await _run_and_record(run, script, purpose, step, digest, timeout_seconds)
     else:
-        event = await _cached(run, step, digest) or await _run_and_record(
-            run, script, purpose, step, digest, timeout_seconds
-        )
+        async with digest_lock(run, digest):  # always taken before the directory and the slot
+            event = await _cached(run, step, digest) or await _run_and_record(
+                run, script, purpose, step, digest, timeout_seconds
+            )
     result = _result_of(event)
     if purpose == "solution" and not result.is_error:  # what a final script prints was not measured on unseen rows
         await take_note(run, script, result, event)
     return result
 
 
-def _recorded(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
+async def _recorded(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
     event = run.journal.find(ScriptFinished, step, digest)
-    if event is None or not restore_submission(run, event):
-        return None
-    return event
+    return event if event is not None and await _restore(run, event) else None
+
+
+async def _restore(run: RunContext, event: ScriptFinished) -> bool:
+    """Put a submission back, but not under the feet of a script that still runs there."""
+    async with directory_lock(run):
+        return restore_submission(run, event)
 
 
 async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
     """The same work under another step of this run, as this step's own record."""
-    if not run.config.use_cache:
-        return None
     cache = run.shared.evaluation_cache
     if "seeded" not in cache:
         cache["seeded"] = True
@@ -68,7 +80,7 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
             if isinstance(past, ScriptFinished):
                 _remember(run, past)
     earlier = run.journal.find(ScriptFinished, cache[digest], digest) if digest in cache else None
-    if earlier is None or not restore_submission(run, earlier):
+    if earlier is None or not await _restore(run, earlier):
         return None
     now = datetime.now(timezone.utc)
     event = earlier.model_copy(update={"step": step, "cached": True, "seconds": 0.0, "at": now})

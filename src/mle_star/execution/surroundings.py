@@ -104,3 +104,9 @@ def directory_lock(run: RunContext) -> asyncio.Lock:
     """Two scripts never share a directory at the same time."""
     lock: asyncio.Lock = run.shared.notes.setdefault(f"lock {run.work_dir}", asyncio.Lock())
     return lock
+
+
+def digest_lock(run: RunContext, digest: str) -> asyncio.Lock:
+    """Steps that ask for the same work take turns, so that the second finds what the first one left."""
+    lock: asyncio.Lock = run.shared.notes.setdefault(f"lock {digest}", asyncio.Lock())
+    return lock
