@@ -207,17 +207,55 @@ async def test_an_answer_that_was_paid_for_is_not_thrown_away_when_it_was_the_la
         assert reply.cost_usd == pytest.approx(0.3, abs=0.01)
 
 
-async def test_a_client_connected_ahead_never_spends_more_than_the_call_it_serves_may(open_bench: OpenBench) -> None:
+def read_first(tokens: int) -> BrainReply:
+    """A reply at the price of so many tokens that asks for another turn."""
+    return BrainReply(tool=ToolCall("Read", {"file_path": "x"}), input_tokens=tokens, output_tokens=0)
+
+
+@pytest.mark.req("REQ-OR-005")
+@pytest.mark.parametrize("known", [None, 1.0])
+async def test_a_client_connected_ahead_never_spends_more_than_the_call_it_serves_may(
+    open_bench: OpenBench, known: float | None
+) -> None:
     async with open_bench() as bench:
-        bench.agents.prepare(AgentType.coder)
+        await bench.agents.ask(CODER, "go", label="main", max_cost_usd=known)
+        bench.agents.prepare(AgentType.extractor)
         await bench.agents.prepared()
-        (ahead,) = bench.processes
-        await bench.agents.ask(CODER, "go", label="main", max_cost_usd=1.0)
-        assert "--max-budget-usd" not in ahead.cmdline() if ahead.is_running() else True
-        bench.agents.prepare(AgentType.coder)
-        await bench.agents.prepared()
-        words = bench.processes[0].cmdline()
-        assert float(words[words.index("--max-budget-usd") + 1]) == 0.5
+        (ahead,) = [process for process in bench.processes if "extractor" in process.cmdline()]
+        words = ahead.cmdline()
+        assert words[words.index("--max-budget-usd") + 1] == "0.5" if known else "--max-budget-usd" not in words
+        bench.brain.reply_with("extractor", read_first(50_000), PLANS)
+        with pytest.raises(AgentError) as caught:
+            await bench.agents.ask(EXTRACTOR, "go", label="main", max_cost_usd=0.1)
+        assert (caught.value.reason, caught.value.attempts) == ("budget", 1)
+        assert caught.value.cost_usd == pytest.approx(0.15)
+
+
+async def ask_after_a_narrow_client(bench: Bench, *replies: BrainReply | dict[str, object]) -> AgentReply:
+    """A call with a share of 0.4, on a client that was connected with half of it."""
+    await bench.agents.ask(CODER, "go", label="main", max_cost_usd=0.4)
+    bench.agents.prepare(AgentType.extractor)
+    await bench.agents.prepared()
+    bench.brain.reply_with("extractor", *replies)
+    return await bench.agents.ask(EXTRACTOR, "go", label="main", max_cost_usd=0.4)
+
+
+@pytest.mark.req("REQ-OR-005")
+async def test_a_call_that_a_client_connected_ahead_stopped_gets_the_rest_of_its_share(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        reply = await ask_after_a_narrow_client(bench, read_first(70_000), read_first(30_000), PLANS)
+        assert reply.structured == PLANS
+        assert reply.cost_usd == pytest.approx(charged(bench.server.charges[1:]))
+        assert len({request.headers["x-claude-code-session-id"] for request in bench.brain.calls("extractor")}) == 2
+
+
+@pytest.mark.req("REQ-OR-005")
+async def test_the_rest_of_the_share_is_given_once(open_bench: OpenBench) -> None:
+    async with open_bench() as bench:
+        with pytest.raises(AgentError) as caught:
+            await ask_after_a_narrow_client(bench, read_first(70_000), read_first(70_000), PLANS)
+        assert (caught.value.reason, caught.value.attempts) == ("budget", 2)
+        assert caught.value.cost_usd == pytest.approx(0.42)
 
 
 def echo_secret(request: BrainRequest) -> str:

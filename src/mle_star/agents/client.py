@@ -192,7 +192,7 @@ class AgentClient:
     ) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
         look_ahead = self._look_ahead(config, label)
-        spent, attempts = 0.0, 0
+        spent, attempts, whole = 0.0, 0, False
         delays = {"transport": list(self.policy.retry_delays), "rate_limit": list(self.policy.busy_delays)}
         try:
             while True:
@@ -200,10 +200,13 @@ class AgentClient:
                 left = None if cap is None else cap - spent
                 if left is not None and left <= 0:
                     raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=spent)
-                turn, outcome = await self._attempt(config, prompt, label, left, on_late_cost)
+                turn, outcome = await self._attempt(config, prompt, label, left, on_late_cost, whole=whole)
                 spent += turn.cost_usd
                 if isinstance(outcome, Answer):
                     return build_reply(outcome, turn, spent, time.monotonic() - started)
+                if outcome.reason == "budget" and not whole and _was_narrow(turn, left):
+                    whole = True  # its client was stopped before the call's own share was used up
+                    continue
                 waits = delays.get(outcome.reason)
                 if not waits or self._pool is None or self._pool.closed:
                     raise AgentError(
@@ -225,18 +228,26 @@ class AgentClient:
         await asyncio.sleep(seconds)
 
     async def _attempt(
-        self, config: AgentConfig, prompt: str, label: str, cap: float | None, on_late_cost: Callable[[float], None]
+        self,
+        config: AgentConfig,
+        prompt: str,
+        label: str,
+        cap: float | None,
+        on_late_cost: Callable[[float], None],
+        *,
+        whole: bool,
     ) -> tuple[Turn, Answer | Failure]:
-        """One call on one client."""
+        """One call on one client; on a new one that may spend all of `cap` when `whole`."""
         from mle_star.agents.worker import Turn
 
         assert self._pool is not None
         self._cap_hint = cap
         try:
-            worker = await self._pool.acquire(config, label, cap)
+            worker = await self._pool.acquire(config, label, cap, whole=whole)
         except Exception as error:
             return Turn(error=error), judge_turn(config, Turn(error=error))
         turn = await self._await_turn(worker, config, prompt, label, on_late_cost)
+        turn.cap_usd = worker.cap_usd
         if self.config.model == OFFLINE:
             turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
         self.state.add_cost(turn.cost_usd, label)
@@ -326,3 +337,7 @@ class AgentClient:
         site = CallSite(config.agent_type.value, label)
         options = self._launcher.options(config, site, cap)
         return Worker(self._launcher.key(config, label), options, site, cap_usd=cap)
+
+
+def _was_narrow(turn: Turn, left: float | None) -> bool:
+    return left is not None and turn.cap_usd is not None and turn.cap_usd < left

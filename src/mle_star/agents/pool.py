@@ -47,13 +47,17 @@ class Pool:
                 return
             self._idle.append(self._make(config, label, cap_usd))
 
-    async def acquire(self, config: AgentConfig, label: str, cap_usd: float | None) -> Worker:
-        """A connected client for one call, which must come back by `release` or `discard`."""
+    async def acquire(self, config: AgentConfig, label: str, cap_usd: float | None, *, whole: bool = False) -> Worker:
+        """A connected client for one call, which must come back by `release` or `discard`.
+
+        It may spend `cap_usd` at most, and, when `whole`, not less either.
+        """
         if self.closed:
             raise RuntimeError("the clients are closed")
         key = self._key(config, label)
         self._calls[key] += 1
-        worker = self._take_idle(key, cap_usd) or self._make(config, label, cap_usd)
+        idle = None if whole else self._take_idle(key, cap_usd)
+        worker = idle or self._make(config, label, cap_usd)
         self._busy.add(worker)
         try:
             await worker.ready()

@@ -41,6 +41,7 @@ class Turn:
     api_error: str | None = None
     error: Exception | None = None
     timed_out: bool = False
+    cap_usd: float | None = None  # what its client might spend
 
 
 @dataclass
