@@ -11,7 +11,7 @@ from typing import Literal
 from mle_star.offline.rules.columns import Column, Kind, describe
 from mle_star.offline.rules.metrics import Metric, find_metric
 from mle_star.offline.rules.reading import Setting
-from mle_star.offline.rules.tables import GAPS, Table, read_tables
+from mle_star.offline.rules.tables import GAPS, Table, is_misread, is_number, read_tables
 
 TaskKind = Literal["binary", "multiclass", "regression", "ordinal"]
 
@@ -57,6 +57,11 @@ class Profile:
     def names(self, *kinds: Kind) -> list[str]:
         """Their names."""
         return [column.name for column in self.of(*kinds)]
+
+    def gaps(self, target: str) -> list[str]:
+        """How the training table spells that a row has no answer."""
+        cells = self.train.sample[target]
+        return sorted(set(map(str, cells)) - set(told(cells)))
 
     @property
     def numeric(self) -> bool:
@@ -119,6 +124,11 @@ def _look(setting: Setting, stamps: tuple[tuple[str, int, int], ...]) -> Profile
     answers = _answer_columns(sample, id_column)
     targets, wide_prefix = _find_targets(setting.description, train, test, answers, id_column)
     metric, kind, classes, rarest = _judge_target(setting, train, targets)
+    if kind != "regression":
+        train = _with_labels_as_spelt(train, targets)
+    if id_column is not None and _are_misread(id_column, [train, test, sample]):
+        train, test, sample = train.as_spelt(id_column), _spelt(test, id_column), _spelt(sample, id_column)
+        extras = tuple(table.as_spelt(id_column) for table in extras)
     features = _features(train, test, targets, id_column)
     if not features:
         raise NoTableError("the training table has no column that the test table shares and that says something")
@@ -244,11 +254,37 @@ def _prefix_of_classes(answers: tuple[str, ...], cells: list[object]) -> str | N
     return None
 
 
+def told(cells: list[object]) -> list[str]:
+    """The cells of a target without its gaps. Among labels only an empty cell is a gap: `none` may be one of them."""
+    filled = [str(cell) for cell in cells if str(cell)]
+    known = [cell for cell in filled if cell.lower() not in GAPS]
+    return known if known and all(map(is_number, known)) else filled
+
+
+def _with_labels_as_spelt(train: Table, targets: tuple[str, ...]) -> Table:
+    """The training table, read letter by letter where pandas would change a label."""
+    for name in targets:
+        labels = told(train.sample[name])
+        if is_misread([*labels, *([] if len(labels) == len(train.sample[name]) else [""])], train.gap_words):
+            train = train.as_spelt(name)
+    return train
+
+
+def _are_misread(id_column: str, tables: list[Table | None]) -> bool:
+    """Would pandas change an id?"""
+    having = [table for table in tables if table is not None and id_column in table.columns]
+    return any(is_misread(map(str, table.sample[id_column]), table.gap_words) for table in having)
+
+
+def _spelt(table: Table | None, name: str) -> Table | None:
+    return None if table is None else table.as_spelt(name)
+
+
 def _judge_target(
     setting: Setting, train: Table, targets: tuple[str, ...]
 ) -> tuple[Metric, TaskKind, tuple[str, ...], int]:
     """The metric, the kind of task, the classes and the size of the smallest one, scaled up from the sample."""
-    cells = [str(cell) for cell in train.sample[targets[0]] if str(cell).lower() not in GAPS]
+    cells = told(train.sample[targets[0]])
     numbers = [_float(cell) for cell in cells]
     distinct = set(cells)
     numeric = None not in numbers and len(distinct) > max(20, 0.02 * len(cells))

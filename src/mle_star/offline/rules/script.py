@@ -11,6 +11,7 @@ from mle_star.offline.rules.literals import docstring, name_list, one_line, quot
 from mle_star.offline.rules.metrics import Metric
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script
+from mle_star.offline.rules.tables import is_number
 
 MANY_FOLDS_UP_TO = 10_000
 REPEATED_UP_TO = 1_000
@@ -81,7 +82,7 @@ def settings(profile: Profile) -> str:
 
 def load(profile: Profile, row_limit: int) -> str:
     """Read the tables, give columns the types they mean, and cap the training rows where the task has more."""
-    lines = [f"train = {profile.train.reader}"]
+    lines = [f"train = {profile.train.reader}", *_blanked_gaps(profile)]
     wanted = "[TARGET]" if len(profile.targets) == 1 else "TARGETS"
     if profile.test is not None:
         lines.append(f"test = {profile.test.reader}")
@@ -102,7 +103,23 @@ def load(profile: Profile, row_limit: int) -> str:
 
 
 def _target_has_gaps(profile: Profile) -> bool:
-    return any(str(cell).strip() == "" for name in profile.targets for cell in profile.train.sample[name])
+    return any(profile.gaps(name) for name in profile.targets)
+
+
+def _blanked_gaps(profile: Profile) -> list[str]:
+    """Gaps of labels that are read letter by letter."""
+    names = [name for name in profile.targets if is_spelt(profile, name) and profile.gaps(name)]
+    labels = [f"train[{quoted(name)}]" for name in names]
+    return [
+        f"{label} = {label}.mask({label}.isin({name_list(profile.gaps(name))}))"
+        for name, label in zip(names, labels, strict=True)
+    ]
+
+
+def is_spelt(profile: Profile, name: str) -> bool:
+    """Is this column of the training table read letter by letter?"""
+    tables = [profile.train, *(other for other, _ in profile.train.joined)]
+    return any(name in table.spelt for table in tables)
 
 
 def _typing(profile: Profile) -> list[str]:
@@ -149,14 +166,21 @@ def starts_with_log(profile: Profile) -> bool:
 
 def target(profile: Profile, *, log: bool) -> str:
     """The truth, and the scale on which numbers are learned."""
+    labels = "classes, y = np.unique(train[TARGET], return_inverse=True)"
+    if is_spelt(profile, profile.targets[0]) and all(map(is_number, profile.classes)):
+        labels = NUMBERED_LABELS
+    elif _are_floats(profile):
+        labels = labels.replace("train[TARGET]", "train[TARGET].astype(int)")
     if not profile.numeric:
-        lines = "classes, y = np.unique(train[TARGET], return_inverse=True)"
-        return lines if len(profile.targets) == 1 else several(lines)
-    if profile.kind == "ordinal":
-        lines = "classes, y = np.unique(train[TARGET], return_inverse=True)"
-    else:
-        lines = "y = train[TARGET].to_numpy(dtype=float)"
+        return labels if len(profile.targets) == 1 else several(labels)
+    lines = labels if profile.kind == "ordinal" else "y = train[TARGET].to_numpy(dtype=float)"
     return f"{lines if len(profile.targets) == 1 else several(lines)}\n\n\n{LOG_SCALE if log else PLAIN_SCALE}"
+
+
+def _are_floats(profile: Profile) -> bool:
+    """Are whole numbers read as floats, because some are missing from a file without text?"""
+    whole = all(label.lstrip("-").isdecimal() and str(int(label)) == label for label in profile.classes)
+    return profile.train.form != "csv" and _target_has_gaps(profile) and whole
 
 
 def several(lines: str) -> str:
@@ -170,6 +194,8 @@ def several(lines: str) -> str:
     return (), train[target].to_numpy(dtype=float)'''
 
 
+NUMBERED_LABELS = """classes = np.array(sorted(train[TARGET].unique(), key=float))  # numbers, as they are spelt
+y = train[TARGET].map({label: number for number, label in enumerate(classes)}).to_numpy()"""
 PLAIN_SCALE = '''def to_model(values):
     """The target on the scale that models learn."""
     return values.astype(float)

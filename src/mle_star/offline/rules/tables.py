@@ -10,8 +10,9 @@ import gzip
 import io
 import itertools
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -25,8 +26,11 @@ MAX_FILE_BYTES = 400_000_000
 SNIFFED_BYTES = 1_000_000
 BLANKS_SOUGHT_IN_ROWS = 1_000
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
-"""How files spell that there is no value; `?`, `-` and the words are told to pandas only where they occur."""
-PANDAS_GAPS = {"", "na", "n/a", "nan", "null", "none", "<na>", "#n/a"}
+"""How files spell that there is no value, in small letters; what pandas does not know is told to it where it occurs."""
+PANDAS_GAPS = {
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+}  # fmt: skip
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".json", ".jsonl", ".ndjson")
 
 
@@ -34,7 +38,8 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".json", ".jsonl
 class Table:
     """A file with rows and columns. `sample` holds the sampled cells by column, `name` is relative to the folder.
 
-    `blanks`: cells begin with blanks that mean nothing.
+    `blanks`: cells begin with blanks that mean nothing. `spelt`: columns that scripts read letter by letter, without
+    gaps. `joined`: tables whose columns are beside those of the file, each with the column that both share.
     """
 
     name: str
@@ -47,12 +52,26 @@ class Table:
     blanks: bool = False
     odd_gaps: tuple[str, ...] = ()
     key: str = ""
-    joined: str = ""
+    spelt: tuple[str, ...] = ()
+    joined: tuple[tuple[Table, str], ...] = ()
 
     @property
     def reader(self) -> str:
         """The expression with which a script reads this table."""
-        return f"{self._own_reader}{self.joined}"
+        joined = (f".merge({other.reader}, on={quoted(column)})" for other, column in self.joined)
+        return "".join([self._own_reader, *joined])
+
+    @property
+    def gap_words(self) -> set[str]:
+        """What scripts take for a gap in this table."""
+        return PANDAS_GAPS.union(self.odd_gaps, *(other.gap_words for other, _ in self.joined))
+
+    def as_spelt(self, name: str) -> Table:
+        """This table with a column that scripts read letter by letter."""
+        joined = tuple((other.as_spelt(name), column) for other, column in self.joined)
+        elsewhere = any(name in other.columns and name != column for other, column in joined)
+        own = name in self.columns and self.form == "csv" and not elsewhere
+        return replace(self, spelt=(*self.spelt, name) if own else self.spelt, joined=joined)
 
     def join(self, other: Table, column: str) -> Table:
         """This table with the columns of another one that shares a column, row by row."""
@@ -63,7 +82,7 @@ class Table:
         cells = {c: [row[other.columns.index(c)] for row in found] for c in new}
         return replace(
             self, columns=(*self.columns, *new), sample={**self.sample, **cells},
-            joined=f"{self.joined}.merge({other.reader}, on={quoted(column)})",
+            joined=(*self.joined, (other, column)),
         )  # fmt: skip
 
     @property
@@ -85,7 +104,12 @@ class Table:
             options.append(f'encoding="{self.encoding}"')
         if self.odd_gaps:
             options.append("na_values=[" + ", ".join(map(quoted, self.odd_gaps)) + "]")
-        return f"pd.read_csv({', '.join(options)})"
+        reader = f"pd.read_csv({', '.join(options)})"
+        if not self.spelt:
+            return reader
+        options = [option for option in options if not option.startswith("na_values=")]
+        options += [f"usecols=[{', '.join(map(quoted, self.spelt))}]", "dtype=str", "na_filter=False"]
+        return f"{reader}.assign(**pd.read_csv({', '.join(options)}))"
 
 
 def read_tables(folder: Path) -> list[Table]:
@@ -230,15 +254,30 @@ def _odd_gaps(columns: Any) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()
     for cells in columns:
-        odd = {cell for cell in set(cells) if cell.lower() in GAPS and cell.lower() not in PANDAS_GAPS}
+        odd = {cell for cell in set(cells) if cell.lower() in GAPS and cell not in PANDAS_GAPS}
         if odd:
             others = [cell for cell in cells if cell.lower() not in GAPS][:200]
-            numbers = sum(_is_number(cell) for cell in others)
+            numbers = sum(is_number(cell) for cell in others)
             found |= {cell for cell in odd if cell in {"?", "-"} or (others and numbers > 0.9 * len(others))}
     return tuple(sorted(found))
 
 
-def _is_number(cell: str) -> bool:
+def is_misread(cells: Iterable[str], gap_words: Collection[str]) -> bool:
+    """Would pandas spell values of a column in another way than the file does, or take one for a gap?"""
+    found = set(cells)
+    values = found - {""}
+    if values.intersection(gap_words):
+        return True
+    if {value.lower() for value in values} <= {"true", "false"}:
+        return not values <= {"True", "False"}
+    if not all(map(is_number, values)):
+        return False
+    whole = "" not in found and all(re.fullmatch(r"[+-]?\d+", value) for value in values)
+    return any(str(int(value) if whole else float(value)) != value for value in values)
+
+
+def is_number(cell: str) -> bool:
+    """Is this a number in words that Python knows?"""
     try:
         float(cell)
     except ValueError:

@@ -1,0 +1,52 @@
+"""Labels and ids come out of a script spelt as they went in."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.offline.rules import models, script
+from mle_star.offline.rules.profile import look
+from mle_star.offline.rules.reading import read_setting
+from tests.offline.small_tasks import table, write
+
+
+def loaded(tmp_path: Path, labels: list[str], *, metric: str = "accuracy", **options: Any) -> dict[str, Any]:
+    """The names that a script has after loading the data and taking the target; labels take turns."""
+    rows = [{**row, "id": f"{n:03}", "y": labels[n % len(labels)]} for n, row in enumerate(table(60))]
+    look_at = look(read_setting(write(tmp_path / "input", rows, "y", metric=metric, **options).system))
+    made = script.first_script(look_at, models.BY_KEY["linear"], 30_000)
+    parts = [*made.imports, made.settings, made.sections["load"], made.sections["target"]]
+    names: dict[str, Any] = {"profile": look_at}
+    exec("\n".join(parts), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["None", "yes", "NA"], ["NA", "None", "yes"]), (["-", "?"], ["-", "?"]), (["x", "none"], ["none", "x"]),
+        (["01", "02"], ["01", "02"]), (["9", "10", ""], ["9", "10"]), (["2", "NA", "1"], ["1", "2"]),
+        (["true", "false"], ["false", "true"]), (["NA", "", "low"], ["NA", "low"]), (["0", "1"], [0, 1]),
+        (["0.5", "1"], ["0.5", "1"]),
+    ],
+)  # fmt: skip
+def test_labels_keep_their_spelling(
+    labels: list[str], classes: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = loaded(tmp_path, labels)
+    assert list(names["classes"]) == classes
+    assert set(names["profile"].classes) == set(map(str, classes))
+    with (tmp_path / "input/train.csv").open(newline="") as stream:
+        told = [row["y"] for row in csv.DictReader(stream) if row["y"] in map(str, classes)]
+    assert [str(names["classes"][number]) for number in names["y"]] == told
+
+
+def test_ids_keep_their_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = loaded(tmp_path, ["a", "b"])
+    assert names["test"]["id"].tolist() == [f"{n:03}" for n in range(45, 60)]
