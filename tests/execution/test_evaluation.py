@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import mle_star.execution
-from mle_star.errors import AgentError
+from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution import (
     ExecutorStrategy,
     build_execution_env,
@@ -42,13 +42,13 @@ QUICK = PipelineConfig(time_limit_seconds=30, max_debug_attempts=3)
 BROKEN = script("import json\njson.loads('{')")
 
 
-@pytest.fixture
-def base(tmp_path: Path, task: TaskDescription) -> TaskDescription:
-    """A task whose `data_dir` is the base that holds `input/`, as the specification's example has it."""
-    folder = tmp_path / "base"
-    (folder / "input").mkdir(parents=True)
-    (folder / "input" / "train.csv").write_text("a\n1\n")
-    return task.model_copy(update={"data_dir": str(folder)})
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where scripts work when nobody says where; the current directory is a folder of the user's."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return here / "evaluation"
 
 
 # --- one script ---------------------------------------------------------------------------------------------
@@ -85,44 +85,69 @@ async def test_a_sleeper_with_five_seconds_comes_back_in_fifteen(tmp_path: Path)
 
 
 @pytest.mark.req("REQ-EX-010")
-async def test_what_a_script_sets_stays_in_its_process(base: TaskDescription) -> None:
+async def test_what_a_script_sets_stays_in_its_process(task: TaskDescription) -> None:
     code = "import builtins, os\nbuiltins.leaked = 1\nos.environ['LEAKED'] = '1'\nos.chdir('/')"
-    await evaluate_solution(scored(0.5, code), base, QUICK)
+    await evaluate_solution(scored(0.5, code), task, QUICK)
     assert not hasattr(__import__("builtins"), "leaked") and "LEAKED" not in os.environ
-    again = await evaluate_solution(script("import os\nassert 'LEAKED' not in os.environ"), base, QUICK)
+    again = await evaluate_solution(script("import os\nassert 'LEAKED' not in os.environ"), task, QUICK)
     assert not again.is_error
 
 
 @pytest.mark.req("REQ-EX-015")
 async def test_an_evaluation_cleans_writes_runs_and_judges(
-    base: TaskDescription, monkeypatch: pytest.MonkeyPatch
+    task: TaskDescription, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DB_PASSWORD", "hush")
-    final = Path(base.data_dir) / "final"
-    final.mkdir()
-    (final / "submission.csv").write_text("from an earlier script")
     code = (
-        "import os\nassert os.listdir('final') == [], 'old output'\nassert open('input/train.csv').read()\n"
+        "import os\nassert sorted(os.listdir()) == ['final', 'input', 'solution.py'] and not os.listdir('final')\n"
+        "assert open('input/train.csv').read()\n"
         "assert 'DB_PASSWORD' not in os.environ and os.environ['PYTHONHASHSEED'] == '0'\n"
-        "open('final/submission.csv', 'w').write('new')"
+        "open('final/submission.csv', 'w').write('new')\nopen('left', 'w').close()"
     )
-    result = await evaluate_solution(scored(0.75, code), base, QUICK)
-    assert (result.score, result.is_error) == (0.75, False), result.stderr
-    assert (Path(base.data_dir) / "solution.py").read_text() == scored(0.75, code).content
-    assert verify_submission(base.data_dir)
+    for _ in range(2):
+        result = await evaluate_solution(scored(0.75, code), task, QUICK)
+        assert (result.score, result.is_error) == (0.75, False), result.stderr
+    assert (work / "solution.py").read_text() == scored(0.75, code).content
+    assert verify_submission(str(work))
 
 
 @pytest.mark.req("REQ-EX-015")
-async def test_a_directory_of_one_s_own_spares_the_data(base: TaskDescription, tmp_path: Path) -> None:
-    result = await evaluate_solution(scored(0.5), base, QUICK, working_dir=str(tmp_path / "own"), gpu_indices=[])
+async def test_nothing_of_the_user_s_is_touched(task: TaskDescription, work: Path) -> None:
+    data = Path(task.data_dir)
+    for folder in (data, work.parent):
+        for name in ("input", "final"):
+            (folder / name).mkdir()
+            (folder / name / "submission.csv").write_text("the user's own")
+        (folder / "solution.py").write_text("the user's own")
+
+    def files() -> dict[Path, bytes]:
+        found = [*data.rglob("*"), *work.parent.rglob("*")]
+        return {path: path.read_bytes() for path in found if path.is_file() and work.name not in str(path)}
+
+    before = files()
+    (result,) = await evaluate_batch([scored(0.5)], task, QUICK)
+    assert result.score == make_score_function(QUICK)(scored(0.5), task).score == 0.5
+    assert files() == before
+
+
+async def test_a_folder_of_that_name_that_is_not_ours_is_left_alone(task: TaskDescription, work: Path) -> None:
+    work.mkdir()
+    (work / "notes.txt").write_text("the user's own")
+    with pytest.raises(ExecutionError, match="pass `working_dir`"):
+        await evaluate_solution(scored(0.5), task, QUICK)
+    assert [entry.name for entry in work.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.req("REQ-EX-015")
+async def test_a_directory_can_be_chosen(task: TaskDescription, work: Path, tmp_path: Path) -> None:
+    result = await evaluate_solution(scored(0.5), task, QUICK, working_dir=str(tmp_path / "own"), gpu_indices=[])
     assert result.score == 0.5
-    assert (tmp_path / "own" / "solution.py").exists()
-    assert not (Path(base.data_dir) / "solution.py").exists()
+    assert (tmp_path / "own" / "solution.py").exists() and not work.exists()
 
 
 @pytest.mark.req("REQ-EX-015")
-async def test_a_script_that_is_refused_becomes_a_result_that_can_be_repaired(base: TaskDescription) -> None:
-    result = await evaluate_solution(script("exit()"), base, QUICK)
+async def test_a_script_that_is_refused_becomes_a_result_that_can_be_repaired(task: TaskDescription) -> None:
+    result = await evaluate_solution(script("exit()"), task, QUICK)
     assert (result.is_error, result.exit_code, result.score) == (True, -1, None)
     assert "exit()" in result.stderr and result.error_traceback == result.stderr
     assert result.error_traceback.startswith("Traceback (most recent call last):\nValueError")
@@ -134,11 +159,11 @@ async def test_a_script_that_is_refused_becomes_a_result_that_can_be_repaired(ba
     [({"time_limit_seconds": 1}, None), ({"script_timeout_seconds": 1}, None), ({"time_limit_seconds": 60}, 1)],
 )
 async def test_the_limit_comes_from_the_configuration_unless_it_is_overridden(
-    settings: dict[str, int], override: int | None, base: TaskDescription, caplog: pytest.LogCaptureFixture
+    settings: dict[str, int], override: int | None, task: TaskDescription, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mle_star.execution")
     config = PipelineConfig(**settings)
-    result = await evaluate_solution(script("import time\ntime.sleep(60)"), base, config, override)
+    result = await evaluate_solution(script("import time\ntime.sleep(60)"), task, config, override)
     assert (result.is_error, result.exit_code) == (True, -1)
     assert "at most 1 s" in caplog.text
 
@@ -154,52 +179,54 @@ def test_no_function_has_a_time_limit_of_its_own() -> None:
 
 
 @pytest.mark.req("REQ-EX-016")
-async def test_the_given_script_is_left_alone(base: TaskDescription) -> None:
+async def test_the_given_script_is_left_alone(task: TaskDescription) -> None:
     async def repair(solution: SolutionScript, text: str) -> SolutionScript:
         return scored(0.5)
 
     given = BROKEN.model_copy(deep=True)
     before = given.model_copy(deep=True)
-    await evaluate_solution(given, base, QUICK)
-    await evaluate_batch([given], base, QUICK)
-    returned, _ = await evaluate_with_retry(given, base, QUICK, repair)
+    await evaluate_solution(given, task, QUICK)
+    await evaluate_batch([given], task, QUICK)
+    returned, _ = await evaluate_with_retry(given, task, QUICK, repair)
     assert given == before
     assert returned.score == 0.5 and returned.is_executable
 
 
 @pytest.mark.req("REQ-EX-035")
-async def test_a_call_costs_little_beyond_the_script(base: TaskDescription) -> None:
+async def test_a_call_costs_little_beyond_the_script(task: TaskDescription) -> None:
     code = "import time\nt = time.perf_counter()\ntime.sleep(0.2)\nprint('took', time.perf_counter() - t)"
     started = time.perf_counter()
-    result = await evaluate_solution(scored(0.5, code), base, QUICK)
+    result = await evaluate_solution(scored(0.5, code), task, QUICK)
     total = time.perf_counter() - started
     assert total - float(result.stdout.split()[1]) < 2
 
 
 @pytest.mark.req("REQ-EX-043")
-async def test_sources_and_streams_are_utf_8(base: TaskDescription) -> None:
+async def test_sources_and_streams_are_utf_8(task: TaskDescription) -> None:
     code = (
         "import sys\nprint('größer 😀')\nsys.stdout.flush()\nsys.stdout.buffer.write(b'\\xff\\n')\nsys.stdout.flush()"
     )
-    result = await evaluate_solution(scored(0.5, code), base, QUICK)
+    result = await evaluate_solution(scored(0.5, code), task, QUICK)
     assert result.stdout.startswith("größer 😀\n�\n")
 
 
 @pytest.mark.req("REQ-EX-039")
-async def test_six_events_are_logged_with_their_levels(base: TaskDescription, caplog: pytest.LogCaptureFixture) -> None:
+async def test_six_events_are_logged_with_their_levels(
+    task: TaskDescription, work: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def repair(solution: SolutionScript, text: str) -> SolutionScript:
         return script("import time\ntime.sleep(60)")
 
     caplog.set_level(logging.DEBUG, "mle_star.execution")
-    await evaluate_with_retry(BROKEN, base, QUICK, repair, 1, timeout_override=2)
+    await evaluate_with_retry(BROKEN, task, QUICK, repair, 1, timeout_override=2)
     lines = [(record.levelname, record.getMessage()) for record in caplog.records]
-    path = str(Path(base.data_dir) / "solution.py")
+    path = str(work / "solution.py")
 
     def logged(level: str, *words: str) -> bool:
         return any(level == found and all(word in text for word in words) for found, text in lines)
 
     assert logged("DEBUG", "script written", path, str(len(BROKEN.content)))
-    assert logged("INFO", "run starts", path, base.data_dir, "2 s")
+    assert logged("INFO", "run starts", path, str(work), "2 s")
     assert logged("INFO", "run ended", "exit code 1", "score None")
     assert logged("WARNING", "timeout", path, "2 s")
     assert logged("WARNING", "error", "exit code 1", "Traceback (most recent call last):", "JSONDecodeError")
@@ -224,9 +251,9 @@ class Repairs:
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_one_repair_is_enough_when_it_works(base: TaskDescription) -> None:
+async def test_one_repair_is_enough_when_it_works(task: TaskDescription) -> None:
     repairs = Repairs(scored(0.5))
-    fixed, result = await evaluate_with_retry(BROKEN, base, QUICK, repairs)
+    fixed, result = await evaluate_with_retry(BROKEN, task, QUICK, repairs)
     assert (fixed.content, fixed.score, fixed.is_executable) == (scored(0.5).content, 0.5, True)
     assert (result.score, result.is_error, len(repairs.told)) == (0.5, False, 1)
     assert repairs.told[0].startswith("Traceback (most recent call last):")
@@ -236,66 +263,66 @@ async def test_one_repair_is_enough_when_it_works(base: TaskDescription) -> None
 @pytest.mark.req("REQ-EX-021")
 @pytest.mark.parametrize(("retries", "calls"), [(None, 3), (1, 1), (0, 0)])
 async def test_an_error_that_stays_is_returned_not_raised(
-    retries: int | None, calls: int, base: TaskDescription
+    retries: int | None, calls: int, task: TaskDescription
 ) -> None:
     repairs = Repairs(script("1 / 0"))
-    last, result = await evaluate_with_retry(BROKEN, base, QUICK, repairs, retries)
+    last, result = await evaluate_with_retry(BROKEN, task, QUICK, repairs, retries)
     assert len(repairs.told) == calls
     assert result.is_error and (last.score, last.is_executable) == (None, False)
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_here(base: TaskDescription) -> None:
+async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_here(task: TaskDescription) -> None:
     repairs = Repairs(scored(0.5))
-    last, result = await evaluate_with_retry(script("print('done')"), base, QUICK, repairs)
+    last, result = await evaluate_with_retry(script("print('done')"), task, QUICK, repairs)
     assert (repairs.told, result.score, result.is_error) == ([], None, False)
-    last, result = await evaluate_with_retry(script("print('done')"), base, QUICK, repairs, require_score=True)
+    last, result = await evaluate_with_retry(script("print('done')"), task, QUICK, repairs, require_score=True)
     assert last.score == 0.5 and "without printing its score line" in repairs.told[0]
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_a_timeout_is_told_in_words(base: TaskDescription) -> None:
+async def test_a_timeout_is_told_in_words(task: TaskDescription) -> None:
     repairs = Repairs(scored(0.5))
-    await evaluate_with_retry(script("import time\ntime.sleep(60)"), base, QUICK, repairs, timeout_override=1)
+    await evaluate_with_retry(script("import time\ntime.sleep(60)"), task, QUICK, repairs, timeout_override=1)
     assert repairs.told[0].startswith("Traceback (most recent call last):")
     assert "time limit of 1 seconds" in repairs.told[0]
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_a_debugger_without_an_answer_uses_up_a_try(base: TaskDescription) -> None:
+async def test_a_debugger_without_an_answer_uses_up_a_try(task: TaskDescription) -> None:
     repairs = Repairs(None, AgentError("gone", agent="debugger"), scored(0.5))
-    fixed, result = await evaluate_with_retry(BROKEN, base, QUICK, repairs)
+    fixed, result = await evaluate_with_retry(BROKEN, task, QUICK, repairs)
     assert (fixed.score, result.is_error, len(repairs.told)) == (0.5, False, 3)
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_cancellation_passes_through_the_repairs(base: TaskDescription) -> None:
+async def test_cancellation_passes_through_the_repairs(task: TaskDescription) -> None:
     with pytest.raises(asyncio.CancelledError):
-        await evaluate_with_retry(BROKEN, base, QUICK, Repairs(asyncio.CancelledError()))
+        await evaluate_with_retry(BROKEN, task, QUICK, Repairs(asyncio.CancelledError()))
 
 
 # --- several ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-EX-026")
-async def test_a_batch_runs_one_after_the_other_and_a_failure_does_not_stop_it(base: TaskDescription) -> None:
+async def test_a_batch_runs_one_after_the_other_and_a_failure_does_not_stop_it(task: TaskDescription) -> None:
     stamp = "import time\nprint('from', time.time())\ntime.sleep(0.1)\n{}\nprint('to', time.time())"
     scripts = [scored(0.1, stamp.format("")), script(stamp.format("1 / 0")), scored(0.3, stamp.format(""))]
-    results = await evaluate_batch(scripts, base, QUICK)
+    results = await evaluate_batch(scripts, task, QUICK)
     assert [(result.score, result.is_error) for result in results] == [(0.1, False), (None, True), (0.3, False)]
     words = [result.stdout.split() for result in results]
     assert float(words[0][3]) <= float(words[1][1]) and float(words[1][1]) + 0.1 <= float(words[2][1])
-    assert await evaluate_batch([], base, QUICK) == []
+    assert await evaluate_batch([], task, QUICK) == []
 
 
 @pytest.mark.req("REQ-EX-032")
-async def test_as_a_score_function_it_works_inside_and_outside_a_loop(base: TaskDescription) -> None:
+async def test_as_a_score_function_it_works_inside_and_outside_a_loop(task: TaskDescription) -> None:
     function = make_score_function(QUICK, timeout_override=20)
     assert isinstance(function, ScoreFunction)
-    assert function(scored(0.5), base).score == 0.5
-    assert (await asyncio.to_thread(function, scored(0.6), base)).score == 0.6
+    assert function(scored(0.5), task).score == 0.5
+    assert (await asyncio.to_thread(function, scored(0.6), task)).score == 0.6
     with pytest.raises(TypeError):
-        make_score_function(QUICK, nonsense=1)(scored(0.5), base)
+        make_score_function(QUICK, nonsense=1)(scored(0.5), task)
 
 
 # --- the SDK's Bash tool ------------------------------------------------------------------------------------
@@ -338,13 +365,13 @@ async def test_the_bash_tool_gets_one_command_and_its_output_is_split_at_the_tra
     ],
 )
 async def test_the_strategy_chooses_the_executor_within_the_tool_s_limit(
-    strategy: ExecutorStrategy | None, seconds: int, through_the_tool: bool, base: TaskDescription,
+    strategy: ExecutorStrategy | None, seconds: int, through_the_tool: bool, task: TaskDescription,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.INFO, "mle_star.execution")
     tool = BashTool("Final Validation Performance: 0.25")
     options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
-    result = await evaluate_solution(scored(0.5), base, QUICK, seconds, bash_tool=tool, **options)
+    result = await evaluate_solution(scored(0.5), task, QUICK, seconds, bash_tool=tool, **options)
     assert result.score == (0.25 if through_the_tool else 0.5)
     assert len(tool.calls) == int(through_the_tool)
     assert ("more than the Bash tool allows" in caplog.text) is (seconds > 600)
@@ -435,7 +462,7 @@ def test_scripts_are_never_run_inside_this_process_and_nothing_is_remembered() -
                 assert "importlib" not in ast.unparse(node), path
 
 
-async def test_an_evaluation_leaves_the_environment_alone(base: TaskDescription) -> None:
+async def test_an_evaluation_leaves_the_environment_alone(task: TaskDescription) -> None:
     before = dict(os.environ)
-    await evaluate_solution(scored(0.5), base, QUICK)
+    await evaluate_solution(scored(0.5), task, QUICK)
     assert dict(os.environ) == before == {**before, **{k: v for k, v in build_execution_env().items() if k in before}}

@@ -9,16 +9,25 @@ import shlex
 import threading
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from mle_star.context import ScriptRequest, active_run
-from mle_star.errors import AgentError
+from mle_star.errors import AgentError, ExecutionError
 from mle_star.events import ScriptPurpose
 from mle_star.execution.environment import script_environment, scrub_credentials
 from mle_star.execution.judge import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.record import execute_in_run, log_outcome, rejected
-from mle_star.execution.workspace import clean_output_directory, setup_working_directory, write_script
+from mle_star.execution.workspace import (
+    clean_output_directory,
+    is_ours,
+    link_input_data,
+    prepare_path_directory,
+    reset_working_directory,
+    setup_working_directory,
+    write_script,
+)
 from mle_star.models import (
     EvaluationResult,
     ExecutionRawResult,
@@ -32,6 +41,8 @@ from mle_star.models import (
 logger = logging.getLogger("mle_star.execution")
 
 SDK_BASH_MAX_MS = 600_000
+OWN_DIRECTORY = "evaluation"
+"""Where scripts work outside a run, below `config.work_dir`."""
 DebugCallback = Callable[[SolutionScript, str], Awaitable[SolutionScript | None]]
 BashTool = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Takes `{"command": str, "timeout": int}`, gives `{"output": str, "exitCode": int}`."""
@@ -88,14 +99,20 @@ async def evaluate_solution(
     gpu_indices: list[int] | None = None,
     bash_tool: BashTool | None = None,
 ) -> EvaluationResult:
-    """Run a script and judge it; inside a run as a recorded step, in that run's directory."""
+    """Run a script and judge it; inside a run as a recorded step, in that run's directory.
+
+    Outside a run it works in `evaluation` below `config.work_dir`, unless `working_dir` says otherwise.
+    """
     limit = _time_limit(config, timeout_override)
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
         purpose: ScriptPurpose = "submission" if solution.phase is SolutionPhase.final else "solution"
         return await execute_in_run(solution, purpose=purpose, timeout_seconds=limit)
-    base = setup_working_directory(task.data_dir if working_dir is None else working_dir)
-    clean_output_directory(base)
+    if working_dir is None:
+        base = _own_directory(task, config)
+    else:
+        base = setup_working_directory(working_dir)
+        clean_output_directory(base)
     try:
         script_path = write_script(solution, base)
     except ValueError as error:
@@ -108,11 +125,26 @@ async def evaluate_solution(
         raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
     else:
         env = scrub_credentials(script_environment(config, gpu_indices))
-        request = ScriptRequest(script_path=script_path, working_dir=base, timeout_seconds=limit, env=env)
+        data = None if working_dir is not None else str(Path(task.data_dir).resolve())
+        request = ScriptRequest(
+            script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=data
+        )  # fmt: skip
         raw = await LocalExecutor(config).run(request)
     result = build_evaluation_result(raw)
     log_outcome(script_path, limit, raw, result)
     return result
+
+
+def _own_directory(task: TaskDescription, config: PipelineConfig) -> str:
+    """A swept directory of ours with the data as its `input/`; what the user keeps in that place is never removed."""
+    folder = Path(config.work_dir) / OWN_DIRECTORY
+    is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not is_free and not is_ours(str(folder)):
+        raise ExecutionError(f"{folder} was not made by mle-star: move it away, or pass `working_dir`")
+    base = prepare_path_directory(config.work_dir, OWN_DIRECTORY)
+    reset_working_directory(base)
+    link_input_data(task.data_dir, base)
+    return base
 
 
 def _time_limit(config: PipelineConfig, override: int | None) -> float:
