@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from claude_agent_sdk import ClaudeSDKClient, SystemMessage
@@ -231,7 +232,7 @@ async def test_a_client_connected_ahead_never_spends_more_than_the_call_it_serve
         assert caught.value.cost_usd == pytest.approx(0.15)
 
 
-async def ask_after_a_narrow_client(bench: Bench, *replies: BrainReply | dict[str, object]) -> AgentReply:
+async def ask_after_a_narrow_client(bench: Bench, *replies: Any) -> AgentReply:
     """A call with a share of 0.4, on a client that was connected with half of it."""
     await bench.agents.ask(CODER, "go", label="main", max_cost_usd=0.4)
     bench.agents.prepare(AgentType.extractor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -16,9 +17,9 @@ import psutil
 import pytest
 
 from mle_star.agents.keeper import marked_processes
-from mle_star.models import AgentType, agent_config
+from mle_star.models import AgentType, PipelineConfig, agent_config
 from mle_star.offline.server import BrainReply, Fault
-from tests.agents.conftest import QUICK, OpenBench
+from tests.agents.conftest import MODEL, QUICK, Bench, OpenBench
 
 CODER = agent_config(AgentType.coder)
 
@@ -195,3 +196,51 @@ async def test_a_reused_client_is_one_process_and_a_fresh_one_serves_once(open_b
             assert len(sessions) == 2
     assert len(seen["clear"]) == 1
     assert len(seen["fresh"]) == 2
+
+
+async def coders(bench: Bench) -> list[tuple[int, float | None]]:
+    """Process and cap of the coder's clients, once those that are let go have gone."""
+    assert bench.agents._pool is not None
+    await bench.agents.prepared()
+    while bench.agents._pool._leaving:
+        await asyncio.sleep(0.02)
+    lines = [(process.pid, process.cmdline()) for process in bench.processes]
+    caps = [(pid, dict(itertools.pairwise(words)).get("--max-budget-usd")) for pid, words in lines if "coder" in words]
+    return [(pid, None if cap is None else float(cap)) for pid, cap in caps]
+
+
+async def test_a_client_is_reused_while_the_shares_of_the_money_shrink(open_bench: OpenBench) -> None:
+    async with open_bench(client_reuse="clear") as bench:
+        seen = []
+        for share in (1.0, 0.9, 0.6):
+            await bench.agents.ask(CODER, "go", label="main", max_cost_usd=share)
+            bench.agents.prepare(AgentType.coder)
+            seen += await coders(bench)
+        assert seen == [(seen[0][0], 0.5)] * 3
+        # Another agent's call says that the shares are smaller now: the old client does not count as ready.
+        await bench.agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=0.4)
+        bench.agents.prepare(AgentType.coder)
+        ((ready, cap),) = await coders(bench)
+        assert (ready != seen[0][0], cap) == (True, 0.2)
+        await bench.agents.ask(CODER, "go", label="main", max_cost_usd=0.4)
+        assert await coders(bench) == [(ready, 0.2)]
+
+
+async def test_the_embedded_model_has_no_cap_and_keeps_its_clients(open_bench: OpenBench) -> None:
+    async with open_bench(model="offline") as bench:
+        seen = set()
+        for share in (1.0, 0.1, 0.0):
+            await bench.agents.ask(CODER, "go", label="main", max_cost_usd=share)
+            seen.update(await coders(bench))
+        assert [cap for _, cap in seen] == [None]
+
+
+@pytest.mark.parametrize(("model", "reuse"), [("offline", True), (MODEL, False)])
+async def test_by_itself_only_the_embedded_model_gets_a_client_again(
+    open_bench: OpenBench, model: str, reuse: bool
+) -> None:
+    assert (PipelineConfig().client_reuse, PipelineConfig().max_warm_clients) == ("auto", 6)
+    async with open_bench(model=model) as bench:
+        for _ in range(2):
+            await bench.agents.ask(CODER, "go", label="main", max_cost_usd=None)
+        assert len(await coders(bench)) == int(reuse)

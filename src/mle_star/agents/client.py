@@ -156,9 +156,8 @@ class AgentClient:
         if self._pool is None:
             return
         config = agent_config(agent, variant, self.config.tool_profile)
-        cap = None if self._cap_hint is None else self._cap_hint / 2
         keep = {self._launcher.key(self._config_of(key), name) for name, key in self._expected.items()}
-        self._pool.prepare(config, label, cap, copies=copies, keep=keep)
+        self._pool.prepare(config, label, self._cap_hint, copies=copies, keep=keep)
 
     async def prepared(self) -> None:
         """Wait until every client that is being connected ahead is ready."""
@@ -180,6 +179,8 @@ class AgentClient:
         """
         if self._pool is None:
             raise AgentError("the client is not open: use `async with`", agent=config.agent_type.value)
+        if self.config.model == OFFLINE:
+            max_cost_usd = None  # it is free, and a cap would only keep clients from being used again
         if self._slots is None:
             return await self._ask(config, prompt, label, max_cost_usd, on_late_cost)
         if self._slots.locked():

@@ -41,11 +41,10 @@ class Pool:
     ) -> None:
         """Connect ahead until `copies` clients for this agent are idle, letting go of others but never of `keep`."""
         key = self._key(config, label)
-        missing = copies - sum(worker.key == key and worker.usable for worker in self._idle)
-        for _ in range(missing):
+        for _ in range(copies - len(self._fit(key, cap_usd))):
             if self.closed or not self._make_room({*keep, key}):
                 return
-            self._idle.append(self._make(config, label, cap_usd))
+            self._idle.append(self._make(config, label, _for_later(cap_usd)))
 
     async def acquire(self, config: AgentConfig, label: str, cap_usd: float | None, *, whole: bool = False) -> Worker:
         """A connected client for one call, which must come back by `release` or `discard`.
@@ -57,7 +56,8 @@ class Pool:
         key = self._key(config, label)
         self._calls[key] += 1
         idle = None if whole else self._take_idle(key, cap_usd)
-        worker = idle or self._make(config, label, cap_usd)
+        cap = _for_later(cap_usd) if self._reuse and not whole else cap_usd
+        worker = idle or self._make(config, label, cap)
         self._busy.add(worker)
         try:
             await worker.ready()
@@ -109,16 +109,20 @@ class Pool:
             await asyncio.wait(set(self._leaving))
 
     def _take_idle(self, key: str, cap_usd: float | None) -> Worker | None:
-        """The best idle client for a call; those that broke or may spend more than the call are let go."""
-        for worker in [one for one in self._idle if one.key == key]:
-            if not worker.usable or _too_generous(worker.cap_usd, cap_usd):
-                self._idle.remove(worker)
-                self._leave(worker)
-        fit = sorted((one for one in self._idle if one.key == key), key=lambda one: not one.is_free)
+        """The best idle client for a call."""
+        fit = sorted(self._fit(key, cap_usd), key=lambda one: not one.is_free)
         if not fit:
             return None
         self._idle.remove(fit[0])
         return fit[0]
+
+    def _fit(self, key: str, cap_usd: float | None) -> list[Worker]:
+        """The idle clients for such a call; those that broke or may spend more than it are let go."""
+        for worker in [one for one in self._idle if one.key == key]:
+            if not worker.usable or _too_generous(worker.cap_usd, cap_usd):
+                self._idle.remove(worker)
+                self._leave(worker)
+        return [one for one in self._idle if one.key == key]
 
     def _make_room(self, keep: Collection[str], *, wanted: int = 1) -> bool:
         """Let go of the least used idle clients until `wanted` more may come; False when all must stay."""
@@ -149,3 +153,8 @@ class Pool:
 
 def _too_generous(cap: float | None, wanted: float | None) -> bool:
     return wanted is not None and (cap is None or cap > wanted)
+
+
+def _for_later(cap: float | None) -> float | None:
+    """What a client may spend that serves calls to come: less than now, for their shares will be smaller."""
+    return None if cap is None else cap / 2
