@@ -1,7 +1,7 @@
 """Scripts that are broken, careless or hostile, each with what the harness must make of it.
 
 `TOKEN` stands for a word that occurs nowhere else, `OUTSIDE` for a folder that no script may change, `PORT` for a
-port on which the test listens.
+port on which the test listens, `HOMEFILE` for a file in the real home folder whose name and content nobody may see.
 """
 
 from __future__ import annotations
@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SCORE = "print('Final Validation Performance: 0.5')"
+READS = (
+    "import os, pathlib, pwd\nHOME = pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir)\n"
+    "for look in (LOOKS):\n    try:\n        print(look())\n    except OSError as error:\n"
+    "        print(error.strerror)\nprint('tried all')\n" + SCORE
+)
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,11 @@ CASES = [
         "writes to the real home folder",
         "import os, pwd\nopen(os.path.join(pwd.getpwuid(os.getuid()).pw_dir, 'TOKEN'), 'w').write('x')",
     ),
-    Case("reads the home folder", "import os, pwd\nfound = os.listdir(pwd.getpwuid(os.getuid()).pw_dir)\n"
-         "assert not [n for n in found if n.startswith('.bash')], found\n" + SCORE, error=None, score=0.5),
+    Case(
+        "reads the home folder",
+        READS.replace("LOOKS", "lambda: os.listdir(HOME), (HOME / 'HOMEFILE').read_text"),
+        error=False, score=0.5, says="tried all",
+    ),
     Case("writes to what it takes for home", "import pathlib\n"
          "(pathlib.Path.home() / 'TOKEN').write_text('x')\n" + SCORE, error=False, score=0.5),
     Case("writes to the data", "open('input/train.csv', 'a').write('x')"),
@@ -142,7 +150,11 @@ CASES = [
          "os.chmod('.', 0o500)\n" + SCORE, error=False, score=0.5),
     Case("puts a link in place of the script", "import os\nos.remove('solution.py')\n"
          "os.symlink('OUTSIDE/precious', 'solution.py')\n" + SCORE, error=False, score=0.5),
-    Case("reads the password file", "print(len(open('/etc/shadow').read()))\n" + SCORE, error=None, score=0.5),
+    Case(
+        "reads the password files",
+        READS.replace("LOOKS", "pathlib.Path('/etc/shadow').read_text, pathlib.Path('/etc/gshadow').read_text"),
+        error=False, score=0.5, says="tried all",
+    ),
     Case("reads the environment", "import os\nprint(dict(os.environ))\n" + SCORE, error=False, score=0.5),
     Case("reads everybody's environment", "import glob\nfor path in glob.glob('/proc/[0-9]*/environ'):\n    try:\n"
          "        print(open(path, 'rb').read())\n    except OSError:\n        pass\n" + SCORE, error=False, score=0.5),

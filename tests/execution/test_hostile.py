@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import locale
 import os
 import pwd
@@ -46,6 +47,7 @@ SMALL = Limits(
     grace_seconds=0.3,
 )
 CANARY = "canary-9b1d"
+HOMEFILE = f".mle-star-{CANARY}-{os.getpid()}"
 NEXT = (
     "import os\nprint(len(open('input/train.csv').read()))\n"
     "assert sorted(os.listdir()) == ['final', 'input', 'solution.py'], os.listdir()\nassert not os.listdir('final')"
@@ -89,6 +91,19 @@ def neighbour() -> Iterator[None]:
     process.wait()
 
 
+@pytest.fixture(scope="module")
+def secrets() -> Iterator[list[str]]:
+    """What no script may get to see: of a neighbour, of the home folder, of the password files."""
+    seen = [CANARY]
+    for path in (Path("/etc/shadow"), Path("/etc/gshadow")):
+        if os.access(path, os.R_OK):
+            seen += [line for line in path.read_text().splitlines() if line.count(":") > 2]
+    planted = Path(pwd.getpwuid(os.getuid()).pw_dir) / HOMEFILE
+    planted.write_text(CANARY)
+    yield seen
+    planted.unlink()
+
+
 def leftovers() -> list[str]:
     """Temporary folders and control groups of this process that nobody removed."""
     home = find_cgroup_home()
@@ -96,13 +111,13 @@ def leftovers() -> list[str]:
     return [str(path) for folder in folders for path in folder.glob(f"mle-star-{os.getpid()}-*")]
 
 
-def check(case: Case, result: EvaluationResult) -> None:
+def check(case: Case, result: EvaluationResult, secrets: list[str]) -> None:
     told = debug_text(result, case.timeout) if result.is_error else ""
     assert case.error is None or result.is_error is case.error, result
     assert result.score == case.score or (case.error is None and result.is_error), result
     assert case.says in told or case.says in result.stdout, told
     assert len(told) < 40_000 and len(result.stdout) + len(result.stderr) < 300_000
-    assert CANARY not in result.stdout
+    assert not [secret for secret in secrets if secret in result.stdout]
 
 
 @pytest.mark.parametrize(
@@ -117,20 +132,21 @@ def check(case: Case, result: EvaluationResult) -> None:
 @pytest.mark.usefixtures("neighbour")
 async def test_a_hostile_script_is_contained(
     case: Case, boxed: bool, open_run: OpenRun, task: TaskDescription, outside: Path, port: int,
-    surroundings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
+    surroundings: dict[str, Any], secrets: list[str], monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
     if boxed and not bubblewrap_works:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("bubblewrap does not work here")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     token = uuid.uuid4().hex
-    code = case.code.replace("TOKEN", token).replace("OUTSIDE", str(outside)).replace("PORT", str(port))
+    words = {"TOKEN": token, "OUTSIDE": str(outside), "PORT": str(port), "HOMEFILE": HOMEFILE}
+    code = functools.reduce(lambda text, word: text.replace(*word), words.items(), case.code)
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
     config = PipelineConfig(require_sandbox=boxed)
     executor = LocalExecutor(config, limits=SMALL, sandbox="auto" if boxed else "none")
     with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
         result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
-        check(case, result)
+        check(case, result, secrets)
         assert verify_submission(str(run.work_dir)) is case.submission
         assert await gone(token, str(run.run_dir))
         assert not leftovers()
