@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,14 @@ def test_without_any_the_error_names_the_variables_and_the_embedded_model(tmp_pa
         require_credentials(PipelineConfig(), environ)
     assert isinstance(caught.value, CredentialError)
     require_credentials(PipelineConfig(model="offline"), environ)
+
+
+def test_the_command_that_the_error_recommends_exists(tmp_path: Path) -> None:
+    with pytest.raises(CredentialError) as caught:
+        require_credentials(PipelineConfig(), {"HOME": str(tmp_path)})
+    words = shlex.split(str(caught.value).split("log in with `")[1].split("`")[0])
+    answer = subprocess.run([*words, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert answer.stdout.startswith("Usage: claude auth login")
 
 
 @pytest.mark.req("REQ-OR-046")

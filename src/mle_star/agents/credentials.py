@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from mle_star.agents.version import bundled_cli
 from mle_star.errors import CredentialError
 from mle_star.models import PipelineConfig
 
@@ -70,9 +72,14 @@ def require_credentials(config: PipelineConfig, environ: Mapping[str, str] | Non
         return
     names = ", ".join((*_SECRETS, *_CLOUDS))
     raise CredentialError(
-        f"no credential for the model {config.model!r}: set one of {names}, log in with `claude login`, "
+        f"no credential for the model {config.model!r}: set one of {names}, log in with `{login_command()}`, "
         f"or choose the embedded model with --model {OFFLINE}"
     )
+
+
+def login_command() -> str:
+    """What to type in order to log in: the CLI of the SDK is on nobody's PATH."""
+    return f"{shlex.quote(str(bundled_cli()[0] or 'claude'))} auth login"
 
 
 def client_environment(
