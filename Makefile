@@ -53,4 +53,4 @@ lock: $(STAMP) ## raise the locked dependencies
 	$(BIN)/uv pip compile --upgrade --quiet --universal --python-version 3.10 --extra ml --extra dev --no-annotate --no-header pyproject.toml -o requirements.lock
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo runs dist mutants
+	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo dist mutants
