@@ -29,7 +29,8 @@ from mle_star.execution import (
     execute_in_run,
     verify_submission,
 )
-from mle_star.execution.cgroup import find_cgroup_home
+from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
+from mle_star.execution.local import Means
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.contract import gone
@@ -174,6 +175,30 @@ async def test_without_control_groups_the_supervisor_counts(
         told = debug_text(result)
         assert result.is_error
         assert "more than" in told or "can't start new thread" in told or "BlockingIOError" in told, told
+        assert await gone(str(run.run_dir))
+
+
+class OutsideItsGroup(LocalExecutor):
+    """Where a control group can be made but not joined."""
+
+    def probe(self) -> Means:
+        return dataclasses.replace(super().probe(), cgroups=Unjoinable(2, ()))
+
+
+class Unjoinable(CgroupHome):
+    def create(self, limits: Limits) -> Cgroup:
+        return Cgroup([Path("/nowhere/group")], 2, {"tasks", "memory"})
+
+
+async def test_where_a_control_group_cannot_be_joined_the_supervisor_counts(
+    open_run: OpenRun, surroundings: dict[str, Any]
+) -> None:
+    executor = OutsideItsGroup(limits=SMALL)
+    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+        result = await execute_in_run(script(BY_NAME["children that sleep"].code), timeout_seconds=15)
+        told = debug_text(result)
+        assert result.is_error and ("more than 60 processes" in told or "BlockingIOError" in told), told
+        assert {"processes 60", "memory 0.3 GB"} <= set(result.isolation.limits)
         assert await gone(str(run.run_dir))
 
 

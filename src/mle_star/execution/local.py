@@ -218,9 +218,9 @@ class LocalExecutor:
         applied, limits = report.applied, self.limits
         counted = group.limited if group is not None and "cgroup" in applied and "no-cgroup" not in applied else set()
         words = ["time"]
-        if "memory" in counted or {"DATA", "job"} & applied:
+        if "memory" in counted or {"DATA", "job", "watch"} & applied:
             words.append(f"memory {limits.memory_bytes / 1e9:.1f} GB")
-        if "tasks" in counted or "job" in applied or sys.platform == "linux":  # else the supervisor counts
+        if "tasks" in counted or {"job", "watch"} & applied:
             words.append(f"processes {limits.tasks}")
         names = {"FSIZE": f"file size {limits.file_bytes / 1e9:.1f} GB", "NOFILE": f"open files {limits.open_files}"}
         words += [text for name, text in names.items() if name in applied]

@@ -44,6 +44,7 @@ def main() -> None:
         pid = _start(order, report, status_write)
         os.close(status_write)
         if pid > 0:
+            _decide_to_count(order, report)
             status = _Watch(pid, order, report).until_the_end()
             _leave_nothing(pid, order)
             _describe(status, report)
@@ -90,10 +91,10 @@ def _become_the_script(order: Order, told: int, status_fd: int, supervisor: int)
     if os.getppid() != supervisor:
         raise RuntimeError("the supervisor is gone")
     _try_to_write("/proc/self/oom_score_adj", "1000")  # when memory runs out, the script goes first
-    for path in order["cgroups"]:
-        applied.append("cgroup" if _try_to_write(path, "0") else "no-cgroup")
+    joined = [_try_to_write(path, "0") for path in order["cgroups"]]
+    applied += ["cgroup" if success else "no-cgroup" for success in joined]
     limits = dict(order["limits"])
-    if order["count_user_tasks"] and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
+    if (order["count_user_tasks"] or not all(joined)) and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
         limits["NPROC"] = order["max_tasks"] + tree.tasks_of_user(os.getuid())
     applied += confine.limit_resources(limits)
     if order["unprivileged"]:
@@ -125,6 +126,14 @@ def _try_to_write(path: str, text: str) -> bool:
 
 
 # --- watching -----------------------------------------------------------------------------------------------
+
+
+def _decide_to_count(order: Order, report: dict[str, str]) -> None:
+    """Count tasks and memory here when no control group does, also when one was made and could not be joined."""
+    applied = report.get("applied", "").split()
+    order["watch"] = order["watch"] or "no-cgroup" in applied
+    if order["watch"] and tree.is_visible():
+        report["applied"] = " ".join([*applied, "watch"])
 
 
 class _Watch:

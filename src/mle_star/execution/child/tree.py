@@ -20,6 +20,11 @@ def _read(path: str) -> str:
         return ""
 
 
+def is_visible() -> bool:
+    """Can the processes below this one be seen here?"""
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+
+
 def children(pid: int) -> list[int]:
     """The direct children of `pid`."""
     found: list[int] = []
