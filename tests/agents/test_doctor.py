@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from mle_star.cli.app import main
-from mle_star.cli.doctor import diagnose
+from mle_star.cli.doctor import _REMEDIES, _call, diagnose
+from mle_star.errors import AgentFailure
 from mle_star.models import PipelineConfig
+from mle_star.offline.scripted import ScriptedBrain
+from mle_star.offline.server import BrainReply, Fault, MessagesServer
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +53,28 @@ def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
     assert "--model offline" in findings["credentials"].remedy
     assert findings["ML packages"].state == "problem"
     assert "missing: numpy, pandas, scikit-learn" in findings["ML packages"].text
+    assert " -m pip install numpy pandas scikit-learn, or" in findings["ML packages"].remedy
     assert all(finding.remedy for finding in findings.values() if finding.state != "ok")
 
 
 def test_an_interpreter_that_is_none_is_a_finding_not_a_crash() -> None:
     findings = list(diagnose(PipelineConfig(python="/bin/false", model="offline")))
     assert ("script Python", "problem") in [(finding.topic, finding.state) for finding in findings]
+
+
+def test_the_model_of_a_settings_file_is_the_one_that_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("model: offline\n", encoding="utf-8")
+    assert main(["doctor", "--config", str(settings)]) == 0
+    assert "not needed for the model offline" in capsys.readouterr().out
+
+
+async def test_every_way_to_fail_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    async with MessagesServer(ScriptedBrain(BrainReply(text="no", fault=Fault("refusal")))) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
+        finding = await _call(PipelineConfig())
+    assert finding.remedy == "the model declined a harmless question: choose another one with --model"
+    assert set(_REMEDIES) == set(get_args(AgentFailure))

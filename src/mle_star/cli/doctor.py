@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
+
+from mle_star.errors import AgentFailure
 
 if TYPE_CHECKING:
     from mle_star.models import PipelineConfig
@@ -33,6 +36,7 @@ def doctor(
     call: Annotated[bool, typer.Option("--call", help="Make one real agent call and say what it cost.")] = False,
     python: Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one of mle-star.")] = None,
     model: Annotated[str | None, typer.Option(help="Model name or alias; `offline` needs no key.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file with the settings of the run to come.")] = None,
 ) -> None:
     """Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.
 
@@ -43,17 +47,18 @@ def doctor(
       mle-star doctor
       mle-star doctor --model offline --call
       mle-star doctor --python /opt/ml/bin/python
+      mle-star doctor --config settings.yaml --call
     """
     from rich.console import Console
 
     from mle_star.config import load_config
 
     given = {name: value for name, value in (("python", python), ("model", model)) if value is not None}
-    config = load_config(given)
+    settings = load_config(given, config)
     console = Console(highlight=False, soft_wrap=True)
     logging.getLogger("mle_star").addHandler(logging.NullHandler())  # the findings say it all
     states = set()
-    for finding in diagnose(config, call=call):
+    for finding in diagnose(settings, call=call):
         _show(console.print, finding)
         states.add(finding.state)
     if "problem" in states:
@@ -130,7 +135,8 @@ def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
     missing = [name for name in ESSENTIAL if name not in have]
     text = ", ".join(f"{name} {version}" for name, version in packages) or "none"
     if missing:
-        remedy = f"{info.path} -m pip install 'mle-star[ml]', or choose an interpreter that has them with --python PATH"
+        install = f"{shlex.quote(info.path)} -m pip install {' '.join(missing)}"
+        remedy = f"{install}, or choose an interpreter that has them with --python PATH"
         yield Finding("ML packages", "problem", f"{text}; missing: {', '.join(missing)}", remedy)
     else:
         yield Finding("ML packages", "ok", text)
@@ -222,7 +228,7 @@ async def _call(config: PipelineConfig) -> Finding:
             agents = await stack.enter_async_context(client)
             reply = await agents.ask(agent_config(AgentType.summarize), prompt, label="doctor", max_cost_usd=None)
     except AgentError as error:
-        return Finding("agent call", "problem", str(error), _REMEDIES.get(error.reason, "try again with --debug"))
+        return Finding("agent call", "problem", str(error), _REMEDIES[error.reason])
     except MleStarError as error:
         return Finding("agent call", "problem", str(error), "see the findings above")
     return Finding(
@@ -233,10 +239,13 @@ async def _call(config: PipelineConfig) -> Finding:
     )
 
 
-_REMEDIES = {
+_REMEDIES: dict[AgentFailure, str] = {
     "auth": "the credential was refused: renew it, or see that it belongs to the service in ANTHROPIC_BASE_URL",
     "transport": "the service cannot be reached: check network, proxy (HTTPS_PROXY) and ANTHROPIC_BASE_URL",
     "rate_limit": "the account's limit is used up, or the service is overloaded: wait, or choose another model",
     "timeout": "raise agent_timeout_seconds, or look at the network",
+    "refusal": "the model declined a harmless question: choose another one with --model",
+    "unparseable": "the model does not keep to the form it is asked for: choose another one with --model",
+    "budget": "the call reached its share of the money: raise max_budget_usd, or choose a cheaper model with --model",
     "other": "is the model's name right? choose another one with --model",
 }
