@@ -2,8 +2,9 @@
 
 To add a model, append an entry to `MODELS`. `code` defines `fit_NAME(x, y, others, seed)`, which fits on the rows of
 `x` and gives its predictions for each frame in `others`: class probabilities, or numbers. These words are filled in:
-`$Kind` (Classifier or Regressor), `$predict` (predict_proba or predict), `$stratify`, `$plain` (drops raw texts) and
-whatever `sizes` gives. A model whose package the scripts cannot import is never proposed.
+`$Kind` (Classifier or Regressor), `$predict` (predict_proba or predict), `$stratify`, `$plain` (drops raw texts),
+`$neutral` (numbers for names that a library refuses) and whatever `sizes` gives. A model whose package the scripts
+cannot import is never proposed.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ MODELS: tuple[Model, ...] = (
         '''
 def fit_lightgbm(x, y, others, seed):
     """Boosted trees, grown leaf by leaf; they stop when an inner tenth of the training rows no longer improves."""
-$plain'''
+$plain$neutral'''
         + _INNER
         + """    model = LGBM$Kind(
 $objective        n_estimators=$rounds,
@@ -191,7 +192,7 @@ $objective        n_estimators=$rounds,
         '''
 def fit_lightgbm(x, y, others, seed):
     """Boosted trees, few and shallow, as there are few rows."""
-$plain    model = LGBM$Kind(
+$plain$neutral    model = LGBM$Kind(
 $objective        n_estimators=150,
         learning_rate=0.04,
         num_leaves=8,
@@ -266,7 +267,7 @@ $loss        iterations=250,
         '''
 def fit_xgboost(x, y, others, seed):
     """Boosted trees, grown level by level; they stop when an inner tenth of the training rows no longer improves."""
-$plain'''
+$plain$neutral'''
         + _INNER
         + """    model = XGB$Kind(
         n_estimators=$rounds,
@@ -289,7 +290,7 @@ $plain'''
         '''
 def fit_xgboost(x, y, others, seed):
     """Boosted trees, few and shallow, as there are few rows."""
-$plain    model = XGB$Kind(
+$plain$neutral    model = XGB$Kind(
         n_estimators=150,
         learning_rate=0.05,
         max_depth=3,
@@ -603,9 +604,17 @@ def example(model: Model, profile: Profile) -> str:
     )
 
 
+def has_odd_names(profile: Profile) -> bool:
+    """Are there names of columns that LightGBM or XGBoost refuses: with signs of their formats, or almost alike?"""
+    names = {name for table in (profile.train, *profile.extras) for name in table.columns}
+    alike = len({re.sub(r"\s", "_", name) for name in names}) < len(names)
+    return alike or any(re.search(r'[\[\]{}<>",:\\]|[^ \S]', name) for name in names)
+
+
 def _substitutes(model: Model, profile: Profile) -> dict[str, str]:
     has_texts = bool(profile.of("text", "list"))
     plain = '    x, *others = [frame.select_dtypes(["number", "category"]) for frame in (x, *others)]\n'
+    neutral = "    x, *others = [frame.set_axis(range(frame.shape[1]), axis=1) for frame in (x, *others)]\n"
     rows = min(profile.rows, 30_000) * 0.6
     can_stratify = not profile.numeric and profile.rarest_class * 0.6 >= 4 and rows * 0.1 > len(profile.classes)
     return {
@@ -613,5 +622,6 @@ def _substitutes(model: Model, profile: Profile) -> dict[str, str]:
         "predict": "predict" if profile.numeric else "predict_proba",
         "stratify": ", stratify=y" if can_stratify else "",
         "plain": plain if has_texts else "",
+        "neutral": neutral if has_odd_names(profile) else "",
         **model.sizes(profile),
     }
