@@ -296,6 +296,17 @@ async def test_a_debugger_without_an_answer_uses_up_a_try(task: TaskDescription)
 
 
 @pytest.mark.req("REQ-EX-021")
+async def test_a_script_that_comes_back_unchanged_uses_up_a_try_and_is_not_run_again(
+    task: TaskDescription, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mle_star.execution")
+    repairs = Repairs(BROKEN.model_copy(), BROKEN.model_copy(), scored(0.5))
+    fixed, _ = await evaluate_with_retry(BROKEN, task, QUICK, repairs)
+    assert (fixed.score, len(repairs.told)) == (0.5, 3)
+    assert caplog.text.count("run starts") == 2
+
+
+@pytest.mark.req("REQ-EX-021")
 async def test_cancellation_passes_through_the_repairs(task: TaskDescription) -> None:
     with pytest.raises(asyncio.CancelledError):
         await evaluate_with_retry(BROKEN, task, QUICK, Repairs(asyncio.CancelledError()))

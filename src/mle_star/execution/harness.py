@@ -183,7 +183,7 @@ async def evaluate_with_retry(
         except AgentError as error:
             logger.warning("the debugger failed: %s", error)
             continue
-        if repaired is None:
+        if repaired is None or repaired.content == solution.content:  # it would only fail again, at full length
             continue
         solution = repaired
         result = await evaluate_solution(solution, task, config, timeout_override, working_dir=working_dir)
