@@ -100,16 +100,32 @@ def test_scripts_that_run_at_once_share_the_cores() -> None:
     assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == env["LOKY_MAX_CPU_COUNT"] == "1"
 
 
-def test_gpus_are_divided_when_there_are_enough_and_serialised_when_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_gpus_are_divided_when_there_are_enough_and_serialised_when_not() -> None:
     two = PipelineConfig(num_parallel_solutions=2)
-    assert [gpus_for_slot([0, 1, 2, 3], slot, two) for slot in range(2)] == [[0, 2], [1, 3]]
-    assert script_slots([0, 1, 2, 3], two) == 2
-    assert gpus_for_slot([0], 0, two) is None
-    assert script_slots([0], two) == 1
+    assert [gpus_for_slot(["0", "1", "2", "3"], slot, two) for slot in range(2)] == [["0", "2"], ["1", "3"]]
+    assert script_slots(["0", "1", "2", "3"], two) == 2
+    assert gpus_for_slot(["0"], 0, two) is None
+    assert script_slots(["0"], two) == 1
     assert script_slots([], two) == 2
-    assert visible_gpus(4) == [0, 1, 2, 3]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    assert visible_gpus(4) == [2, 3]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert visible_gpus(4) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        (None, ["0", "1", "2", "3"]),
+        ("2,3", ["2", "3"]),
+        ("", []),
+        ("1,7,2", ["1"]),
+        ("-1", []),
+        ("GPU-8932f937, MIG-GPU-8932f937/1/2", ["GPU-8932f937", "MIG-GPU-8932f937/1/2"]),
+    ],
+)
+def test_gpus_are_called_as_this_process_was_told(
+    given: str | None, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert visible_gpus(4) == seen
+    assert visible_gpus(0) == []
+    assert script_environment(PipelineConfig(), seen)["CUDA_VISIBLE_DEVICES"] == ",".join(seen)

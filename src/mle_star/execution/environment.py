@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mle_star.models import PipelineConfig
 
@@ -47,10 +47,12 @@ def scrub_credentials(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if not _CREDENTIAL.search(name)}
 
 
-def script_environment(config: PipelineConfig, gpu_indices: list[int] | None = None) -> dict[str, str]:
+def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None = None) -> dict[str, str]:
     """All that a script gets to see: only names of the allow-list pass, then seeds and thread counts are set."""
-    env = scrub_credentials(build_execution_env(gpu_indices))
+    env = scrub_credentials(build_execution_env())
     env = {name: value for name, value in env.items() if _ALLOWED.fullmatch(name)}
+    if gpus is not None:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     env["MLE_STAR_SEED"] = str(config.seed)
     env["MPLBACKEND"] = "Agg"
     env["PYTHONIOENCODING"] = "utf-8:backslashreplace"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -36,16 +37,22 @@ def detect_gpu_info() -> dict[str, Any]:
 detect_gpu = detect_gpu_info
 
 
-def visible_gpus(gpu_count: int) -> list[int]:
-    """The GPUs that this process was given: all, or those that its own CUDA_VISIBLE_DEVICES names."""
+def visible_gpus(gpu_count: int) -> list[str]:
+    """The GPUs that this process was given: all, or those that its own CUDA_VISIBLE_DEVICES names, in its own words.
+
+    A word is an index, or the id of a GPU or of a slice of one; as CUDA has it, a word that is neither ends the list.
+    """
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
-        return list(range(gpu_count))
-    words = [word.strip() for word in given.split(",") if word.strip()]
-    return [int(word) for word in words if word.isdigit() and int(word) < gpu_count]
+        return [str(index) for index in range(gpu_count)]
+
+    def is_gpu(word: str) -> bool:
+        return int(word) < gpu_count if word.isdecimal() else gpu_count > 0 and word.startswith(("GPU-", "MIG-"))
+
+    return list(itertools.takewhile(is_gpu, (word.strip() for word in given.split(","))))
 
 
-def gpus_for_slot(gpus: list[int], slot: int, config: PipelineConfig) -> list[int] | None:
+def gpus_for_slot(gpus: list[str], slot: int, config: PipelineConfig) -> list[str] | None:
     """A slot's own GPUs when there are enough for all scripts that run at once; None leaves every GPU visible."""
     sharers = concurrent_scripts(config)
     if sharers < 2 or len(gpus) < sharers:
@@ -53,7 +60,7 @@ def gpus_for_slot(gpus: list[int], slot: int, config: PipelineConfig) -> list[in
     return gpus[slot % sharers :: sharers]
 
 
-def script_slots(gpus: list[int], config: PipelineConfig) -> int:
+def script_slots(gpus: list[str], config: PipelineConfig) -> int:
     """How many scripts may really run at once: one, when there are GPUs but fewer than scripts."""
     wanted = concurrent_scripts(config)
     return 1 if 0 < len(gpus) < wanted else wanted

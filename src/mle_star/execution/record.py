@@ -122,7 +122,7 @@ async def _run(
     purpose: ScriptPurpose,
     step: str,
     timeout_seconds: float | None,
-    gpus: list[int] | None,
+    gpus: list[str] | None,
 ) -> tuple[ExecutionRawResult | None, EvaluationResult, str | None]:
     working_dir = str(run.work_dir)
     reset_working_directory(working_dir)

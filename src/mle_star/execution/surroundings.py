@@ -69,16 +69,16 @@ def data_stamp(folder: Path, most: int = 2000) -> list[tuple[str, int, int]]:
     return stamp
 
 
-async def _gpus(run: RunContext) -> list[int]:
+async def _gpus(run: RunContext) -> list[str]:
     notes = run.shared.notes
     if "gpus" not in notes:
         notes["gpus"] = visible_gpus((await asyncio.to_thread(detect_gpu_info))["gpu_count"])
-    found: list[int] = notes["gpus"]
+    found: list[str] = notes["gpus"]
     return found
 
 
 @asynccontextmanager
-async def script_slot(run: RunContext) -> AsyncIterator[list[int] | None]:
+async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
     """Wait until one more script may run, and say which GPUs it gets."""
     gpus = await _gpus(run)
     if run.shared.script_slots is None:
