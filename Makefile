@@ -41,8 +41,8 @@ bench-quality: $(STAMP) ## compare with FLAML and AutoGluon on real data (long)
 trace: $(STAMP) ## every requirement with the tests that name it; writes docs/traceability.md
 	$(BIN)/python tools/trace.py --write
 
-soak: $(STAMP) ## the crash, fault and repair tests, many times over (long)
-	MLE_STAR_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) tests/test_crash.py tests/test_faults.py tests/offline
+soak: $(STAMP) ## the crash, fault, repair and hostility tests, many times over (long)
+	MLE_STAR_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) tests/test_crash.py tests/test_faults.py tests/offline tests/execution/test_hostile.py
 
 mutate: $(STAMP) ## mutation testing of the method's modules (long)
 	$(BIN)/python -m pip install --quiet --editable '.[mutate]'
