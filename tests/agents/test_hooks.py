@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from mle_star.agents.hooks import HURRY
 from mle_star.agents.launch import sandbox_available
 from mle_star.agents.tools import build_tool_server, list_data_files
 from mle_star.budget import Budget
-from mle_star.models import AgentType, PipelineConfig, agent_config
+from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.offline.server import BrainReply, ToolCall
 from tests.agents.conftest import Bench, OpenBench
 
@@ -93,29 +94,43 @@ async def test_tools_are_logged_judged_and_counted(
 
 
 @pytest.mark.req("REQ-OR-034")
-async def test_a_tool_used_near_the_deadline_sets_the_flag(open_bench: OpenBench) -> None:
+@pytest.mark.parametrize("file", ["train.csv", "none"])  # a tool that works, one that fails
+async def test_an_agent_that_uses_a_tool_near_the_deadline_is_told_to_finish(
+    open_bench: OpenBench, task: TaskDescription, file: str
+) -> None:
     now = 0.0
     budget = Budget(PipelineConfig(time_limit_seconds=10_000), clock=lambda: now)
     async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:
-        reader = agent_config(AgentType.data)
-        bench.brain.reply_with("data", use("Read", file_path="none"), "done", use("Read", file_path="none"), "done")
+        reader, look = agent_config(AgentType.data), use("Read", file_path=str(Path(task.data_dir) / file))
+        bench.brain.reply_with("data", look, "done", look, "done")
         await bench.agents.ask(reader, "go", label="main", max_cost_usd=None)
-        assert not bench.agents.state.finalize_now
+        assert HURRY not in bench.brain.requests[-1].body.decode()
         now = 9_001.0  # less than 10 % are left
+        assert budget.finalize_now
         await bench.agents.ask(reader, "go", label="main", max_cost_usd=None)
-        assert bench.agents.state.finalize_now
+        assert HURRY in bench.brain.requests[-1].body.decode()
 
 
-@pytest.mark.req("REQ-OR-032")
-async def test_the_budget_is_checked_when_an_agent_stops(open_bench: OpenBench) -> None:
-    budget = Budget(PipelineConfig(max_budget_usd=0.04))
+@pytest.mark.req("REQ-OR-027", "REQ-OR-032")
+async def test_the_money_is_looked_at_whenever_an_agent_stops(
+    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="mle_star.agents")
+    budget = Budget(PipelineConfig(max_budget_usd=0.05))
     async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:
         bench.brain.always("coder", BrainReply(text="x", input_tokens=10_000, output_tokens=0))
-        coder = agent_config(AgentType.coder)
-        await bench.agents.ask(coder, "go", label="main", max_cost_usd=None)
-        assert (bench.agents.state.total_cost_usd, bench.agents.state.over_budget) == (pytest.approx(0.03), False)
-        await bench.agents.ask(coder, "go", label="main", max_cost_usd=None)
-        assert (bench.agents.state.total_cost_usd, bench.agents.state.over_budget) == (pytest.approx(0.06), True)
+        for label in ("path-0", "path-1", "path-1"):
+            reply = await bench.agents.ask(agent_config(AgentType.coder), "go", label=label, max_cost_usd=None)
+            budget.charge(reply.cost_usd, phase="phase2", path=label)  # as the run does
+        assert bench.agents.state.total_cost_usd == pytest.approx(0.09)
+    stopped = logged(caplog, "agent_stopped")
+    assert [(entry["agent"], entry["path"], entry["money_is_gone"]) for entry in stopped] == [
+        ("coder", "path-0", False),
+        ("coder", "path-1", False),
+        ("coder", "path-1", True),
+    ]
+    assert [entry["total_cost_usd"] for entry in stopped] == pytest.approx([0.0, 0.03, 0.06])
+    assert [entry["path_cost_usd"] for entry in stopped] == pytest.approx([0.0, 0.0, 0.03])
 
 
 @pytest.mark.req("REQ-OR-010")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_ERROR_TEXT = 20_000
+HURRY = "The time of this run is almost used up: use no more tools, and answer now with what you have."
 
 
 @dataclass
@@ -35,13 +36,11 @@ class CallSite:
 
 @dataclass
 class HookState:
-    """What the hooks of all clients of a run share."""
+    """What the hooks of all clients of a run share. Whether time or money is up, the run's ledger says: `budget`."""
 
     budget: Budget | None = None
     total_cost_usd: float = 0.0
     cost_by_label: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    finalize_now: bool = False
-    over_budget: bool = False
     consecutive_failures: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -50,14 +49,6 @@ class HookState:
         with self.lock:
             self.total_cost_usd += usd
             self.cost_by_label[label] += usd
-        self.check_budget()
-
-    def check_budget(self) -> None:
-        """Set `over_budget` once the money of the run is spent."""
-        limit = None if self.budget is None else self.budget.max_usd
-        if limit is not None and self.total_cost_usd >= limit and not self.over_budget:
-            self.over_budget = True
-            logger.warning("the agents have spent %.4f of %.4f USD", self.total_cost_usd, limit)
 
 
 def build_hooks(site: CallSite, state: HookState, guard: Guard) -> dict[HookEvent, list[HookMatcher]]:
@@ -65,13 +56,12 @@ def build_hooks(site: CallSite, state: HookState, guard: Guard) -> dict[HookEven
     from claude_agent_sdk import HookMatcher
 
     started: dict[str, float] = {}
-    after = [progress_hook(site, started), time_hook(state), error_hook(site, state)]
+    after = [progress_hook(site, started), time_hook(site, state), error_hook(site, state)]
     return {
         "PreToolUse": [HookMatcher(hooks=[safety_hook(site, guard), clock_hook(started)])],
         "PostToolUse": [HookMatcher(hooks=after)],
         "PostToolUseFailure": [HookMatcher(hooks=after)],
-        "Stop": [HookMatcher(hooks=[cost_hook(state)])],
-        "SubagentStop": [HookMatcher(hooks=[cost_hook(state)])],
+        "Stop": [HookMatcher(hooks=[cost_hook(site, state)])],
     }
 
 
@@ -99,24 +89,29 @@ def progress_hook(site: CallSite, started: dict[str, float]) -> HookCallback:
     return log
 
 
-def cost_hook(state: HookState) -> HookCallback:
-    """Checks the money when an agent stops; the amount was added where its result was read."""
+def cost_hook(site: CallSite, state: HookState) -> HookCallback:
+    """Logs the money when an agent stops: what the calls before have cost, and whether the run's limit is reached."""
 
     async def check(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        state.check_budget()
+        gone = state.budget is not None and state.budget.money_is_gone
+        with state.lock:
+            money = {"total_cost_usd": state.total_cost_usd, "path_cost_usd": state.cost_by_label.get(site.label, 0.0)}
+        entry = {"event": "agent_stopped", **_entry(site, data), **money, "money_is_gone": gone}
+        logger.log(logging.WARNING if gone else logging.INFO, json.dumps(entry))
         return {}
 
     return check
 
 
-def time_hook(state: HookState) -> HookCallback:
-    """Sets `finalize_now` once the deadline is near."""
+def time_hook(site: CallSite, state: HookState) -> HookCallback:
+    """Tells an agent to come to an end once the deadline is near; the loops ask the ledger themselves."""
 
     async def watch(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        if state.budget is not None and not state.finalize_now and state.budget.finalize_now:
-            state.finalize_now = True
-            logger.warning("the deadline is near: loops end after their iteration")
-        return {}
+        if state.budget is None or not state.budget.finalize_now:
+            return {}
+        logger.info(json.dumps({"event": "deadline_near", **_entry(site, data)}))
+        output: Any = {"hookEventName": data["hook_event_name"], "additionalContext": HURRY}
+        return {"hookSpecificOutput": output}
 
     return watch
 
