@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from mle_star.agents.hooks import HURRY
@@ -91,6 +93,25 @@ async def test_tools_are_logged_judged_and_counted(
     assert [entry["consecutive_failures"] for entry in failed] == [1, 2]
     assert "Exit code 3" in failed[0]["error"]
     assert failures == 2
+
+
+@pytest.mark.req("REQ-OR-011")
+async def test_what_an_agents_shell_left_in_the_background_ends_with_the_run(
+    open_bench: OpenBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"  # all that a shell needs, but no sandbox, which would end it as well
+    programs.mkdir()
+    for name in ("bash", "sh", "cat", "setsid", "nohup", "sleep"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(programs))
+    async with open_bench(tool_profile="full") as bench:
+        command = "nohup setsid sleep 4711 >/dev/null 2>&1 & echo started $!"
+        (said,) = await act(bench, use("Bash", command=command))
+        assert "started" in said
+        (sleeper,) = [one for one in psutil.process_iter(["cmdline"]) if "4711" in (one.info["cmdline"] or ())]
+        assert sleeper not in psutil.Process().children(recursive=True)
+    psutil.wait_procs([sleeper], timeout=10)
+    assert not sleeper.is_running()
 
 
 @pytest.mark.req("REQ-OR-034")

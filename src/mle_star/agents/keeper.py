@@ -77,14 +77,17 @@ def _sweep() -> None:
 
 
 def marked_processes(marker: str) -> list[psutil.Process]:
-    """The CLI processes of a run (`marker`) or of one client (`marker.number`), with everything they started."""
-    found: list[psutil.Process] = []
-    for process in psutil.Process().children():
+    """The CLI processes of a run (`marker`) or of one client (`marker.number`), with everything they started.
+
+    All processes are looked at: what an agent's shell puts into the background is soon no child of ours.
+    """
+    found: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
         with suppress(psutil.Error):
             mark = process.environ().get(MARKER, "")
             if mark == marker or mark.startswith(f"{marker}."):
-                found += [*process.children(recursive=True), process]
-    return found
+                found.update((one.pid, one) for one in (*process.children(recursive=True), process))
+    return list(found.values())
 
 
 def kill_marked(marker: str) -> None:
