@@ -337,7 +337,7 @@ class AgentClient:
 
         site = CallSite(config.agent_type.value, label)
         options = self._launcher.options(config, site, cap)
-        return Worker(self._launcher.key(config, label), options, site, cap_usd=cap)
+        return Worker(self._launcher.key(config, label), options, site, cap_usd=cap, warn=self._launcher.say_once)
 
 
 def _was_narrow(turn: Turn, left: float | None) -> bool:

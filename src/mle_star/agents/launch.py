@@ -172,7 +172,7 @@ class Launcher:
         if mode == "bypassPermissions" and is_root() and os.environ.get("IS_SANDBOX") != "1":
             mode = "dontAsk"
             if tools:
-                self._say_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
+                self.say_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
         allowed = list(tools)
         if mode not in ("dontAsk", "bypassPermissions"):
             allowed = [tool for tool in allowed if tool in _READING_TOOLS]
@@ -185,10 +185,11 @@ class Launcher:
                     "allowUnsandboxedCommands": False,
                 }
             else:
-                self._say_once("bubblewrap and socat were not found: the agents' shell runs without a sandbox")
+                self.say_once("bubblewrap and socat were not found: the agents' shell runs without a sandbox")
         return settings
 
-    def _say_once(self, message: str) -> None:
+    def say_once(self, message: str) -> None:
+        """Warn of something that holds for the whole run."""
         if message not in self._said:
             self._said.add(message)
             logger.warning(message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,8 +17,6 @@ from mle_star.agents.keeper import kill_marked
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
-
-logger = logging.getLogger(__name__)
 
 CLEAR_SECONDS = 30.0
 ABORT_SECONDS = 2.0
@@ -56,7 +53,15 @@ class _Job:
 class Worker:
     """Connects as soon as it is made. Serves one call at a time; `clear()` makes it fit for another one."""
 
-    def __init__(self, key: str, options: ClaudeAgentOptions, site: CallSite, *, cap_usd: float | None) -> None:
+    def __init__(
+        self,
+        key: str,
+        options: ClaudeAgentOptions,
+        site: CallSite,
+        *,
+        cap_usd: float | None,
+        warn: Callable[[str], None],
+    ) -> None:
         self.key = key
         self.site = site
         self.cap_usd = cap_usd
@@ -68,7 +73,7 @@ class Worker:
         self._client: ClaudeSDKClient | None = None
         self._current: _Job | None = None
         self._billed: dict[str, float] = {}
-        self._unpriced = False
+        self._warn = warn
         self._task = asyncio.create_task(self._own(), name=f"agent-client-{site.agent}")
 
     @property
@@ -183,9 +188,7 @@ class Worker:
     def _difference(self, result: ResultMessage) -> float:
         """What this call added to the cost of its session: results report the sum so far."""
         if result.total_cost_usd is None:
-            if not self._unpriced:
-                self._unpriced = True
-                logger.warning("%s: the CLI named no cost; it counts as 0", self.site.agent)
+            self._warn("the CLI named no cost for a call: it counts as 0")
             return 0.0
         before = self._billed.get(result.session_id, 0.0)
         self._billed[result.session_id] = result.total_cost_usd
