@@ -603,3 +603,22 @@ def test_init_on_a_folder_without_data_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"mle-star: error: {tmp_path}: no data found")
     assert done.stderr.count("\n") == 1
+
+
+REAL_TASKS = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.mark.skipif(not REAL_TASKS.is_dir(), reason="the real data sets are not here")
+def test_most_real_tasks_are_guessed_right_from_their_data_alone() -> None:
+    folders = sorted(path.parent for path in REAL_TASKS.glob("*/task.yaml"))
+    wrong = []
+    for folder in folders:
+        truth = yaml.safe_load((folder / "task.yaml").read_text(encoding="utf-8"))
+        with (folder / "answers.csv").open(encoding="utf-8") as stream:
+            _, target = next(csv.reader(stream))
+        guess = guess_task(folder / "input")
+        guessed = (guess.targets, guess.task.task_type.value, guess.task.metric_direction.value)
+        if guessed != ((target,), truth["task_type"], truth["metric_direction"]):
+            wrong.append((folder.name, guessed))
+    assert folders
+    assert len(wrong) <= 0.2 * len(folders), wrong
