@@ -154,6 +154,13 @@ def two_labels(folder: Path) -> SmallTask:
     return write(folder, rows, ["first", "second"], metric="auc", task="Predict `first` and `second`.")
 
 
+def two_kinds(folder: Path) -> SmallTask:
+    rows = _with(table(300), "wide", lambda r: "no" if r["s"] < -0.7 else "none" if r["s"] < 0.7 else "yes")
+    answers, task = ["high", "wide_no", "wide_none", "wide_yes"], "All is new. The target is `high`, `wide`."
+    rows = _with(rows, "high", lambda r: int(r["s"] > 0))
+    return write(folder, rows, ["high", "wide"], metric="auc", answers=answers, sample=False, task=task)
+
+
 def many_classes(folder: Path) -> SmallTask:
     dice = random.Random(3)
     centres = {f"species {k}": [dice.gauss(0, 1) for _ in range(12)] for k in range(99)}
@@ -281,7 +288,7 @@ TASKS: dict[str, Callable[[Path], SmallTask]] = {
     task.__name__: task
     for task in (
         auc, log_loss_wide, quadratic_kappa, macro_f1, balanced, r_squared, mean_absolute, log_error, two_targets,
-        two_labels, many_classes, as_json, json_lines, later_dates, mixed_dates, wide, text, text_value, odd_names,
-        map_points, with_extra_table, labels_apart, one_file,
+        two_labels, two_kinds, many_classes, as_json, json_lines, later_dates, mixed_dates, wide, text, text_value,
+        odd_names, map_points, with_extra_table, labels_apart, one_file,
     )
 }  # fmt: skip

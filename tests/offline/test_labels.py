@@ -50,3 +50,17 @@ def test_ids_keep_their_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     names = loaded(tmp_path, ["a", "b"])
     assert names["test"]["id"].tolist() == [f"{n:03}" for n in range(45, 60)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "line"),
+    [
+        (["y"], 'submission["y"] = submission[ID].map(pd.Series(classes[answer.argmax(axis=1)], index=test[ID]))'),
+        ([f"p_{label}" for label in "abcdefghij"], 'if "p_" + str(label) in submission:'),
+        ([f"{{_{label}" for label in "abcdefghijk"], 'submission["{_" + str(label)] = '),
+    ],
+)
+def test_probabilities_are_written_as_the_sample_wants_them(answers: list[str], line: str, tmp_path: Path) -> None:
+    rows = [{**row, "y": "abcdefghijk"[n % 11]} for n, row in enumerate(table(66))]
+    seen = look(read_setting(write(tmp_path / "input", rows, "y", metric="log_loss", answers=answers).system))
+    assert line in script.submit(seen)

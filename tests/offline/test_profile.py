@@ -67,6 +67,14 @@ def test_further_tables_are_seen(tmp_path: Path) -> None:
     assert [table.name for table in look_at("with_extra_table", tmp_path).extras] == ["shops.csv"]
 
 
+def test_targets_are_judged_together(tmp_path: Path) -> None:
+    seen = look_at("two_kinds", tmp_path)
+    assert (seen.targets, seen.kind, seen.mixed_classes) == (("high", "wide"), "multiclass", True)
+    assert seen.target_classes == (("0", "1"), ("no", "none", "yes"))
+    signs = look_at("two_targets", tmp_path / "signs")
+    assert not signs.positive_target  # the second one is, the first is not
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_tables_are_read_as_they_are_written(encoding: str, separator: str, tmp_path: Path) -> None:

@@ -96,19 +96,30 @@ def _study(script: Script, parts: list[str], profile: Profile) -> str:
         made = _variant(script, kind, detail, part)
         variants += made[:1] if made[0] else []
         runs.append(made[1])
-    truth = "classes, y = truth(TARGETS[0])\n" if len(profile.targets) > 1 else ""
     worst = "min" if profile.metric.higher else "max"
-    lines = [
-        f"{truth}scores = {{}}",
-        "known = cross_validate(y)",
-        'scores["baseline"] = honest_score(y, known)',
-        *runs,
+    lines = ["scores = {}", "known = cross_validate(y)", 'scores["baseline"] = honest_score(y, known)', *runs]
+    if len(profile.targets) > 1:
+        lines = _of_all_targets(lines)
+    lines += [
         "for name, value in scores.items():",
         '    print(f"Ablation {name}: {value}")',
         'parts = [name for name in scores if name != "baseline"]',
         f'print(f"The part that contributes most is {{{worst}(parts, key=scores.get)}}.")',
     ]
     return "\n\n\n".join([*variants, "\n".join(lines)])
+
+
+def _of_all_targets(lines: list[str]) -> list[str]:
+    """The study of one target done for each, and the mean of the scores."""
+    return [
+        "means = {}",
+        "for target in TARGETS:",
+        "    classes, y = truth(target)",
+        *(f"    {line}" for line in lines),
+        "    for name, value in scores.items():",
+        "        means[name] = means.get(name, 0) + value / len(TARGETS)",
+        "scores = means",
+    ]
 
 
 def _variant(script: Script, kind: str, detail: str, part: str) -> tuple[str, str]:

@@ -518,7 +518,7 @@ def written_for(step: Step, profile: Profile) -> str:
         "GAPPY": name_list([c.name for c in profile.columns if c.gaps > 0.02][:20]),
         "PLACE": name_list(list(profile.location or ())),
         "WHEN": quoted(profile.mixed_dates),
-        "SORT": "continuous" if profile.numeric else profile.kind,
+        "SORT": "continuous" if profile.numeric else "auto" if profile.mixed_classes else profile.kind,
     }
     return re.sub("|".join(rf"\b{word}\b" for word in words), lambda found: words[found[0]], step.paragraph)
 

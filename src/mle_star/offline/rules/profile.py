@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,10 @@ _SAMPLE_NAME = re.compile(r"sample|submission|submit|example", re.IGNORECASE)
 _TEST_NAME = re.compile(r"test|eval|holdout|predict|unlabel", re.IGNORECASE)
 _TRAIN_NAME = re.compile(r"train|label|learn|fit", re.IGNORECASE)
 _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|index)$|[a-z]I[dD]$|^id[_\W]|^(row|unnamed)", re.IGNORECASE)
+_QUOTED = re.compile(r"[`'\"]([^`'\"\n]+)[`'\"]")
+_LIST = r"((?:[`'\"][^`'\"\n]+[`'\"](?:\s*(?:,|&|\band\b)\s*)*)+)"
+_TARGETS = re.compile(rf"\btargets?\b(?: columns?| variables?)?(?: is| are|:)\s*{_LIST}", re.IGNORECASE)
+_PREDICT = re.compile(rf"\bpredict\w*\b[^`'\".\n]{{0,60}}{_LIST}", re.IGNORECASE)
 
 
 class NoTableError(ValueError):
@@ -40,7 +45,7 @@ class Profile:
     answer_columns: tuple[str, ...]
     wide_prefix: str | None
     kind: TaskKind
-    classes: tuple[str, ...]
+    target_classes: tuple[tuple[str, ...], ...]
     rarest_class: int
     positive_target: bool
     target_skew: float
@@ -62,6 +67,16 @@ class Profile:
         """How the training table spells that a row has no answer."""
         cells = self.train.sample[target]
         return sorted(set(map(str, cells)) - set(told(cells)))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of the target; of several targets, of the one that has most."""
+        return max(self.target_classes, key=len)
+
+    @property
+    def mixed_classes(self) -> bool:
+        """Have some targets two classes and others more?"""
+        return len(self.classes) > 2 >= min(map(len, self.target_classes))
 
     @property
     def numeric(self) -> bool:
@@ -123,7 +138,7 @@ def _look(setting: Setting, stamps: tuple[tuple[str, int, int], ...]) -> Profile
     id_column = _find_id(train, test, sample)
     answers = _answer_columns(sample, id_column)
     targets, wide_prefix = _find_targets(setting.description, train, test, answers, id_column)
-    metric, kind, classes, rarest = _judge_target(setting, train, targets)
+    metric, kind, classes, rarest = _judge_targets(setting, train, targets)
     if kind != "regression":
         train = _with_labels_as_spelt(train, targets)
     if id_column is not None and _are_misread(id_column, [train, test, sample]):
@@ -132,13 +147,14 @@ def _look(setting: Setting, stamps: tuple[tuple[str, int, int], ...]) -> Profile
     features = _features(train, test, targets, id_column)
     if not features:
         raise NoTableError("the training table has no column that the test table shares and that says something")
-    values = [number for cell in train.sample[targets[0]] if (number := _float(cell)) is not None]
+    values = [number for name in targets for cell in train.sample[name] if (number := _float(cell)) is not None]
     dates = [column for column in features if column.kind == "date"]
     later, mixed = _date_order(train, test, dates)
     return Profile(
         setting=setting, train=train, test=test, sample=sample, extras=extras, targets=targets, id=id_column,
-        answer_columns=answers or targets, wide_prefix=wide_prefix, kind=kind, classes=classes, rarest_class=rarest,
-        positive_target=bool(values) and min(values) >= 0, target_skew=describe("y", train.sample[targets[0]]).skew,
+        answer_columns=answers or targets, wide_prefix=wide_prefix, kind=kind, target_classes=classes,
+        rarest_class=rarest, positive_target=bool(values) and min(values) >= 0,
+        target_skew=min(describe(name, train.sample[name]).skew for name in targets),
         metric=metric, columns=features, later_test=later, mixed_dates=mixed,
         ids_match_rows=_same_ids(test, sample, id_column),
     )  # fmt: skip
@@ -233,20 +249,32 @@ def _find_targets(
             if prefix is not None:
                 return (column,), prefix
     candidates = [c for c in absent if not _has_lists(train.sample[c])] or list(train.columns)
-    quoted = [c for c in re.findall(r"[`'\"]([^`'\"\n]+)[`'\"]", description) if c in candidates and c != id_column]
+    quoted = [c for c in _QUOTED.findall(description) if c in candidates and c != id_column]
     if known:
         return known, None
+    asked = _asked(description, [c for c in candidates if c != id_column])
+    if asked:
+        return asked[: len(answers) or None], None
     if quoted and (test is None or len(candidates) > 1):
         return (quoted[-1] if test is None else quoted[0],), None
     usual = [c for c in candidates if re.fullmatch(r"(target|label|class|y|outcome|response)s?", c, re.IGNORECASE)]
     return ((usual or candidates[-1:])[0],), None
 
 
+def _asked(description: str, columns: list[str]) -> tuple[str, ...]:
+    """The columns that a description says are to be predicted: names in quotes, one beside the other."""
+    for names in (*reversed(_TARGETS.findall(description)), *_PREDICT.findall(description)):
+        found = [name for name in _QUOTED.findall(names) if name in columns]
+        if found:
+            return tuple(dict.fromkeys(found))
+    return ()
+
+
 def _prefix_of_classes(answers: tuple[str, ...], cells: list[object]) -> str | None:
     """What stands before the class in each answer column (`class_a` for `a`), or None when they are no classes."""
     if _has_lists(cells):
         return None
-    values = {str(cell) for cell in cells}
+    values = set(told(cells))
     for prefix in ("", *sorted({answers[0][:i] for i in range(1, len(answers[0]))}, key=len, reverse=True)):
         named = {answer.removeprefix(prefix) for answer in answers if answer.startswith(prefix)}
         if len(named) == len(answers) and len(named & values) >= 0.9 * len(values) and values:
@@ -280,23 +308,30 @@ def _spelt(table: Table | None, name: str) -> Table | None:
     return None if table is None else table.as_spelt(name)
 
 
-def _judge_target(
+def _judge_targets(
     setting: Setting, train: Table, targets: tuple[str, ...]
-) -> tuple[Metric, TaskKind, tuple[str, ...], int]:
-    """The metric, the kind of task, the classes and the size of the smallest one, scaled up from the sample."""
-    cells = told(train.sample[targets[0]])
-    numbers = [_float(cell) for cell in cells]
-    distinct = set(cells)
-    numeric = None not in numbers and len(distinct) > max(20, 0.02 * len(cells))
+) -> tuple[Metric, TaskKind, tuple[tuple[str, ...], ...], int]:
+    """The metric, the kind of task, each target's classes and the size of the smallest, scaled up from the sample."""
+    columns = [told(train.sample[name]) for name in targets]
+    numeric = all(map(_is_measured, columns))
     metric = find_metric(setting.metric, setting.direction, numeric_target=numeric)
     if metric.kind == "number":
-        return metric, "regression", (), 0
-    ordered = sorted(distinct, key=lambda c: (_float(c) is None, _float(c) or 0.0, c))
-    scale = train.rows / max(len(cells), 1)
-    rarest = min((int(cells.count(level) * scale) for level in ordered), default=0)
+        return metric, "regression", tuple(() for _ in targets), 0
+    classes = tuple(tuple(sorted(set(cells), key=_by_number)) for cells in columns)
+    scale = train.rows / max(len(train.sample[targets[0]]), 1)
+    rarest = int(scale * min((count for cells in columns for count in Counter(cells).values()), default=0))
     if metric.kind == "ordinal":
-        return metric, "ordinal", tuple(ordered), rarest
-    return metric, "binary" if len(ordered) <= 2 else "multiclass", tuple(ordered), rarest
+        return metric, "ordinal", classes, rarest
+    return metric, "binary" if max(map(len, classes)) <= 2 else "multiclass", classes, rarest
+
+
+def _is_measured(cells: list[str]) -> bool:
+    """Are these numbers that differ too much to be names of classes?"""
+    return all(map(is_number, cells)) and len(set(cells)) > max(20, 0.02 * len(cells))
+
+
+def _by_number(label: str) -> tuple[bool, float, str]:
+    return not is_number(label), _float(label) or 0.0, label
 
 
 # --- the other columns -----------------------------------------------------------------------------------

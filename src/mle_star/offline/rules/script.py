@@ -282,7 +282,10 @@ def metric_section(profile: Profile) -> str:
     better = "higher" if used.higher else "lower"
     name = asked or used.name
     note = docstring(f"{one_line(name)}, {better} is better.")
-    body = f"def score(y, p):\n    {note}\n    return {used.expression(count)}"
+    body = f"def score(y, p):\n    {note}\n"
+    if profile.mixed_classes and used.expression(2) != used.expression(count):
+        body += f"    if len(classes) == 2:\n        return {used.expression(2)}\n"
+    body += f"    return {used.expression(count)}"
     decision = used.decision(count)
     return f"{body}\n\n\n{decision}" if decision else body
 
@@ -308,41 +311,51 @@ def submit(profile: Profile) -> str:
 
 def _table(profile: Profile) -> list[str]:
     """The submission as a frame."""
-    by_id = profile.sample is not None and profile.ids_match_rows
     if profile.sample is not None:
         lines = [f"submission = {profile.sample.reader}"]
     elif profile.id is not None and profile.id in (profile.test or profile.train).columns:
         lines = ["submission = test[[ID]].copy()"]
     else:
         lines = ["submission = pd.DataFrame(index=test.index)"]
-
-    def column(name: str, values: str) -> str:
-        if by_id:
-            return f"submission[{quoted(name)}] = submission[ID].map(pd.Series({values}, index=test[ID]))"
-        return f"submission[{quoted(name)}] = {values}"
-
     if profile.wide_prefix is not None:
-        prefix = profile.wide_prefix
-        values = "pd.Series(answer[:, k], index=test[ID])" if by_id else "answer[:, k]"
-        given = f"submission[ID].map({values})" if by_id else values
-        name = f"{quoted(prefix)} + str(label)" if prefix else "str(label)"
-        return [*lines, "for k, label in enumerate(classes):", f"    submission[{name}] = {given}"]
-    for index, name in enumerate(profile.answer_columns if profile.sample is not None else profile.targets):
-        source = (
-            "answer"
-            if len(profile.targets) == 1
-            else f"given[{quoted(profile.targets[min(index, len(profile.targets) - 1)])}]"
+        return [*lines, *_one_column_a_class(profile, profile.wide_prefix, "classes", "answer")]
+    for index, name in enumerate(profile.answer_columns):
+        place = profile.targets.index(name) if name in profile.targets else min(index, len(profile.targets) - 1)
+        target, count = quoted(profile.targets[place]), len(profile.target_classes[place])
+        classes, answer = (
+            ("classes", "answer") if len(profile.targets) == 1 else (f"truth({target})[0]", f"given[{target}]")
         )
-        lines.append(column(name, _answer_values(profile, source)))
+        if profile.sample is None and profile.metric.kind == "probability" and count > 2:
+            lines += _one_column_a_class(profile, f"{name}_", classes, answer)
+        else:
+            values = _answer_values(profile, count, classes, answer)
+            lines.append(f"submission[{quoted(name)}] = {_by_row(profile, values)}")
     return lines
 
 
-def _answer_values(profile: Profile, source: str) -> str:
+def _by_row(profile: Profile, values: str) -> str:
+    """Values of the test rows in the order of the submission's rows."""
+    if profile.test is None or profile.sample is None or not profile.ids_match_rows:
+        return values
+    if profile.test.form != profile.sample.form:  # a number in one of them may be a text in the other
+        return f"submission[ID].astype(str).map(pd.Series({values}, index=test[ID].astype(str)))"
+    return f"submission[ID].map(pd.Series({values}, index=test[ID]))"
+
+
+def _one_column_a_class(profile: Profile, prefix: str, classes: str, answer: str) -> list[str]:
+    """A column with the probability of each class; where there is a sample, of each that the sample asks for."""
+    name = f"{quoted(prefix)} + str(label)" if prefix else "str(label)"
+    column = f"submission[{name}] = {_by_row(profile, f'{answer}[:, k]')}"
+    loop = f"for k, label in enumerate({classes}):"
+    if profile.sample is None or {f"{prefix}{label}" for label in profile.classes} <= set(profile.answer_columns):
+        return [loop, f"    {column}"]
+    return [loop, f"    if {name} in submission:", f"        {column}"]
+
+
+def _answer_values(profile: Profile, count: int, classes: str, answer: str) -> str:
     """What is written for a row: the probability of the second class, a label, or a number."""
-    if profile.metric.kind == "probability":
-        return f"{source}[:, 1]" if len(profile.classes) == 2 else f"{source}.argmax(axis=1)"
     if profile.metric.kind == "number":
-        return source
-    if len(profile.targets) > 1:
-        return f"truth({source[6:-1]})[0][{source}]"
-    return f"classes[{source}]"
+        return answer
+    if profile.metric.kind == "probability":
+        return f"{answer}[:, 1]" if count == 2 else f"{classes}[{answer}.argmax(axis=1)]"
+    return f"{classes}[{answer}]"
