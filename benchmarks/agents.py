@@ -124,6 +124,11 @@ async def measure_time(bench: Bench, rounds: int) -> bool:
         async def ask(agents: AgentClient) -> None:
             await agents.ask(config, PROMPT, label="main", max_cost_usd=None)
 
+        async def cleared_row() -> None:
+            for _ in range(ROW):
+                await ask(clear)  # every call but the first has to wait for the /clear after the one before
+            await clear.prepared()  # and this for the last /clear: as many as the yardstick has
+
         await bare_cleared()
         await ask(clear)
         for _ in range(rounds):
@@ -131,14 +136,14 @@ async def measure_time(bench: Bench, rounds: int) -> bool:
             async with ClaudeSDKClient(options()) as once:
                 await asyncio.sleep(0.3)  # what a client does right after connecting is not the turn
                 times.setdefault("bare client, first turn", []).append(await timed(lambda: turn(once)))
+                times.setdefault("bare client, later turn", []).append(await timed(lambda: turn(once)))
             fresh.prepare(AgentType.coder)
             await fresh.prepared()
             await asyncio.sleep(0.3)
             times.setdefault("AgentClient, fresh, spare ready", []).append(await timed(lambda: ask(fresh)))
             await asyncio.sleep(0.3)
             times.setdefault("bare client, turn and /clear", []).append(await timed(bare_cleared))
-            # In a row: every call but the first has to wait for the /clear after the one before.
-            row = await timed(lambda: in_a_row(lambda: ask(clear)))
+            row = await timed(cleared_row)
             times.setdefault("AgentClient, clear, in a row", []).append(row / ROW)
     medians = {name: statistics.median(values) for name, values in times.items()}
     print(f"{'median of ' + str(rounds):36} {'ms':>8}")
@@ -159,13 +164,9 @@ async def measure_time(bench: Bench, rounds: int) -> bool:
     for title, name, yardstick in rows:
         fine &= _ratio(title, medians[name] / yardstick, MAX_OVERHEAD)
         fine &= _ratio(f"{title.split(' / ')[0]} / cold query()", medians[name] / cold_time, MAX_OF_COLD)
+    later = medians["AgentClient, fresh, spare ready"] / medians["bare client, later turn"]
+    print(f"{'fresh, spare ready / bare later turn':44} {later:9.2f} {'-':>7}  what a client of its own costs a call")
     return fine
-
-
-async def in_a_row(work: Callable[[], Awaitable[object]]) -> None:
-    """The same again and again, without a pause."""
-    for _ in range(ROW):
-        await work()
 
 
 def _ratio(title: str, value: float, limit: float) -> bool:
