@@ -1,4 +1,4 @@
-"""Labels and ids come out of a script spelt as they went in."""
+"""Labels and ids come out of a script spelt as they went in, and numbers out of the words around them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pytest
 from mle_star.offline.rules import models, script
 from mle_star.offline.rules.profile import look
 from mle_star.offline.rules.reading import read_setting
-from tests.offline.small_tasks import table, write
+from tests.offline.small_tasks import Row, table, write
 
 
-def loaded(tmp_path: Path, labels: list[str], *, metric: str = "accuracy", **options: Any) -> dict[str, Any]:
-    """The names that a script has after loading the data and taking the target; labels take turns."""
-    rows = [{**row, "id": f"{n:03}", "y": labels[n % len(labels)]} for n, row in enumerate(table(60))]
-    look_at = look(read_setting(write(tmp_path / "input", rows, "y", metric=metric, **options).system))
+def labelled(labels: list[str]) -> list[Row]:
+    """Rows with labels that take turns."""
+    return [{**row, "id": f"{n:03}", "y": labels[n % len(labels)]} for n, row in enumerate(table(60))]
+
+
+def loaded(tmp_path: Path, rows: list[Row]) -> dict[str, Any]:
+    """The names that a script has after loading the data and taking the target."""
+    look_at = look(read_setting(write(tmp_path / "input", rows, "y", metric="accuracy").system))
     made = script.first_script(look_at, models.BY_KEY["linear"], 30_000)
     parts = [*made.imports, made.settings, made.sections["load"], made.sections["target"]]
     names: dict[str, Any] = {"profile": look_at}
@@ -38,7 +42,7 @@ def test_labels_keep_their_spelling(
     labels: list[str], classes: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names = loaded(tmp_path, labels)
+    names = loaded(tmp_path, labelled(labels))
     assert list(names["classes"]) == classes
     assert set(names["profile"].classes) == set(map(str, classes))
     with (tmp_path / "input/train.csv").open(newline="") as stream:
@@ -48,7 +52,7 @@ def test_labels_keep_their_spelling(
 
 def test_ids_keep_their_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = loaded(tmp_path, ["a", "b"])
+    names = loaded(tmp_path, labelled(["a", "b"]))
     assert names["test"]["id"].tolist() == [f"{n:03}" for n in range(45, 60)]
 
 
@@ -64,3 +68,13 @@ def test_probabilities_are_written_as_the_sample_wants_them(answers: list[str], 
     rows = [{**row, "y": "abcdefghijk"[n % 11]} for n, row in enumerate(table(66))]
     seen = look(read_setting(write(tmp_path / "input", rows, "y", metric="log_loss", answers=answers).system))
     assert line in script.submit(seen)
+
+
+def test_numbers_are_read_out_of_amounts_with_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spelt = {"30 deg": 30, "5 sec": 5, "$1,200.5": 1200.5, "-3 Eur": -3, "€ 7": 7, ".5%": 0.5, "": 0}
+    rows = [{**row, "y": n % 2, "x": f"{n} e"} for n, row in enumerate(table(90))]
+    for row, cell in zip(rows, spelt, strict=False):
+        row["x"] = cell
+    names = loaded(tmp_path, rows)
+    assert names["train"]["x"].fillna(0).tolist()[:7] == [*spelt.values()]

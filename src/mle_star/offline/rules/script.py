@@ -16,6 +16,8 @@ from mle_star.offline.rules.tables import is_number
 MANY_FOLDS_UP_TO = 10_000
 REPEATED_UP_TO = 1_000
 SKEWED = 1.0
+NUMBER = r"([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)"
+"""A number inside a text, with or without a currency and a unit."""
 
 BASE_IMPORTS = (
     "import os",
@@ -135,10 +137,8 @@ def _typing(profile: Profile) -> list[str]:
         )
     for column in profile.of("messy number"):
         name = quoted(column.name)
-        lines.append(
-            f'frame[{name}] = pd.to_numeric(frame[{name}].astype(str).str.replace(r"[^0-9.eE+-]", "", regex=True), '
-            'errors="coerce")'
-        )
+        lines.append(f'number = frame[{name}].astype(str).str.replace(",", "").str.extract(r"{NUMBER}", expand=False)')
+        lines.append(f'frame[{name}] = pd.to_numeric(number, errors="coerce")')
     numbers = profile.names("number")
     if profile.train.form != "csv" and numbers:  # a gap may be an empty text there
         lines.append(f"for column in {name_list(numbers)}:")
