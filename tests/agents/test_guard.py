@@ -73,6 +73,8 @@ wrappers = st.sampled_from(
         "ionice -c 2 --classdata 7 ",
         "stdbuf --output L ",
         "xargs -i ",
+        "env - ",
+        "flock lock ",
     ]
 )
 after = st.sampled_from(["", "", ";", " && echo done", " &", " 2>/dev/null", " | cat", "\n", " # harmless", " )"])
@@ -81,7 +83,8 @@ shells = st.sampled_from(
      "$({})", "`{}`", "sudo sh -ec {q}", "echo {q} | sh", "bash <<< {q}", "bash <<EOF\n{}\nEOF",
      "bash -c -- {q}", "sh -c -e {q}", "bash -o pipefail -c {q} name", "su root -c {q}", "su --command={q}",
      "su -lc {q} root", "watch {q}", "echo -n {q} | sh", "echo -e {q} | sudo sh", "printf '%s' {q} | bash",
-     "printf '%s\\n' x {q} | bash", "echo {q} | tee x | cat | sh", "cat <<EOF | tee x | sh\n{}\nEOF"]
+     "printf '%s\\n' x {q} | bash", "echo {q} | tee x | cat | sh", "cat <<EOF | tee x | sh\n{}\nEOF",
+     "(echo {q}; echo x) | sh", "for i in 1; do echo {q}; done | sh", "trap {q} EXIT", "function f {{ {}\n}}; f"]
 )  # fmt: skip
 
 
@@ -102,7 +105,7 @@ def disguised(draw: st.DrawFn, words: list[str], *, path: str = "") -> str:
     form = draw(shells)
     if "`" in form and ("`" in line or "\\" in line):
         form = "{}"
-    line = form.replace("{q}", quote(line)).replace("{}", line)
+    line = form.replace("{q}", quote(line)).replace("{}", line).replace("{{", "{").replace("}}", "}")
     return draw(before) + line + draw(after)
 
 
@@ -269,6 +272,8 @@ def test_detours_are_refused_too(line: str) -> None:
         "su me -c 'ls /etc'",
         "chmod -x run.sh",
         "watch -n 1 nvidia-smi",
+        "trap 'rm -f lock' EXIT; (echo b; echo a) | sort > out.txt",
+        "for i in 1 2; do echo $i; done | sort",
     ],
 )  # fmt: skip
 def test_ordinary_work_is_let_through(line: str) -> None:

@@ -24,9 +24,10 @@ _WRAPPERS = {
     "exec": "a", "time": "f format o output", "nice": "n adjustment", "stdbuf": "i input o output e error",
     "ionice": "c class n classdata p pid P pgid u uid", "timeout": "k kill-after s signal", "caffeinate": "t w",
     "xargs": "I L n P s d a E max-args max-procs max-chars delimiter arg-file process-slot-var", "coproc": "",
+    "flock": "w timeout E conflict-exit-code", "strace": "e o p s u", "taskset": "", "fakeroot": "",
     "busybox": "", "toybox": "", "unshare": "S setuid G setgid R root w wd", "chroot": "userspec groups",
 }  # fmt: skip
-_TAKES_FIRST_OPERAND = {"timeout", "chroot"}
+_TAKES_FIRST_OPERAND = {"timeout", "chroot", "flock", "taskset"}
 _FOLDER_OPTIONS = {"env": "C chdir", "sudo": "D chdir", "unshare": "w wd"}
 # Of commands that write: the options that take a value, and those of them that say where to.
 _SHELL_VALUES = "o O rcfile init-file"
@@ -166,6 +167,8 @@ class Guard:
             scripts = [*(operands[:1] if ("c", None) in options else []), command.fed, _sent(command)]
         elif program in ("eval", "source", "."):
             scripts = [" ".join(arguments), command.fed, _sent(command)]
+        elif program == "trap":
+            scripts = read_options(arguments, "", permute=False)[1][:1]
         elif program == "watch":
             scripts = [" ".join(read_options(arguments, "n interval", permute=False)[1])]
         elif program in ("su", "runuser"):
@@ -200,7 +203,7 @@ def unwrap(command: Command) -> tuple[str, list[str], list[str]]:
             return program, words[1:], folders
         options, words = read_options(words[1:], _WRAPPERS[program], permute=False)
         folders += _named(options, _FOLDER_OPTIONS.get(program, ""))
-        while words and re.match(r"\w+=", words[0]):
+        while words and re.match(r"\w+=|-$", words[0]):  # `env -` is `env -i`
             more, words = read_options(words[1:], _WRAPPERS[program], permute=False)
             folders += _named(more, _FOLDER_OPTIONS.get(program, ""))
         if program in _TAKES_FIRST_OPERAND:

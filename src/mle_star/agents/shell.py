@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from mle_star.agents.words import printed, unescaped
 
 _KEYWORDS = {"{", "}", "!", "if", "then", "elif", "else", "while", "until", "do"}
+_ENDS = {"done", "fi", "esac"}
 _SEPARATORS = set(";&|\n()")
 _REDIRECTION = re.compile(r"(\d*|&)(>>|>\||>&|<>|>|<<<|<<-?|<)(&?)")
 _NAME = r"[A-Za-z_]\w*"
@@ -79,13 +80,23 @@ class _Reader:
         if char in "&|" and self.text[self.at : self.at + 1] in ("&", "|"):
             self.at += 1
         if piped:
-            self.command.piped_from = done
+            self.command.piped_from = self._whole(done)
         if char == "\n" and self.waiting:
             self._here_documents()
+
+    def _whole(self, last: Command) -> Command:
+        """What a pipe comes from: a command, or behind the end of a group all that was printed so far."""
+        if last.words and last.words[0] not in _ENDS:
+            return last
+        texts = (printed(one.words[0], one.words[1:]) or one.fed for one in self.commands if one.words)
+        return Command(words=["cat"], fed="\n".join(texts))
 
     def _finish(self) -> None:
         command, self.command = self.command, Command()
         while command.words:
+            if command.words[0] == "function":
+                del command.words[:2]
+                continue
             match = _ASSIGNMENT.fullmatch(command.words[0])
             if match is not None:
                 self.variables[match[1]] = match[2]

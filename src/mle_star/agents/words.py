@@ -75,7 +75,8 @@ def _filled(pattern: str, values: list[str]) -> str:
     def one(match: re.Match[str]) -> str:
         if match[1] == "%":
             return "%"
-        return unescaped(left.pop()) if left else ""
+        value = left.pop() if left else ""
+        return unescaped(value) if match[1].endswith("b") else value
 
     while True:
         before = len(left)
