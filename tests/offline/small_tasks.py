@@ -288,7 +288,7 @@ TASKS: dict[str, Callable[[Path], SmallTask]] = {
     task.__name__: task
     for task in (
         auc, log_loss_wide, quadratic_kappa, macro_f1, balanced, r_squared, mean_absolute, log_error, two_targets,
-        two_labels, two_kinds, many_classes, as_json, json_lines, later_dates, mixed_dates, wide, text, text_value,
-        odd_names, map_points, with_extra_table, labels_apart, one_file,
+        two_labels, two_kinds, many_classes, as_json, json_lines, later_dates, mixed_dates, wide, text,
+        text_value, odd_names, map_points, with_extra_table, labels_apart, one_file,
     )
 }  # fmt: skip

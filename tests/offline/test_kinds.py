@@ -17,8 +17,9 @@ from tests.offline.small_tasks import TASKS
 
 QUICK = {
     "quadratic_kappa": ("lightgbm",), "r_squared": ("neighbours",), "mean_absolute": ("lightgbm",),
-    "many_classes": ("discriminant",), "text": ("nbsvm",), "text_value": ("reader",), "as_json": ("xgboost",),
-    "odd_names": ("lightgbm", "xgboost"), "with_extra_table": ("hist_boosting",), "one_file": ("extra_trees",),
+    "many_classes": ("discriminant",), "text": ("nbsvm",),
+    "text_value": ("reader",), "as_json": ("xgboost",), "odd_names": ("lightgbm", "xgboost"),
+    "with_extra_table": ("hist_boosting",), "one_file": ("extra_trees",),
 }  # fmt: skip
 """Models that are quick enough and do not always come from the same family; for other kinds, the linear one."""
 SHARED_WORDS = ("titanic", "adult-income", "diamonds", "california", "bike", "spam", "breast", "diabetes")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy
+import pandas
 import pytest
 
 from mle_star.offline.rules import models, script
@@ -78,3 +81,16 @@ def test_numbers_are_read_out_of_amounts_with_units(tmp_path: Path, monkeypatch:
         row["x"] = cell
     names = loaded(tmp_path, rows)
     assert names["train"]["x"].fillna(0).tolist()[:7] == [*spelt.values()]
+
+
+@pytest.mark.parametrize("key", ["lightgbm", "xgboost", "catboost", "hist_boosting"])
+def test_classes_of_one_row_can_be_learned(key: str, tmp_path: Path) -> None:
+    rows = [{**row, "y": f"lone {n}" if n < 20 else "ab"[n % 2]} for n, row in enumerate(table(2100))]
+    seen = look(read_setting(write(tmp_path / "input", rows, "y", metric="log_loss").system))
+    section = re.sub(r"(n_estimators|iterations|max_iter)=\d+", r"\1=3", models.section(models.BY_KEY[key], seen))
+    names: dict[str, Any] = {"np": numpy, "THREADS": 1, "MODELS": {}}
+    exec("\n".join([*models.imports(models.BY_KEY[key], seen), section]), names)
+    y = numpy.unique([row["y"] for row in rows[:400]], return_inverse=True)[1]
+    x = pandas.DataFrame({"n0": [row["n0"] for row in rows[:400]]})
+    (p,) = names[f"fit_{key}"](x, y, [x], 42)
+    assert p.shape == (400, 22)

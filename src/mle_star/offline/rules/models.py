@@ -2,9 +2,9 @@
 
 To add a model, append an entry to `MODELS`. `code` defines `fit_NAME(x, y, others, seed)`, which fits on the rows of
 `x` and gives its predictions for each frame in `others`: class probabilities, or numbers. These words are filled in:
-`$Kind` (Classifier or Regressor), `$predict` (predict_proba or predict), `$stratify`, `$plain` (drops raw texts),
-`$neutral` (numbers for names that a library refuses) and whatever `sizes` gives. A model whose package the scripts
-cannot import is never proposed.
+`$Kind` (Classifier or Regressor), `$predict` (predict_proba or predict), `$stratify`, `$rare` (keeps rare classes),
+`$plain` (drops raw texts), `$neutral` (numbers for names that a library refuses) and whatever `sizes` gives. A model
+whose package the scripts cannot import is never proposed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ def _rare(p: Profile, rows: int) -> bool:
     return not p.numeric and p.rarest_class < rows
 
 
-_INNER = "    learn, stop = train_test_split(np.arange(len(y)), test_size=0.1, random_state=seed$stratify)\n"
+_INNER = "    learn, stop = train_test_split(np.arange(len(y)), test_size=0.1, random_state=seed$stratify)\n$rare"
+_RARE = """    lone = ~np.isin(y[stop], y[learn])  # classes so rare that all their rows were held back
+    learn, stop = np.append(learn, stop[lone]), stop[~lone]
+"""
 _CODES = """    categories = x.select_dtypes("category").columns
     x, *others = [frame.assign(**{c: frame[c].cat.codes for c in categories}) for frame in (x, *others)]
 """
@@ -325,7 +328,7 @@ $plain$neutral    model = XGB$Kind(
         ("from sklearn.ensemble import HistGradientBoosting$Kind",),
         '''
 def fit_hist_boosting(x, y, others, seed):
-    """Boosted trees on binned columns; they stop when an inner tenth of the training rows no longer improves."""
+    """Boosted trees on binned columns, by the library's own early stopping where every class has rows enough for it."""
 $plain    model = HistGradientBoosting$Kind(
         max_iter=$rounds,
         learning_rate=$rate,
@@ -333,7 +336,7 @@ $plain    model = HistGradientBoosting$Kind(
         min_samples_leaf=20,
         l2_regularization=1.0,
         categorical_features="from_dtype",
-        early_stopping=True,
+        early_stopping=$stopping,
         random_state=seed,
     )
     model.fit(x, y)
@@ -346,6 +349,7 @@ $plain    model = HistGradientBoosting$Kind(
         lambda p: {
             "rounds": str(_boosting_rounds(p, cap=400, cost=1.5)),
             "rate": _rate(_boosting_rounds(p, cap=400, cost=1.5), slow=0.07, budget=28),
+            "stopping": str(p.numeric or _can_stratify(p)),
         },
     ),
     Model(
@@ -604,6 +608,12 @@ def example(model: Model, profile: Profile) -> str:
     )
 
 
+def _can_stratify(profile: Profile) -> bool:
+    """Has every class rows enough for both sides of a split inside a fold?"""
+    rows = min(profile.rows, 30_000) * 0.6
+    return not profile.numeric and profile.rarest_class * 0.6 >= 4 and rows * 0.1 > len(profile.classes)
+
+
 def has_odd_names(profile: Profile) -> bool:
     """Are there names of columns that LightGBM or XGBoost refuses: with signs of their formats, or almost alike?"""
     names = {name for table in (profile.train, *profile.extras) for name in table.columns}
@@ -615,12 +625,12 @@ def _substitutes(model: Model, profile: Profile) -> dict[str, str]:
     has_texts = bool(profile.of("text", "list"))
     plain = '    x, *others = [frame.select_dtypes(["number", "category"]) for frame in (x, *others)]\n'
     neutral = "    x, *others = [frame.set_axis(range(frame.shape[1]), axis=1) for frame in (x, *others)]\n"
-    rows = min(profile.rows, 30_000) * 0.6
-    can_stratify = not profile.numeric and profile.rarest_class * 0.6 >= 4 and rows * 0.1 > len(profile.classes)
+    can_stratify = _can_stratify(profile)
     return {
         "Kind": "Regressor" if profile.numeric else "Classifier",
         "predict": "predict" if profile.numeric else "predict_proba",
         "stratify": ", stratify=y" if can_stratify else "",
+        "rare": "" if can_stratify or profile.numeric else _RARE,
         "plain": plain if has_texts else "",
         "neutral": neutral if has_odd_names(profile) else "",
         **model.sizes(profile),

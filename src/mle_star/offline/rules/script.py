@@ -223,7 +223,8 @@ def split(profile: Profile, row_limit: int) -> str:
             "folds = [(order[: int(0.8 * len(order))], order[int(0.8 * len(order)) :])]"
         )
     stratified = not profile.numeric and len(profile.targets) == 1
-    kind, truth = ("StratifiedKFold", "y") if stratified else ("KFold", "None")
+    kind = "StratifiedKFold" if stratified else "KFold"
+    truth = "y" if stratified and not validation.has_rare_classes(profile) else "None"
     arguments = "train, y" if stratified else "train"
     rows = min(profile.rows, row_limit)
     if rows <= REPEATED_UP_TO and len(profile.classes) <= 15 and profile.width <= 60:
