@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -320,3 +321,10 @@ def test_file_tools_stay_in_their_folders(tmp_path: Path) -> None:
 )
 def test_no_text_makes_the_guard_fail(line: str) -> None:
     guard.check_command(line)
+
+
+@pytest.mark.parametrize("part", ["sudo ", "QUJD", "{a|", "(echo a) | ", "${X:-", "echo a | sh | "])
+def test_long_texts_are_judged_in_no_time(part: str) -> None:
+    started = time.perf_counter()
+    guard.check_command(part * (30_000 // len(part)))
+    assert time.perf_counter() - started < 5

@@ -49,7 +49,8 @@ _CHANGERS = {"chmod", "chown", "chgrp", "touch", "mkdir", "truncate", "tee", "mk
 _COPIERS = {"cp", "mv", "install", "ln", "rsync", "scp"}
 _FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 _HARMLESS_TARGETS = re.compile(r"/dev/(null|zero|stdout|stderr|tty|fd/\d+)|&?\d+|-")
-_FORK_BOMB = re.compile(r"(?:function)?([\w:.\-]+)(?:\(\))?\{(.*?)\|\1&(?:.*?)\}[;&\n]*\1")
+# Short names and bodies only, so that the search takes time in proportion to the text.
+_FORK_BOMB = re.compile(r"(?:function)?([\w:.\-]{1,60})(?:\(\))?\{(.{0,200}?)\|\1&(?:.{0,200}?)\}[;&\n]*\1")
 _UNRESOLVED = re.compile(r"[$`*?\[]")
 
 Rule = Callable[[str, list[str], Command], str | None]

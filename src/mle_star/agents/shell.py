@@ -48,6 +48,8 @@ class _Reader:
         self.waiting: list[tuple[Command, str]] = []
         self.command = Command()
         self.expanded = False
+        self.said: list[str] = []
+        self.heard = 0
 
     def read(self) -> list[Command]:
         while self.at < len(self.text):
@@ -88,8 +90,10 @@ class _Reader:
         """What a pipe comes from: a command, or behind the end of a group all that was printed so far."""
         if last.words and last.words[0] not in _ENDS:
             return last
-        texts = (printed(one.words[0], one.words[1:]) or one.fed for one in self.commands if one.words)
-        return Command(words=["cat"], fed="\n".join(texts))
+        new = (one for one in self.commands[self.heard :] if one.words)
+        self.said += [printed(one.words[0], one.words[1:]) or one.fed for one in new]
+        self.heard = len(self.commands)
+        return Command(words=["cat"], fed="\n".join(self.said))
 
     def _finish(self) -> None:
         command, self.command = self.command, Command()
