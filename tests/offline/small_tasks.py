@@ -12,6 +12,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas
+import pytest
+
 from tests.offline.shop import system_prompt
 
 Row = dict[str, Any]
@@ -81,6 +84,9 @@ def _table(folder: Path, name: str, rows: list[Row], form: str, separator: str) 
         return
     if form == "jsonl":
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        return
+    if form == "parquet":
+        pandas.DataFrame(rows).convert_dtypes().to_parquet(folder / f"{name}.parquet")
         return
     with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]), delimiter=separator)
@@ -183,6 +189,17 @@ def as_json(folder: Path) -> SmallTask:
         extra = {"about": _text(label, dice), "tags": dice.sample(["x", "y", "z"], 2), "deep": {"level": row["n0"]}}
         rows.append({**row, **extra, "y": bool(label)})
     return write(folder, rows, "y", metric="auc", form="json")
+
+
+def as_parquet(folder: Path) -> SmallTask:
+    pytest.importorskip("pyarrow")
+    dice, rows = random.Random(5), list[Row]()
+    for number, row in enumerate(table(300)):
+        when = datetime(2021, 1, 1) + timedelta(hours=5 * dice.randint(0, 999))
+        label = None if number % 50 == 0 else int(row["s"] > 0)
+        extra = {"n1": None if row["n1"] == "" else row["n1"], "when": when, "day": when.date()}
+        rows.append({**row, **extra, "id": number, "tags": dice.sample(["x", "y", "z"], 2), "y": label})
+    return write(folder, rows, "y", metric="accuracy", form="parquet")
 
 
 def json_lines(folder: Path) -> SmallTask:
@@ -288,7 +305,7 @@ TASKS: dict[str, Callable[[Path], SmallTask]] = {
     task.__name__: task
     for task in (
         auc, log_loss_wide, quadratic_kappa, macro_f1, balanced, r_squared, mean_absolute, log_error, two_targets,
-        two_labels, two_kinds, many_classes, as_json, json_lines, later_dates, mixed_dates, wide, text,
-        text_value, odd_names, map_points, with_extra_table, labels_apart, one_file,
+        two_labels, two_kinds, many_classes, as_json, as_parquet, json_lines, later_dates, mixed_dates, wide,
+        text, text_value, odd_names, map_points, with_extra_table, labels_apart, one_file,
     )
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from mle_star.offline.rules.columns import describe
 from mle_star.offline.rules.metrics import METRICS, Metric, find_metric
-from mle_star.offline.rules.profile import Profile, look
+from mle_star.offline.rules.profile import NoTableError, Profile, look
 from mle_star.offline.rules.reading import parts_of, read_setting, tried_plans
 from mle_star.offline.rules.tables import read_table
 from tests.offline.shop import system_prompt, write_shop
@@ -73,6 +74,14 @@ def test_targets_are_judged_together(tmp_path: Path) -> None:
     assert seen.target_classes == (("0", "1"), ("no", "none", "yes"))
     signs = look_at("two_targets", tmp_path / "signs")
     assert not signs.positive_target  # the second one is, the first is not
+
+
+def test_without_pyarrow_parquet_files_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = TASKS["as_parquet"](tmp_path / "input").system
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+    with pytest.raises(NoTableError, match="pip install pyarrow"):
+        look(read_setting(system))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])

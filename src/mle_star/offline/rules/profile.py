@@ -12,7 +12,7 @@ from typing import Literal
 from mle_star.offline.rules.columns import Column, Kind, describe
 from mle_star.offline.rules.metrics import Metric, find_metric
 from mle_star.offline.rules.reading import Setting
-from mle_star.offline.rules.tables import GAPS, Table, is_misread, is_number, read_tables
+from mle_star.offline.rules.tables import GAPS, Table, is_misread, is_number, is_parquet_unreadable, read_tables
 
 TaskKind = Literal["binary", "multiclass", "regression", "ordinal"]
 
@@ -132,7 +132,12 @@ def look(setting: Setting) -> Profile:
 @lru_cache(maxsize=8)
 def _look(setting: Setting, stamps: tuple[tuple[str, int, int], ...]) -> Profile:
     tables = read_tables(Path(setting.data_folder))
-    train, test, sample = _roles(tables)
+    try:
+        train, test, sample = _roles(tables)
+    except NoTableError:
+        if is_parquet_unreadable(Path(setting.data_folder)):
+            raise NoTableError("reading the Parquet files needs pyarrow (pip install pyarrow)") from None
+        raise
     extras = tuple(t for t in tables if t is not train and t is not test and t is not sample)
     train, extras = _with_labels(train, test, extras)
     id_column = _find_id(train, test, sample)

@@ -145,9 +145,10 @@ def _typing(profile: Profile) -> list[str]:
         lines.append('    frame[column] = pd.to_numeric(frame[column], errors="coerce")')
     for column in profile.of("list"):
         name = quoted(column.name)
+        lists = "(list, np.ndarray)" if profile.train.form == "parquet" else "list"
         lines.append(
             f"frame[{name}] = frame[{name}].map("
-            'lambda items: " ".join(map(str, items)) if isinstance(items, list) else "")'
+            f'lambda items: " ".join(map(str, items)) if isinstance(items, {lists}) else "")'
         )
     for column in profile.of("text"):
         lines.append(f'frame[{quoted(column.name)}] = frame[{quoted(column.name)}].fillna("").astype(str)')

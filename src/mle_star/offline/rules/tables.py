@@ -1,4 +1,4 @@
-"""Reads enough of a data folder's tables to judge them, with the standard library alone.
+"""Reads enough of a data folder's tables to judge them, with the standard library alone (Parquet: with pyarrow).
 
 Big files are read sparsely: every n-th row, so that a sample spans the whole file and stays within seconds.
 """
@@ -14,6 +14,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +33,8 @@ PANDAS_GAPS = {
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
 }  # fmt: skip
-TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".json", ".jsonl", ".ndjson")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".json", ".jsonl", ".ndjson", *PARQUET_SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ class Table:
             return f"pd.json_normalize(json.loads({text}){self.key})"
         if self.form == "columns":
             return f"pd.read_json({path})"
+        if self.form == "parquet":
+            return f"pd.read_parquet({path})"
         options = [path]
         if self.separator != ",":
             options.append(f"sep={self.separator!r}".replace("'", '"'))
@@ -129,8 +134,10 @@ def read_table(path: Path, name: str) -> Table | None:
     try:
         if path.name.lower().endswith((".json", ".jsonl", ".ndjson")):
             return _read_json(path, name)
+        if path.name.lower().endswith(PARQUET_SUFFIXES):
+            return _read_parquet(path, name)
         return _read_csv(path, name)
-    except (OSError, ValueError, csv.Error):
+    except (OSError, ValueError, ImportError, NotImplementedError, csv.Error):
         return None
 
 
@@ -345,3 +352,28 @@ def _cell(value: Any) -> Any:
     if isinstance(value, (list, dict)):
         return value
     return str(value).strip()
+
+
+# --- Parquet ---------------------------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path, name: str) -> Table:
+    """Read with pyarrow, which is no dependency of ours: where it is missing, Parquet files are no tables."""
+    parquet = import_module("pyarrow.parquet")
+    with parquet.ParquetFile(path) as file:
+        rows, index = file.metadata.num_rows, (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
+        columns = tuple(column for column in file.schema_arrow.names if column not in index)
+        stride = max(1, round(rows * len(columns) / MAX_CELLS))
+        cells: dict[str, list[Any]] = {column: [] for column in columns}
+        read = 0
+        for batch in file.iter_batches(columns=list(columns)):
+            for column in columns:
+                cells[column] += map(_cell, batch.column(column).to_pylist()[-read % stride :: stride])
+            read += batch.num_rows
+    return Table(name, columns, rows, cells, "parquet")
+
+
+def is_parquet_unreadable(folder: Path) -> bool:
+    """Does the folder hold Parquet files that cannot be read here, for want of pyarrow?"""
+    found = any(path.name.lower().endswith(PARQUET_SUFFIXES) for path in folder.rglob("*"))
+    return found and find_spec("pyarrow") is None
