@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,9 @@ def build_example(name: str, folder: Path) -> Path:
     try:
         from sklearn import datasets
     except ImportError:
-        raise ConfigError("the examples need scikit-learn: pip install 'mle-star[ml]'") from None
+        raise ConfigError(
+            f"the examples need scikit-learn: {sys.executable} -m pip install scikit-learn lightgbm"
+        ) from None
     data = getattr(datasets, example.loader)()
     features = [str(feature).replace(" ", "_") for feature in data.feature_names]
     rows = [[*map(float, values), target] for values, target in zip(data.data, data.target.tolist(), strict=True)]
