@@ -72,6 +72,15 @@ def _catboost_sizes(p: Profile) -> dict[str, str]:
     return {"rounds": str(rounds), "rate": _rate(rounds, slow=0.09, budget=45), "loss": loss}
 
 
+def _hist_boosting_sizes(p: Profile) -> dict[str, str]:
+    rounds = _boosting_rounds(p, cap=400, cost=1.5)
+    stops = p.numeric or _can_stratify(p)
+    until = "; they stop when an inner tenth of the training rows no longer improves" if stops else ""
+    return {
+        "rounds": str(rounds), "rate": _rate(rounds, slow=0.07, budget=28), "stopping": str(stops), "until": until
+    }  # fmt: skip
+
+
 def _forest_sizes(p: Profile) -> dict[str, str]:
     rows = min(p.rows, 30_000)
     trees = 200 if rows < 6_000 else 150
@@ -328,7 +337,7 @@ $plain$neutral    model = XGB$Kind(
         ("from sklearn.ensemble import HistGradientBoosting$Kind",),
         '''
 def fit_hist_boosting(x, y, others, seed):
-    """Boosted trees on binned columns, by the library's own early stopping where every class has rows enough for it."""
+    """Boosted trees on binned columns$until."""
 $plain    model = HistGradientBoosting$Kind(
         max_iter=$rounds,
         learning_rate=$rate,
@@ -346,11 +355,7 @@ $plain    model = HistGradientBoosting$Kind(
             _tabular(p, many=0.55, few=0.45, classes=0.2)
             + (0.0 if p.setting.has("lightgbm") or p.setting.has("xgboost") else 0.35)
         ),
-        lambda p: {
-            "rounds": str(_boosting_rounds(p, cap=400, cost=1.5)),
-            "rate": _rate(_boosting_rounds(p, cap=400, cost=1.5), slow=0.07, budget=28),
-            "stopping": str(p.numeric or _can_stratify(p)),
-        },
+        _hist_boosting_sizes,
     ),
     Model(
         "linear",
