@@ -62,16 +62,22 @@ class EngineerBrain:
 
     def __init__(self) -> None:
         self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
-        self._looking = threading.Lock()
+        self._answering = threading.Lock()
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """The answer of the agent that is asked."""
         key = hashlib.sha256(f"{request.agent}/{request.variant}/{_core(request)}".encode()).hexdigest()
         memory = self._memories[key]
-        question = _Question(request, memory.asked, memory, self._looking)
+        question = _Question(request, memory.asked, memory)
         memory.asked += 1
-        answer = await asyncio.to_thread(_answer, question)
+        answer = await asyncio.to_thread(self._answer_alone, question)
         return BrainReply(text=answer) if isinstance(answer, str) else BrainReply(structured=answer)
+
+    def _answer_alone(self, question: _Question) -> str | dict[str, Any]:
+        """One answer at a time: tables are looked at once, paths are not told the same, and `ast.parse` is never run
+        by two threads, which some versions of Python end with a SystemError (gh-106905)."""
+        with self._answering:
+            return _answer(question)
 
 
 def _answer(q: _Question) -> str | dict[str, Any]:
@@ -113,22 +119,20 @@ class _Memory:
 
     asked: int = 0
     chosen: Counter[str] = field(default_factory=Counter)
-    choosing: threading.Lock = field(default_factory=threading.Lock)
 
 
 class _Question:
     """A request taken apart. `turn` counts how often the same was asked before."""
 
-    def __init__(self, request: BrainRequest, turn: int, memory: _Memory, looking: threading.Lock) -> None:
-        self.request, self.turn, self.memory, self._looking = request, turn, memory, looking
+    def __init__(self, request: BrainRequest, turn: int, memory: _Memory) -> None:
+        self.request, self.turn, self.memory = request, turn, memory
         self.prompt, self.variant = request.prompt, request.variant or ""
         self.parts: list[Part] = parts_of(request.prompt)
 
     @property
     def profile(self) -> Profile:
-        """What the data looks like; two agents that ask at once look once."""
-        with self._looking:
-            return look(read_setting(self.request.system))
+        """What the data looks like."""
+        return look(read_setting(self.request.system))
 
     @property
     def higher(self) -> bool:
@@ -199,8 +203,7 @@ def _extract(q: _Question) -> dict[str, Any]:
     chosen: list[tuple[str, str]] = []
     if script is not None:
         previous, profile = q.all_blocks(r"^Block \d"), q.profile
-        with q.memory.choosing:  # paths that ask at the same time are not to be told the same
-            chosen = planning.choose_blocks(script, summary, previous, profile, q.memory.chosen)
+        chosen = planning.choose_blocks(script, summary, previous, profile, q.memory.chosen)
     if not chosen:
         chosen = [foreign.block(code, q.all_blocks(r"^Block \d"))]
     return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
