@@ -221,9 +221,13 @@ def draw(rows: list[Row], path: Path) -> None:
     figure, axes = plt.subplots(1, len(tasks), figsize=(3 * len(tasks), 3), squeeze=False)
     for axis, task in zip(axes[0], tasks, strict=True):
         shown = [row for row in rows if row.task == task and row.score is not None]
-        axis.bar([row.contender for row in shown], [row.score for row in shown], color="#2f55d4")
+        for row in shown:
+            axis.plot(row.contender, row.score, "o", color="#2f55d4" if row.wins else "#9aa4b8")
+            axis.annotate(
+                _short(row.score), (row.contender, row.score), (0, 7), textcoords="offset points", ha="center"
+            )
         axis.set_title(f"{task}\n{shown[0].metric} ({shown[0].direction})" if shown else task, fontsize=9)
-        axis.margins(y=0.2)
+        axis.margins(x=0.3, y=0.3)
         axis.tick_params(labelsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
