@@ -20,7 +20,7 @@ demo: $(STAMP) ## run the whole method on an example task, with no key and no in
 	$(BIN)/mle-star demo
 
 test: $(STAMP) ## run every test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 lint: $(STAMP) ## format, lint, types and layers
 	$(BIN)/ruff format --check .

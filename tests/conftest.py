@@ -120,3 +120,8 @@ def task(data_dir: Path) -> TaskDescription:
         description="Predict `label` (0 or 1) of the rows of test.csv. Submit `id` and `label`.",
         data_dir=str(data_dir),
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests begin first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

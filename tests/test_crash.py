@@ -24,7 +24,7 @@ SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
 MOMENTS = [(seed, seed % 3 == 0) for seed in range(200 if SOAK else 6)]
 """Seeds; every third run goes through SDK and CLI, the others ask the mind by the agents' protocol."""
 
-pytestmark = pytest.mark.xdist_group("crash")
+pytestmark = [pytest.mark.xdist_group("crash"), pytest.mark.long]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ TIME_LIMIT = 90
 
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-042", "REQ-OR-043")
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
     task: TaskDescription, tmp_path: Path, seed: int

@@ -151,6 +151,7 @@ async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) ->
         assert [bench.agents.total_cost_usd] == late == [pytest.approx(0.003)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 async def test_two_hundred_calls_with_a_fifth_of_the_replies_spoilt(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture

@@ -68,6 +68,7 @@ def leaks(run_dir: Path) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.req("REQ-OR-001", "REQ-OR-015", "REQ-OR-018", "REQ-OR-036", "REQ-OR-043")
 async def test_the_whole_pipeline_with_one_two_and_three_paths_in_calm_and_in_trouble(
     task: TaskDescription, tmp_path: Path

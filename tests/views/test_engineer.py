@@ -32,7 +32,7 @@ def address_in(said: Path) -> str:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
+@pytest.mark.long
 def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     data_dir: Path, tmp_path: Path, watch: Watch
 ) -> None:

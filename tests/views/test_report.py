@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from mle_star.errors import ConfigError
 from mle_star.events import AblationFinished, RefinementTried, RunFinished, ScriptFinished
@@ -85,7 +85,7 @@ def test_a_report_works_wherever_it_is_sent(run_dir: Path, tmp_path: Path, watch
     seen = watch()
     page = seen.open(alone)
     page.locator("details.try summary").first.click()
-    assert page.locator("table.diff").is_visible()
+    expect(page.locator("table.diff")).to_be_visible()
     assert (seen.complaints, seen.requests) == ([], [alone.as_uri()])
 
 
@@ -140,22 +140,24 @@ def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Pat
     attempt = page.locator("#try-1-0-1")
     assert page.locator("table.diff").count() == 0  # drawn when wanted
     attempt.locator("summary").click()
+    expect(attempt.locator("table.diff")).to_be_visible()
     assert one.plan in attempt.inner_text()
     old, new = set(one.before.split("\n")), set(one.after.split("\n"))
     assert set(attempt.locator("td.went").all_text_contents()) == old - new
     assert set(attempt.locator("td.came").all_text_contents()) == new - old
     assert "unchanged line" in attempt.locator("tr.gap").first.inner_text()
     attempt.locator("summary").first.click()
-    assert not attempt.locator("table.diff").is_visible()
+    expect(attempt.locator("table.diff")).not_to_be_visible()
     narrow = watch(width=390).open(run_dir / "report.html")
     narrow.locator("#try-1-0-1 summary").click()
+    expect(narrow.locator("#try-1-0-1 table.diff")).to_be_visible()
     assert narrow.locator("#try-1-0-1 table.diff tr").first.locator("td").count() == 2
 
 
 def test_marks_lead_to_their_attempts_and_folds_fold(run_dir: Path, watch: Watch) -> None:
     page = watch().open(run_dir / "report.html")
     page.locator('#scores .mark[data-go="try-0-2-1"]').click()
-    assert page.locator("#try-0-2-1 table.diff").is_visible()
+    expect(page.locator("#try-0-2-1 table.diff")).to_be_visible()
     page.locator("button[data-fold=close]").click()
     assert page.locator("details.step[open]").count() == 0
     page.locator("button[data-fold=open]").click()
@@ -229,7 +231,7 @@ def test_a_thousand_attempts_stay_small_and_quick(tmp_path: Path, watch: Watch) 
     assert paint < 3000  # a fifth of a second on a quiet machine; this one may be busy
     assert page.locator("#scores .mark").count() == 1000 + 4 + 2 + 5
     page.locator('#scores .mark[data-go="try-3-24-9"]').dispatch_event("click")
-    assert page.locator("#try-3-24-9 table.diff").is_visible()
+    expect(page.locator("#try-3-24-9 table.diff")).to_be_visible()
 
 
 def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
