@@ -97,3 +97,12 @@ def read_error(code: str, error: str, profile: Profile, limit: int) -> Broken:
     if line > len(code.splitlines()):
         line = 0
     return Broken(code, kind, message, line, profile, limit)
+
+
+def is_python(code: str) -> bool:
+    """Does the code parse?"""
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError):
+        return False
+    return True

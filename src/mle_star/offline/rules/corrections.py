@@ -9,6 +9,7 @@ import ast
 import re
 import textwrap
 
+from mle_star.offline.rules.broken import is_python
 from mle_star.offline.rules.leakage import find_leaks
 
 _STATISTIC = r"\.(?:mean|median|std|quantile|min|max)\([^()]*\)"
@@ -25,17 +26,9 @@ def corrected(code: str, flagged: str) -> str:
         if new is None or new == flagged:
             continue
         changed = code.replace(flagged, new, 1)
-        if _is_python(changed) and len(find_leaks(changed)) < len(before):
+        if is_python(changed) and len(find_leaks(changed)) < len(before):
             return new
     return flagged
-
-
-def _is_python(code: str) -> bool:
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 def _statements(block: str) -> tuple[str, list[ast.stmt]] | None:

@@ -10,7 +10,7 @@ import ast
 import re
 
 from mle_star.offline.rules import models
-from mle_star.offline.rules.broken import Broken, read_error
+from mle_star.offline.rules.broken import Broken, is_python, read_error
 from mle_star.offline.rules.mends import MENDS
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.script import first_script
@@ -31,21 +31,13 @@ def repair(code: str, error: str, profile: Profile, *, turn: int = 0, limit: int
         if not mend.fits(broken):
             continue
         new = mend.change(broken)
-        if new is not None and new.strip() != code.strip() and _is_python(new) and new not in answers:
+        if new is not None and new.strip() != code.strip() and is_python(new) and new not in answers:
             answers.append(new)
     for drastic in (_without_statement, _solve_anew):
         new = drastic(broken)
-        if new is not None and _is_python(new) and new.strip() != code.strip() and new not in answers:
+        if new is not None and is_python(new) and new.strip() != code.strip() and new not in answers:
             answers.append(new)
     return answers[min(turn, len(answers) - 1)] if answers else code
-
-
-def _is_python(code: str) -> bool:
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 def _without_statement(broken: Broken) -> str | None:
