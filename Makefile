@@ -22,11 +22,12 @@ demo: $(STAMP) ## run the whole method on an example task, with no key and no in
 test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-lint: $(STAMP) ## format, lint, types and layers
+lint: $(STAMP) ## format, lint, types, layers and the oldest Python
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --violations --target=3.10- --no-tips src tests tools benchmarks
 
 format: $(STAMP) ## mend what ruff can mend
 	$(BIN)/ruff format .
