@@ -48,10 +48,31 @@ def test_the_list_of_requirements_is_that_of_the_specification() -> None:
 
 
 def test_every_requirement_is_named_by_a_test_and_no_other_id_is() -> None:
-    assert trace.problems(trace.collect(trace.ROOT / "tests")) == []
+    departed = trace.departures(trace.DEVIATIONS.read_text(encoding="utf-8"))
+    assert trace.problems(trace.collect(trace.ROOT / "tests"), departed) == []
+    assert trace.problems({}, {"REQ-DM-051": ["REQ-DM-051: one too many"]})[-1].startswith(
+        "REQ-DM-051 is no requirement"
+    )
 
 
 def test_the_table_in_the_docs_is_current() -> None:
-    assert trace.TABLE.read_text(encoding="utf-8") == trace.table(trace.collect(trace.ROOT / "tests")), (
-        "run `make trace`"
-    )
+    departed = trace.departures(trace.DEVIATIONS.read_text(encoding="utf-8"))
+    text = trace.table(trace.collect(trace.ROOT / "tests"), departed)
+    assert trace.TABLE.read_text(encoding="utf-8") == text, "run `make trace`"
+
+
+DEPARTURES = """# Deviations
+REQ-DM-001
+## REQ-DM-002, REQ-P3-018: no `None`, ever
+REQ-DM-003
+## REQ-DM-002: of REQ-DM-004
+"""
+
+
+def test_each_requirement_that_a_deviation_names_is_marked_with_a_link_to_the_entry() -> None:
+    lines = trace.table({}, trace.departures(DEPARTURES)).splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| REQ")]
+    both = "[no `None`, ever](deviations.md#req-dm-002-req-p3-018-no-none-ever)"
+    own = "[of REQ-DM-004](deviations.md#req-dm-002-of-req-dm-004)"
+    assert {row[0][2:]: row[2] for row in rows if row[2]} == {"REQ-DM-002": f"{both}; {own}", "REQ-P3-018": both}
+    assert len(rows) == 436

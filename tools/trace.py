@@ -1,4 +1,6 @@
-"""Which tests prove which requirement: read from the tests' `req` marks, written to docs/traceability.md.
+"""Which tests prove which requirement, and where we depart from its letter: written to docs/traceability.md.
+
+Tests are found by their `req` marks, departures by the headings of docs/deviations.md.
 
 python tools/trace.py            print every requirement with the tests that name it, and the count per spec
 python tools/trace.py --write    the same, and write docs/traceability.md
@@ -8,6 +10,7 @@ python tools/trace.py --check    exit code 1 when the file is not current or a r
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "tools" / "requirements.tsv"
+DEVIATIONS = ROOT / "docs" / "deviations.md"
 TABLE = ROOT / "docs" / "traceability.md"
 SPECS = {
     "DM": "01 Data models",
@@ -28,6 +32,7 @@ SPECS = {
     "OR": "09 Orchestrator",
 }
 Proofs = dict[str, dict[str, list[str]]]  # requirement, test file, names of tests
+Departures = dict[str, list[str]]  # requirement, headings of the entries about it
 
 
 def requirements() -> dict[str, str]:
@@ -91,46 +96,67 @@ def _texts(arguments: list[ast.expr], known: dict[str, ast.expr]) -> Iterator[st
                 yield node.value
 
 
-def problems(proofs: Proofs) -> list[str]:
+def departures(text: str) -> Departures:
+    """The requirements that the headings of docs/deviations.md name, each with the entries about it."""
+    found: Departures = defaultdict(list)
+    for heading in re.findall(r"^## (.+)$", text, re.MULTILINE):
+        for identifier in re.findall(r"REQ-\w+-\w+", heading.partition(":")[0]) or [heading]:
+            found[identifier].append(heading)
+    return found
+
+
+def _link(heading: str) -> str:
+    """A link to an entry of docs/deviations.md, named by what comes after its requirements."""
+    anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+    return f"[{heading.partition(': ')[2]}]({DEVIATIONS.name}#{anchor})"
+
+
+def problems(proofs: Proofs, departed: Departures) -> list[str]:
     """Requirements without a test, and ids that no spec has."""
     known = requirements()
     missing = [f"{identifier} has no test: {title}" for identifier, title in known.items() if identifier not in proofs]
-    return missing + [
-        f"{identifier} is no requirement: named in {', '.join(proofs[identifier])}"
-        for identifier in sorted(set(proofs) - set(known))
+    named = {identifier: ", ".join(files) for identifier, files in proofs.items()}
+    named |= dict.fromkeys(departed, DEVIATIONS.name)
+    strange = [
+        f"{identifier} is no requirement: named in {named[identifier]}" for identifier in set(named) - set(known)
     ]
+    return missing + sorted(strange)
 
 
-def table(proofs: Proofs) -> str:
+def table(proofs: Proofs, departed: Departures) -> str:
     """The whole of docs/traceability.md."""
     known = requirements()
     total = sum(identifier in proofs for identifier in known)
     lines = [
         "# Traceability",
         "",
-        "Every requirement of the specification with the tests that name it. Written by `make trace`; do not edit.",
+        "Every requirement of the specification with the tests that name it, and a link to docs/deviations.md where we",
+        "depart from its letter. Written by `make trace`; do not edit.",
         "",
-        f"**{total} of {len(known)}** requirements are named by a test.",
+        f"**{total} of {len(known)}** requirements are named by a test; "
+        f"**{sum(identifier in departed for identifier in known)}** have a deviation.",
         "",
     ]
     for key, title in SPECS.items():
         own = [identifier for identifier in known if identifier.split("-")[1] == key]
         lines += [f"## {title}: {sum(identifier in proofs for identifier in own)} of {len(own)}", ""]
+        lines += ["| requirement | | deviation | tests |", "| --- | --- | --- | --- |"]
         for identifier in own:
-            lines.append(f"- **{identifier}** {known[identifier]}")
-            for file, tests in sorted(proofs.get(identifier, {}).items()):
-                lines += [f"  - `{file}`: {', '.join(f'`{test}`' for test in tests)}"]
-            if identifier not in proofs:
-                lines.append("  - no test")
+            links = "; ".join(map(_link, departed.get(identifier, [])))
+            tests = "<br>".join(
+                f"`{file}`: {', '.join(f'`{test}`' for test in names)}"
+                for file, names in sorted(proofs.get(identifier, {}).items())
+            )
+            lines.append(f"| {identifier} | {known[identifier]} | {links} | {tests or 'no test'} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> int:
     """Print the table, and do what the options say."""
-    proofs = collect(ROOT / "tests")
-    text = table(proofs)
-    wrong = problems(proofs)
+    proofs, departed = collect(ROOT / "tests"), departures(DEVIATIONS.read_text(encoding="utf-8"))
+    text = table(proofs, departed)
+    wrong = problems(proofs, departed)
     if "--check" in arguments:
         current = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
         wrong += [] if current == text else [f"{TABLE.relative_to(ROOT)} is not current: run `make trace`"]
