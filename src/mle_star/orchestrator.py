@@ -61,7 +61,7 @@ from mle_star.models import (
     is_improvement,
 )
 from mle_star.paths import Paths
-from mle_star.phase1 import run_phase1
+from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.run_folder import RunFolder, fork_run, write_whole
 from mle_star.shutdown import RunControl
@@ -278,11 +278,18 @@ class _Pipeline:
         try:
             result = await self.stages.within(seconds, run_phase1(self.task, self.config), "phase1")
         except BudgetExceeded as stop:
-            stage.ended("cancelled", str(stop))
+            partial = partial_phase1(self.task)
+            stage.ended("cancelled", str(stop), score=None if partial is None else partial.initial_score)
+            if partial is not None:
+                return partial
             diagnostics = self._diagnostics(stop, reason=stop.limit)
             raise PipelineTimeoutError(f"no solution before the limit: {stop}", diagnostics=diagnostics) from stop
         except Exception as error:
-            stage.ended("failed", str(error))
+            partial = partial_phase1(self.task)
+            stage.ended("failed", str(error), score=None if partial is None else partial.initial_score)
+            if partial is not None:
+                logger.exception("Phase 1 failed: the best solution it had goes on")
+                return partial
             diagnostics = self._diagnostics(error, reason="phase1")
             raise PipelineError(f"no solution: {error}", diagnostics=diagnostics) from error
         stage.ended("completed", score=result.initial_score)

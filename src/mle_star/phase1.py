@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,6 +54,8 @@ T = TypeVar("T")
 
 RETRIEVAL_TRIES = 2  # without models there is no run, so one bad reply is forgiven
 QUOTED_CHARACTERS = 500
+PROGRESS_NOTE = "phase 1 progress"
+"""The note in `RunShared.notes` under which the state of the phase lies, should it be cut off."""
 
 
 @dataclass(frozen=True)
@@ -70,43 +72,77 @@ class Trial:
         return "failed" if self.script.score is None else str(self.script.score)
 
 
+@dataclass
+class Phase1Progress:
+    """What the phase has found so far, published as it grows. `initial` is s_0 once the candidates are ranked."""
+
+    models: list[RetrievedModel] = field(default_factory=list)
+    trials: dict[int, Trial] = field(default_factory=dict)
+    initial: SolutionScript | None = None
+    merges: list[MergeTried] = field(default_factory=list)
+    data_usage_changed: bool = False
+
+    @classmethod
+    def of_run(cls) -> Phase1Progress:
+        """The state of the phase in the current run, empty before it begins."""
+        state = current_run().shared.notes.setdefault(PROGRESS_NOTE, cls())
+        assert isinstance(state, cls)
+        return state
+
+    def result(self, initial: SolutionScript) -> Phase1Result:
+        """The state as the phase's result."""
+        scripts = [trial.script for _, trial in sorted(self.trials.items())]
+        return Phase1Result(
+            retrieved_models=self.models, candidate_solutions=scripts,
+            candidate_scores=[script.score for script in scripts], initial_solution=initial,
+            initial_score=_score(initial),
+            merge_attempts=[
+                {"source_model": m.reference_model, "score": m.score, "accepted": m.accepted, "reason": m.reason}
+                for m in self.merges
+            ],
+            data_usage_changed=self.data_usage_changed,
+        )  # fmt: skip
+
+
 # --- Algorithm 1 -----------------------------------------------------------------------------------------
 
 
 async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Result:
     """Algorithm 1: retrieve M models, try each, merge them by rank into the best; then check data use and leakage."""
-    started = time.monotonic()
+    started, state = time.monotonic(), Phase1Progress()
+    current_run().shared.notes[PROGRESS_NOTE] = state
     with scope("phase1"):
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
-        models = await retrieve_models(task, config)  # line 1
-        trials = await _try_candidates(models, task, config)  # lines 2-5
+        state.models = await retrieve_models(task, config)  # line 1
+        trials = await _try_candidates(state.models, task, config)  # lines 2-5
         ranked = _rank(trials, task)  # line 6
-        merged, merges = await _merge_by_rank(ranked, task, config)  # lines 7-17
-        complete = await _use_all_data(merged, task, config)
-        initial = await _remove_leakage(complete, task, config)
-    logger.info("phase end: score %s, %.1f s, %d merges done", initial.score, time.monotonic() - started, len(merges))
-    return Phase1Result(
-        retrieved_models=models,
-        candidate_solutions=[trial.script for trial in trials],
-        candidate_scores=[trial.script.score for trial in trials],
-        initial_solution=initial,
-        initial_score=_score(initial),
-        merge_attempts=[
-            {"source_model": m.reference_model, "score": m.score, "accepted": m.accepted, "reason": m.reason}
-            for m in merges
-        ],
-        data_usage_changed=complete is not merged,
-    )
+        merged = await _merge_by_rank(ranked, state, task, config)  # lines 7-17
+        state.initial = complete = await _use_all_data(merged, task, config)
+        state.data_usage_changed = complete is not merged
+        state.initial = await _remove_leakage(complete, task, config)
+    initial, merges = state.initial, len(state.merges)
+    logger.info("phase end: score %s, %.1f s, %d merges done", initial.score, time.monotonic() - started, merges)
+    return state.result(initial)
+
+
+def partial_phase1(task: TaskDescription) -> Phase1Result | None:
+    """What the candidates and merges that were finished came to when the phase was cut off; None without a score."""
+    state = Phase1Progress.of_run()
+    scored = [trial for _, trial in sorted(state.trials.items()) if trial.script.score is not None]
+    if not scored:
+        return None
+    return state.result(_rank(scored, task)[0] if state.initial is None else state.initial)
 
 
 async def _merge_by_rank(
-    ranked: list[SolutionScript], task: TaskDescription, config: PipelineConfig
-) -> tuple[SolutionScript, list[MergeTried]]:
+    ranked: list[SolutionScript], state: Phase1Progress, task: TaskDescription, config: PipelineConfig
+) -> SolutionScript:
     """Lines 7-17: work each further candidate into s_0, best first, until one merge does not hold the score.
 
     Each merge starts from the s_0 that the one before left, so they run one after another.
     """
-    run, s_0, merges = current_run(), ranked[0], list[MergeTried]()
+    run, s_0 = current_run(), ranked[0]
+    state.initial = s_0
     for index, candidate in enumerate(ranked[1:], start=1):
         if run.should_stop:
             logger.info("merge break: index %d, the run is to finish", index)
@@ -114,12 +150,12 @@ async def _merge_by_rank(
         run.check()
         with scope(f"merge-{index}"):
             merged, merge = await _try_merge(index, s_0, candidate, task, config)
-        merges.append(merge)
+        state.merges.append(merge)
         if not merge.accepted:
             logger.info("merge break: index %d, %s", index, merge.reason)
             break
-        s_0 = merged
-    return s_0, merges
+        state.initial = s_0 = merged
+    return s_0
 
 
 async def _try_merge(
@@ -229,6 +265,7 @@ async def _try_candidate(
         logger.info("generation done: %s, %d characters", model.model_name, len(candidate.content))
         trial = await _evaluate(candidate, task, config)
         logger.info("evaluation done: %s, %s, %.1f s", model.model_name, trial.outcome, trial.result.duration_seconds)
+        Phase1Progress.of_run().trials[index] = trial
         return trial
 
 
