@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Protocol
@@ -62,7 +63,14 @@ def _refuse_the_outside(event: str, args: tuple[Any, ...]) -> None:
         raise PermissionError(f"tests may reach this machine only, not {address!r}")
 
 
+def _hear_ctrl_c() -> None:
+    """Take back that a shell told its background jobs to ignore SIGINT: children would inherit the deafness."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 _strip_environment()
+_hear_ctrl_c()
 sys.addaudithook(_refuse_the_outside)
 
 

@@ -1,8 +1,9 @@
-"""The tests' own fence: no credential in the environment, no connection that leaves the machine."""
+"""The tests' own fence: no credential in the environment, no connection that leaves the machine, no deaf children."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -55,3 +56,21 @@ def test_credentials_are_stripped_before_any_test_runs() -> None:
     ).stdout
     assert not [name for name in planted if name in seen]
     assert not [name for name in os.environ if name.startswith(SECRET_PREFIXES) and name != "MLE_STAR_SOAK"]
+
+
+def test_children_hear_ctrl_c_although_the_tests_were_started_in_the_background() -> None:
+    """As `nohup make test &` in a script starts them."""
+    child = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    code = f"import subprocess, sys, tests.conftest; subprocess.run([sys.executable, '-c', {child!r}])"
+    heard = [
+        subprocess.run(
+            [sys.executable, "-c", words],
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for words in (child, code)
+    ]
+    assert heard == ["False\n", "True\n"]
