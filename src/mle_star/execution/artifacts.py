@@ -15,7 +15,6 @@ from typing import BinaryIO
 from mle_star.context import RunContext
 from mle_star.events import ScriptFinished, SubmissionKept
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
-from mle_star.execution.workspace import reset_working_directory
 from mle_star.models import EvaluationResult, SolutionScript, is_improvement
 
 logger = logging.getLogger("mle_star.execution")
@@ -46,8 +45,7 @@ def _write_whole(target: Path, source: BinaryIO) -> None:
 
 
 def restore_submission(run: RunContext, event: ScriptFinished) -> bool:
-    """Put a recorded submission back where its script left it; False when the copy is gone."""
-    reset_working_directory(str(run.work_dir))
+    """Put a recorded submission back into the swept directory of its script; False when the copy is gone."""
     if event.submission is None:
         return True
     kept = run.run_dir / event.submission

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from mle_star.execution.environment import concurrent_scripts
+from mle_star.execution.probe import ask_program, find_program
 from mle_star.models import PipelineConfig
 
 QUERY_SECONDS = 5
@@ -18,17 +19,14 @@ QUERY_SECONDS = 5
 def detect_gpu_info() -> dict[str, Any]:
     """Ask `nvidia-smi`; any trouble means that there is no GPU. Never raises."""
     nothing: dict[str, Any] = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
+    program = find_program("nvidia-smi")
+    if program is None:
+        return nothing
     try:
-        answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=QUERY_SECONDS,
-            check=True,
-        )
+        answer = ask_program([program, "--query-gpu=name", "--format=csv,noheader"], QUERY_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return nothing
-    names = [line.strip() for line in answer.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    names = [line.strip() for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
     if not names:
         return nothing
     return {"cuda_available": True, "gpu_count": len(names), "gpu_names": names}

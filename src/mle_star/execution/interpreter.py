@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from functools import lru_cache
@@ -12,8 +11,8 @@ from typing import Any
 
 from mle_star.context import digest_of
 from mle_star.errors import ConfigError
-from mle_star.execution.environment import script_environment
-from mle_star.models import Frozen, PipelineConfig
+from mle_star.execution.probe import ask_program, find_program
+from mle_star.models import Frozen
 
 _PLACES = """
 import json, site, sys
@@ -75,17 +74,12 @@ def locate_interpreter(python: str | None = None) -> InterpreterInfo:
 
 
 def _ask(python: str | None, question: str) -> InterpreterInfo:
-    chosen = shutil.which(python or sys.executable) or python or sys.executable
+    wanted = python or sys.executable
+    chosen = find_program(wanted) or wanted
     try:
-        answer = subprocess.run(
-            [chosen, "-c", question],
-            env=script_environment(PipelineConfig()),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=QUESTION_SECONDS,
-            check=True,
-        )
-        known: dict[str, Any] = json.loads(answer.stdout)
+        # Not -I, which would leave out the user's own packages (scripts have them), nor -P, which 3.10 does not know:
+        # the folder that `-c` looks in first is a new and empty one.
+        known: dict[str, Any] = json.loads(ask_program([chosen, "-E", "-c", question], QUESTION_SECONDS))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error).encode()
         lines = said.decode("utf-8", "replace").strip().splitlines() or ["no answer"]

@@ -25,6 +25,7 @@ from mle_star.execution.interpreter import InterpreterInfo, locate_interpreter
 from mle_star.execution.limits import Limits
 from mle_star.execution.output import NOTE, Keeper, LogFile
 from mle_star.execution.process import SIGKILL, Report, ScriptProcess
+from mle_star.execution.removal import remove_entry
 from mle_star.execution.sandbox import (
     Bubblewrap,
     World,
@@ -34,7 +35,6 @@ from mle_star.execution.sandbox import (
     readable_outside,
     shown_again,
 )
-from mle_star.execution.workspace import remove_entry
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 
 if sys.platform == "win32":
@@ -124,7 +124,7 @@ class LocalExecutor:
         finally:
             if group is not None:
                 group.remove()
-            remove_entry(temporary)
+            await asyncio.shield(asyncio.to_thread(remove_entry, temporary))
 
     async def _run(
         self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None, log: LogFile

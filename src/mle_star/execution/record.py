@@ -68,7 +68,15 @@ async def _recorded(run: RunContext, step: str, digest: str) -> ScriptFinished |
 async def _restore(run: RunContext, event: ScriptFinished) -> bool:
     """Put a submission back, but not under the feet of a script that still runs there."""
     async with directory_lock(run):
-        return restore_submission(run, event)
+        await _sweep(run)
+        return await asyncio.to_thread(restore_submission, run, event)
+
+
+async def _sweep(run: RunContext) -> None:
+    """Empty the working directory; what a script left there may take long to remove, and never ends a run."""
+    if not await asyncio.to_thread(reset_working_directory, str(run.work_dir)):
+        message = f"{run.work_dir} cannot be emptied of what a script left: a fresh folder took its place"
+        run.record(Notice(level="warning", message=message))
 
 
 async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
@@ -125,7 +133,7 @@ async def _run(
     gpus: list[str] | None,
 ) -> tuple[ExecutionRawResult | None, EvaluationResult, str | None]:
     working_dir = str(run.work_dir)
-    reset_working_directory(working_dir)
+    await _sweep(run)
     data = Path(run.task.data_dir)
     if data.is_dir():
         link_input_data(str(data), working_dir)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from mle_star.execution.probe import find_program
 
 PROBE_SECONDS = 10
 INSTALL_HINT = (
@@ -48,7 +49,7 @@ class World:
 
 def find_bubblewrap() -> Bubblewrap:
     """Try bubblewrap once, with the namespaces that scripts will get."""
-    path = shutil.which("bwrap")
+    path = find_program("bwrap")
     if path is None:
         return Bubblewrap(reason=f"bubblewrap is not installed: {INSTALL_HINT}")
     try:

@@ -7,11 +7,12 @@ import logging
 import os
 import re
 import shutil
-import stat
 import tempfile
+import uuid
 from pathlib import Path
 
 from mle_star.errors import ExecutionError
+from mle_star.execution.removal import remove_entry
 from mle_star.models import SolutionScript
 
 logger = logging.getLogger("mle_star.execution")
@@ -44,8 +45,9 @@ def clean_output_directory(base_path: str) -> None:
     if final.is_symlink() or (final.exists() and not final.is_dir()):
         final.unlink()  # a script put something else in its place
     final.mkdir(parents=True, exist_ok=True)
-    for entry in os.scandir(final):
-        remove_entry(Path(entry.path))
+    if not all([remove_entry(final / name) for name in os.listdir(final)]):  # noqa: C419, PTH208
+        _set_aside(final)
+        final.mkdir(exist_ok=True)
 
 
 def prepare_path_directory(root: str | Path, label: str) -> str:
@@ -104,36 +106,32 @@ def _stands_for(shown: Path, original: Path) -> bool:
     return ours.st_mtime_ns == theirs.st_mtime_ns and (shown.is_dir() or ours.st_size == theirs.st_size)
 
 
-def reset_working_directory(working_dir: str) -> None:
-    """Before each script: remove what the last one left, in directories of ours only, then empty `final/`."""
+def reset_working_directory(working_dir: str) -> bool:
+    """Before each script: remove what the last one left, in directories of ours only, then empty `final/`.
+
+    Never raises for what a script has left: where something cannot be removed, a fresh directory takes the place of
+    the old one, and the answer is False.
+    """
     base = Path(working_dir)
     if base.is_dir() and not os.access(base, os.R_OK | os.W_OK | os.X_OK):
         base.chmod(0o755)  # a script has locked it
+    clean = True
     if base.is_dir() and is_ours(working_dir):
-        for entry in os.scandir(base):
-            if entry.name not in ("input", "final"):
-                remove_entry(Path(entry.path))
-    setup = setup_working_directory(working_dir)
-    clean_output_directory(setup)
+        with os.scandir(base) as entries:
+            left = [Path(entry.path) for entry in entries if entry.name != "input"]
+        clean = all([remove_entry(path) for path in left])  # noqa: C419 - all of them, even after one that stays
+        if not clean:
+            _set_aside(base)
+    clean_output_directory(setup_working_directory(working_dir))
+    return clean
 
 
-def remove_entry(path: Path) -> None:
-    """Remove a file or a tree; links are unlinked, never followed, and locked directories are opened first."""
-    if not stat.S_ISDIR(os.lstat(path).st_mode):
-        path.unlink()
-        return
-    _unlock(str(path))
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        logger.warning("%s could not be removed", path)
-
-
-def _unlock(folder: str) -> None:
+def _set_aside(folder: Path) -> None:
+    """Move a folder that cannot be emptied out of the way, under a name that nothing of ours looks at."""
+    aside = folder.with_name(f".left-{uuid.uuid4().hex}")
+    logger.warning("%s cannot be emptied: a fresh folder takes its place, what is left lies in %s", folder, aside)
     with contextlib.suppress(OSError):
-        os.chmod(folder, 0o700)  # noqa: PTH101
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                _unlock(entry.path)
+        folder.rename(aside)
 
 
 def write_script(solution: SolutionScript, working_dir: str, filename: str = "solution.py") -> str:

@@ -1,0 +1,104 @@
+"""What scripts leave behind goes, however deep, long or locked it is; and nothing that a link leads to goes with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mle_star.events import Notice
+from mle_star.execution import execute_in_run, prepare_path_directory
+from mle_star.execution.removal import remove_entry
+from mle_star.execution.workspace import reset_working_directory
+from mle_star.journal import read_journal
+from tests.execution.conftest import OpenRun, scored, script
+
+
+def nest(folder: Path, depth: int, name: str) -> None:
+    """Folders within folders, deeper than any path can be named."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=here)
+        inner = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+@contextmanager
+def held_fast(folder: Path) -> Iterator[None]:
+    """A folder that nobody can change, not even its owner."""
+    try:
+        subprocess.run(["chattr", "+i", folder], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("nothing can be made immutable here")
+    number = folder.stat().st_ino
+    try:
+        yield
+    finally:
+        (moved,) = [path for path in folder.parents[1].rglob(folder.name) if path.stat().st_ino == number]
+        subprocess.run(["chattr", "-i", moved], check=True)
+
+
+@pytest.mark.parametrize(("depth", "name"), [(1500, "d"), (60, "n" * 255)])
+def test_a_tree_of_any_depth_goes(depth: int, name: str, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    nest(tree, depth, name)
+    assert remove_entry(tree)
+    assert not tree.exists()
+
+
+def test_links_are_removed_and_what_they_lead_to_stays(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    precious.chmod(0o755)
+    tree = tmp_path / "tree"
+    (tree / "a" / "b").mkdir(parents=True)
+    (tree / "link").symlink_to(precious)
+    (tree / "a" / "b" / "link").symlink_to(precious)
+    (tree / "a" / "loop").symlink_to(tree)
+    os.mkfifo(tree / "a" / "fifo")
+    (tree / "a" / "b").chmod(0)
+    assert remove_entry(tree) and not tree.exists()
+    assert (precious / "file").read_text() == "mine"
+    assert precious.stat().st_mode & 0o777 == 0o755
+    assert remove_entry(tmp_path / "never was")
+
+
+def test_what_cannot_be_removed_is_set_aside_and_a_fresh_directory_takes_its_place(tmp_path: Path) -> None:
+    work = Path(prepare_path_directory(tmp_path, "main"))
+    (work / "held").mkdir()
+    (work / "held" / "file").touch()
+    with held_fast(work / "held"):
+        clean = reset_working_directory(str(work))
+    assert not clean
+    assert sorted(entry.name for entry in work.iterdir()) == ["final", "input"]
+
+
+async def test_a_script_that_nests_folders_endlessly_ends_no_run(open_run: OpenRun) -> None:
+    deep = script(
+        "import os\nfor top in ('.', 'final', 'input', os.environ['TMPDIR']):\n    start = os.getcwd()\n"
+        "    try:\n        os.chdir(top)\n        for _ in range(1500):\n"
+        "            os.mkdir('d')\n            os.chdir('d')\n    except OSError:\n        pass\n    os.chdir(start)\n"
+        "print('Final Validation Performance: 0.5')"
+    )
+    with open_run() as run:
+        assert not (await execute_in_run(deep)).is_error
+        assert (await execute_in_run(scored(0.7))).score == 0.7
+        assert sorted(entry.name for entry in run.work_dir.iterdir()) == ["final", "input", "solution.py"]
+
+
+async def test_a_failing_sweep_is_a_warning_of_the_run(open_run: OpenRun) -> None:
+    with open_run() as run:
+        (run.work_dir / "held").mkdir()
+        with held_fast(run.work_dir / "held"):
+            assert (await execute_in_run(scored(0.7))).score == 0.7
+        notices = [event for event in read_journal(run.journal.path) if isinstance(event, Notice)]
+    assert any("cannot be emptied" in notice.message for notice in notices if notice.level == "warning")
