@@ -602,7 +602,8 @@ def test_an_agent_definition_has_four_keys_and_always_a_prompt(agent: AgentType)
     default = AgentConfig(agent_type=agent).to_agent_definition()
     assert set(default) == {"description", "prompt", "tools", "model"}
     assert default["prompt"] == PromptRegistry().get(agent).template
-    assert (default["tools"], default["model"]) == (None, None)
+    wanted = build_default_agent_configs()[agent].tools or []
+    assert (default["tools"], default["model"]) == (wanted, None)
 
 
 @pytest.mark.req("REQ-DM-038", "REQ-DM-049")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 from mle_star.errors import BudgetExceeded
@@ -56,6 +57,8 @@ class Budget:
         self._wind_down: float | None = None
         self._kept_for_later = 0.0
         self._warned: set[str] = set()
+        self._when_spent: list[Callable[[], None]] = []
+        self._finalizing = False
 
     # --- time ---
 
@@ -85,7 +88,7 @@ class Budget:
         left = max(self.time_limit - self.elapsed(), 0.0)
         shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) :]]
         seconds = left * shares[0] / sum(shares)
-        self._wind_down = None
+        self._wind_down, self._finalizing = None, phase == "finalization"
         if phase == "phase1":
             self._wind_down = self.elapsed() + seconds
             seconds = left * (1 - shares[-1] / sum(shares))
@@ -114,6 +117,21 @@ class Budget:
     def money_is_gone(self) -> bool:
         """Is the money limit reached?"""
         return self.max_usd is not None and self.spent_usd >= self.max_usd
+
+    @contextmanager
+    def when_spent(self, act: Callable[[], None]) -> Iterator[None]:
+        """Call `act` whenever a call ends, inside this block, and the money is gone."""
+        self._when_spent.append(act)
+        try:
+            yield
+        finally:
+            self._when_spent.remove(act)
+
+    def after_call(self) -> None:
+        """A call was charged and recorded: when the money is gone, tell whoever has work under way."""
+        if self.money_is_gone:
+            for act in tuple(self._when_spent):
+                act()
 
     # --- limits ---
 
@@ -149,6 +167,11 @@ class Budget:
             self._reserve_calls -= 1
         self.active_calls += 1
 
+    def open_script(self) -> None:
+        """A script is about to run: raise `BudgetExceeded` when the money is gone and this is not the last phase."""
+        if self.money_is_gone and not self._finalizing:
+            raise self._no_money()
+
     def close_call(self) -> None:
         """The call is over."""
         self.active_calls -= 1
@@ -159,6 +182,10 @@ class Budget:
             raise self._no_money()
         if self.remaining_seconds() <= 0:
             raise self.out_of_time()
+
+    def over(self) -> BudgetExceeded:
+        """What to raise when work was cut off by a limit."""
+        return self._no_money() if self.money_is_gone and not self.degraded else self.out_of_time()
 
     def out_of_time(self) -> BudgetExceeded:
         """What to raise when the deadline has passed."""

@@ -218,6 +218,7 @@ class RunContext:
                     message=message, cost_usd=cost_usd, seconds=time.monotonic() - started,
                 )
             )  # fmt: skip
+            self.budget.after_call()
 
         try:
             reply = await self.agents.ask(
@@ -237,6 +238,7 @@ class RunContext:
                 model=self.config.model, prompt=prompt, **reply.model_dump(),
             )
         )  # fmt: skip
+        self.budget.after_call()
         return reply
 
 

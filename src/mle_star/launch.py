@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.budget import Budget
@@ -22,6 +22,9 @@ from mle_star.execution import inspect_interpreter, link_input_data, prepare_pat
 from mle_star.journal import Journal
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.run_folder import RunFolder, new_run_folder, spent_by
+
+if TYPE_CHECKING:
+    from mle_star.agents import CanUseTool
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +135,7 @@ async def connected(
     budget: Budget,
     hardware: dict[str, Any],
     base_url: str | None,
+    can_use_tool: CanUseTool | None = None,
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API."""
     if agents is not None:
@@ -149,6 +153,7 @@ async def connected(
         facts = EnvironmentFacts(gpu=hardware, python_version=python.version, packages=python.packages)
         work = journal.path.parent / "work"
         client = AgentClient(
-            task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify
+            task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify,
+            can_use_tool=can_use_tool,
         )  # fmt: skip
         yield await stack.enter_async_context(client)

@@ -530,13 +530,17 @@ class AgentConfig(Frozen):
         return None if schema is None else schema.__name__
 
     def to_agent_definition(self) -> dict[str, Any]:
-        """A value for `ClaudeAgentOptions.agents`; the SDK adapter makes it the SDK's own dataclass."""
+        """A value for `ClaudeAgentOptions.agents`; the SDK adapter makes it the SDK's own dataclass.
+
+        To the SDK no list of tools means every tool: without one of its own an agent has those of its kind.
+        """
         prompt = self.system_prompt
         if prompt is None:
             from mle_star.prompts import PromptRegistry
 
             prompt = PromptRegistry().get(self.agent_type).template
-        return {"description": self.description, "prompt": prompt, "tools": self.tools, "model": self.model}
+        tools = _MINIMAL_TOOLS.get(self.agent_type) if self.tools is None else self.tools
+        return {"description": self.description, "prompt": prompt, "tools": list(tools or ()), "model": self.model}
 
     def to_output_format(self) -> dict[str, Any]:
         """The SDK's envelope around the reply's JSON schema."""

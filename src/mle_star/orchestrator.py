@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mle_star.assembly import best_of, cost_breakdown, duration_breakdown, lineage
 from mle_star.budget import PHASES, Budget
@@ -66,6 +66,9 @@ from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.run_folder import RunFolder, fork_run, write_whole
 from mle_star.shutdown import RunControl
 from mle_star.stages import Outcome, Stages
+
+if TYPE_CHECKING:
+    from mle_star.agents import CanUseTool
 
 __all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_sync"]
 
@@ -129,6 +132,7 @@ async def run_pipeline(
     agents: Agents | None = None,
     executor: Executor | None = None,
     base_url: str | None = None,
+    can_use_tool: CanUseTool | None = None,
     signals: bool = False,
     console: bool = True,
 ) -> FinalResult:
@@ -136,7 +140,8 @@ async def run_pipeline(
 
     With `resume` the run in `run_dir` goes on where it was; with `fork_from` a new run starts from the paid results of
     another. `agents` and `executor` replace the SDK client and the local processes; `base_url` is where the model's API
-    listens; `signals` makes Ctrl-C finish the run gracefully, and a second one stop it.
+    listens; `can_use_tool` is asked for every tool that the permission mode does not settle; `signals` makes Ctrl-C
+    finish the run gracefully, and a second one stop it.
     """
     config = PipelineConfig() if config is None else config
     check_inputs(task, config)
@@ -162,13 +167,14 @@ async def run_pipeline(
         journal.subscribe(control.hear)
         _tell_forecasts(journal, budget, control, Forecaster(task, config))
         with control.watching(signals=signals), _closing_line(journal, budget, control):
-            async with connected(agents, task, config, journal, budget, hardware, base_url) as client:
+            async with connected(agents, task, config, journal, budget, hardware, base_url, can_use_tool) as client:
                 context = RunContext(
                     task=task, config=config, agents=client, executor=executor, budget=budget, journal=journal,
                     run_dir=folder.root, work_dir=work_dir(folder.root, task, "main"),
                 )  # fmt: skip
                 with enter_run(context):
                     result = await _Pipeline(context, state).run()
+            result = _with_costs(result, budget)
             _hand_over(folder, journal, result)
             return result
 
@@ -236,6 +242,13 @@ def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forec
     if first is not None and not journal.pending(()):
         journal.record(first)
     journal.subscribe(hear)
+
+
+def _with_costs(result: FinalResult, budget: Budget) -> FinalResult:
+    """The result with all that was paid: calls that were cut off are charged until the client has closed."""
+    costs = cost_breakdown(budget, result.config.num_parallel_solutions)
+    logger.info("cost: %s", json.dumps(costs))
+    return result.model_copy(update={"total_cost_usd": budget.spent_usd, "cost_breakdown": costs})
 
 
 def _hand_over(folder: RunFolder, journal: Journal, result: FinalResult) -> None:
@@ -380,19 +393,15 @@ class _Pipeline:
     def _complete(self, result: FinalResult, chosen: SolutionScript) -> FinalResult:
         """Add what only the orchestrator knows, and say it in the log."""
         elapsed, outcomes = self.budget.elapsed(), self.stages.outcomes
-        costs = cost_breakdown(self.budget, self.config.num_parallel_solutions)
         durations = duration_breakdown(self.stages.seconds, elapsed)
         origin = lineage(result, chosen)
-        logger.info("cost: %s", json.dumps(costs))
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))
         return result.model_copy(
             update={
                 "total_duration_seconds": elapsed,
-                "total_cost_usd": self.budget.spent_usd,
                 "phases_completed": [phase for phase in PHASES if outcomes.get(phase) == "completed"],
                 "phases_skipped": [phase for phase in PHASES if outcomes.get(phase) == "skipped"],
-                "cost_breakdown": costs,
                 "duration_breakdown": durations,
                 "lineage": origin,
                 "warnings": [*self.stages.warnings, *result.warnings],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 from mle_star.budget import Budget
@@ -99,20 +100,30 @@ class Stages:
         return self.budget.money_is_gone or self.budget.elapsed() >= self.budget.time_limit
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, T], *parts: str) -> T:
-        """The result of `work`, or `BudgetExceeded` when its seconds are over; `parts` say where its steps are."""
+        """The result of `work`, or `BudgetExceeded` when its seconds or the money are over; its steps are in `parts`.
+
+        Work that only takes over recorded results when the money goes meets the limit by itself, at its first new step.
+        """
         if self.context.journal.pending(parts):
             seconds = max(seconds, REPLAY_SECONDS)
-        task = asyncio.create_task(work)
+        task, spent = asyncio.create_task(work), asyncio.get_running_loop().create_future()
+
+        def stop() -> None:
+            journal = self.context.journal
+            if not spent.done() and (journal.in_progress(parts) or not journal.pending(parts)):
+                spent.set_result(None)
+
         try:
-            await asyncio.wait({task}, timeout=max(seconds, 0.0))
+            with nullcontext() if parts[0] == "finalization" else self.budget.when_spent(stop):
+                await asyncio.wait({task, spent}, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await _cancel(task)
             raise
         if not task.done():
-            logger.warning("%s: out of time", "/".join(parts))
+            logger.warning("%s: out of %s", "/".join(parts), "money" if spent.done() else "time")
             await _cancel(task)
         if task.cancelled() or not task.done():
-            raise self.budget.out_of_time()
+            raise self.budget.over()
         return task.result()
 
 

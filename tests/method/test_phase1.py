@@ -19,6 +19,7 @@ from mle_star.errors import AgentError, BudgetExceeded, Phase1Error
 from mle_star.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, SubmissionKept
 from mle_star.execution import LocalExecutor, evaluate_solution
 from mle_star.models import (
+    AgentConfig,
     AgentType,
     ExecutionRawResult,
     MetricDirection,
@@ -570,6 +571,8 @@ def test_the_agents_are_set_up_as_specified() -> None:
         assert (config.tools, config.output_schema, config.model) == (tools, schema, None)
         definition = config.to_agent_definition()
         assert set(definition) == {"description", "prompt", "tools", "model"} and definition["description"]
+        by_type = AgentConfig(agent_type=agent).to_agent_definition()
+        assert by_type["tools"] == definition["tools"] == tools  # no list would give it every tool
 
 
 @pytest.mark.req("REQ-P1-002", "REQ-P1-043")

@@ -113,7 +113,7 @@ async def test_the_three_agents_are_set_up_as_specified(
 ) -> None:
     definition = AgentConfig(agent_type=agent).to_agent_definition()
     assert set(definition) == {"description", "prompt", "tools", "model"}
-    assert definition["description"] and definition["prompt"]
+    assert definition["description"] and definition["prompt"] and definition["tools"] == (tools or [])
     config = agent_config(agent)
     assert (config.agent_type, config.tools, config.output_schema, config.model) == (agent, tools, schema, None)
     play_steps(quick_run.agents, [[0.6]])

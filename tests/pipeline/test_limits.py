@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from mle_star.budget import Budget
-from mle_star.context import AgentReply
+from mle_star.context import AgentReply, ScriptRequest
 from mle_star.errors import AgentError, ConfigError, PipelineTimeoutError, RunInterrupted
 from mle_star.events import AgentFinished, BudgetWarning, FinishRequested, PhaseFinished, RunFinished
 from mle_star.execution import LocalExecutor
-from mle_star.models import AgentConfig, PhaseTimeBudget, PipelineConfig
+from mle_star.models import AgentConfig, ExecutionRawResult, PhaseTimeBudget, PipelineConfig
 from mle_star.orchestrator import PipelineState
 from mle_star.run_folder import is_running, last_outcome, request_finish
 from tests.pipeline.conftest import QuickRun, events, settings
-from tests.pipeline.mind import Mind, MindAgents
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents
 
 Hook = Callable[[str, str], Coroutine[Any, Any, None]]
 GENEROUS = PhaseTimeBudget(phase1=0.3, phase2=0.4, phase3=0.15, finalization=0.15)
@@ -187,6 +187,47 @@ async def test_out_of_money_without_a_solution_the_error_names_the_limit(quick: 
         await quick(settings(max_budget_usd=0.03), agents=MindAgents(cost_usd=0.01))
     assert caught.value.diagnostics["reason"] == "money"
     assert 0.03 <= caught.value.diagnostics["cost_usd"] <= 0.05  # two calls may be under way
+
+
+class Stuck(LevelExecutor):
+    """Scripts in the chosen directories never end."""
+
+    def __init__(self, *directories: str) -> None:
+        super().__init__()
+        self.stuck_in, self.begun, self.ended = set(directories), 0, 0
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        if Path(request.working_dir).name not in self.stuck_in:
+            return await super().run(request)
+        self.begun += 1
+        try:
+            await asyncio.sleep(600)
+        finally:
+            self.ended += 1
+        raise AssertionError("it was not cancelled")
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+async def test_the_last_of_the_money_ends_the_scripts_under_way_and_lets_none_begin(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    executor, state = Stuck("path-1"), PipelineState()
+
+    async def spend(where: str, who: str) -> None:
+        if (where, who) == ("path-0", "leakage"):  # all that is left to do is to run the attempt
+            while not executor.begun:
+                await asyncio.sleep(0.01)
+            executor.stuck_in.add("path-0")
+            agents.cost_usd = 10.0
+
+    agents = MindAgents(before=spend)
+    run = quick(settings(max_budget_usd=5.0), agents=agents, executor=executor, state=state)
+    result = await asyncio.wait_for(run, 60)
+    assert (executor.begun, executor.ended) == (1, 1)
+    assert state.phase2_path_statuses == ["cancelled", "cancelled"]
+    assert Path(result.submission_path).is_file() and result.final_solution.score == result.phase1.initial_score
+    ended = {event.path: event.detail for event in events(tmp_path / "run", PhaseFinished) if event.phase == "phase2"}
+    assert "money spent" in ended[0] and ended[1]
 
 
 # --- an end that was asked for ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 from datetime import datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -485,6 +485,18 @@ async def test_a_path_keeps_blocks_and_scores_not_scripts(quick: QuickRun, tmp_p
     kept = json.dumps(path.model_dump(mode="json")["step_history"])
     assert "Final Validation Performance" not in kept
     assert "Final Validation Performance" in path.best_solution.content
+
+
+@pytest.mark.req("REQ-OR-056")
+async def test_a_client_with_fewer_sessions_than_paths_gets_one_path_after_another(quick: QuickRun) -> None:
+    class Narrow(MindAgents):
+        max_concurrent_sessions = 1
+
+    agents = Narrow(delay=0.01)
+    result = await quick(settings(L=3, T=1, K=1), agents=agents)
+    order = [label for label, _ in groupby(label for label, _ in agents.calls)]
+    assert order == ["main", "path-0", "path-1", "path-2", "main"]
+    assert not any(path.partial for path in result.phase2_results)
 
 
 @pytest.mark.req("REQ-OR-055")

@@ -8,12 +8,13 @@ from typing import Any
 
 import psutil
 import pytest
+from claude_agent_sdk import PermissionResultDeny
 
 from mle_star.agents import AgentClient, EnvironmentFacts
 from mle_star.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
 from mle_star.forecast import price_of
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
-from mle_star.offline.server import MessagesServer
+from mle_star.offline.server import BrainReply, BrainRequest, MessagesServer, ToolCall
 from mle_star.orchestrator import PipelineState, run_pipeline
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import Mind, MindBrain, broken, fenced, levels, script
@@ -114,12 +115,44 @@ def _check_troubled(result: FinalResult, run_dir: Path, paths: int, brain: MindB
     assert any("PATH" in event.stdout for event in events(run_dir, ScriptFinished))  # the script did look
 
 
+class Writing(MindBrain):
+    """Its A_init would like to read and to write a file first. Keeps the first request of every agent."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = str(file)
+        self.first: dict[str, BrainRequest] = {}
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """Ask for the tool, then answer."""
+        self.first.setdefault(request.agent, request)
+        wish = ("Write", {"file_path": "notes.txt", "content": "hello"})
+        if request.agent == "init" and len(request.tool_results) < 2:
+            wish = wish if request.tool_results else ("Read", {"file_path": self.file})
+            return BrainReply(tool=ToolCall(*wish))
+        return await super().reply(request)
+
+
+@pytest.mark.req("REQ-OR-009", "REQ-P1-001", "REQ-P1-003", "REQ-P1-007", "REQ-P1-008")
 async def test_the_client_of_a_run_comes_and_goes_with_it(task: TaskDescription, tmp_path: Path) -> None:
-    async with MessagesServer(MindBrain()) as server:
+    brain, asked = Writing(Path(task.data_dir) / "train.csv"), []
+
+    async def refuse(tool: str, arguments: dict[str, Any], context: object) -> PermissionResultDeny:
+        asked.append((tool, Path(arguments["file_path"]).name))
+        return PermissionResultDeny(message="the owner says no")
+
+    config = small(1, tool_profile="full", permission_mode="default")
+    async with MessagesServer(brain) as server:
         result = await run_pipeline(
-            task, small(1), base_url=server.base_url, run_dir=tmp_path / "run", console=False
+            task, config, base_url=server.base_url, run_dir=tmp_path / "run", console=False, can_use_tool=refuse
         )  # fmt: skip
         assert server.errors == []
+    assert asked == [("Read", "train.csv"), ("Write", "notes.txt")]
+    assert not list((tmp_path / "run").rglob("notes.txt"))
+    retriever = brain.first["retriever"]
+    assert {"WebSearch", "WebFetch"} <= set(retriever.tools)
+    assert retriever.schema is not None and set(retriever.schema["properties"]) == {"models"}
+    assert {"Read", "Write", "Bash"} <= set(brain.first["init"].tools) and brain.first["init"].schema is None
     assert result.submission_path and leaks(tmp_path / "run") == []
     before, after = events(tmp_path / "run", RunStarted)[0], events(tmp_path / "run", ScriptFinished)[0]
     assert before.isolation.sandbox == after.isolation.sandbox

@@ -1,13 +1,19 @@
 """The agents: the only door to the Claude Agent SDK."""
 
+from typing import TYPE_CHECKING
+
 from mle_star.agents.client import AgentClient, CallPolicy
 from mle_star.agents.credentials import Credential, find_credentials, require_credentials
 from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt
 from mle_star.agents.version import check_sdk_version, installed_sdk_version, require_sdk
 
+if TYPE_CHECKING:
+    from claude_agent_sdk import CanUseTool
+
 __all__ = [
     "AgentClient",
     "CallPolicy",
+    "CanUseTool",
     "Credential",
     "EnvironmentFacts",
     "build_system_prompt",

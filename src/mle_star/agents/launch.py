@@ -175,7 +175,8 @@ class Launcher:
                 self.say_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
         allowed = list(tools)
         if mode not in ("dontAsk", "bypassPermissions"):
-            allowed = [tool for tool in allowed if tool in _READING_TOOLS]
+            # what is allowed beforehand is never put before the callback
+            allowed = [tool for tool in allowed if tool in _READING_TOOLS and self.can_use_tool is None]
         settings: dict[str, Any] = {"permission_mode": mode, "allowed_tools": allowed}
         if "Bash" in tools:
             if sandbox_available():

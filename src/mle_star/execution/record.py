@@ -112,6 +112,7 @@ async def _run_and_record(
     timeout_seconds: float | None,
 ) -> ScriptFinished:
     async with directory_lock(run), script_slot(run) as gpus:
+        run.budget.open_script()
         raw, result, submission = await _run(run, script, purpose, step, timeout_seconds, gpus)
     event = ScriptFinished(
         step=step, digest=digest, purpose=purpose, script=_storable(script.content), stdout=shorten(result.stdout),
