@@ -51,6 +51,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "python": ("/usr/bin/python3", "/usr/bin/python3"),
     "seed": ("7", 7),
     "allow_network": ("yes", True),
+    "allow_outside_links": ("yes", True),
     "require_sandbox": ("on", True),
     "use_cache": ("0", False),
     "prefer_best_input": ("true", True),

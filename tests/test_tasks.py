@@ -328,7 +328,6 @@ BROKEN: dict[str, Callable[[Path], None]] = {
     "a broken zip": lambda folder: _put(folder / "train.csv.zip", b"PK nothing"),
     "a broken json": lambda folder: _put(folder / "train.json", b"{[}"),
     "deep json": lambda folder: _put(folder / "train.json", b"[" * 100_000),
-    "a fifo": lambda folder: os.mkfifo(folder / "train.csv"),
     "a dangling link": lambda folder: (folder / "train.csv").symlink_to(folder / "gone"),
     "a folder named csv": lambda folder: (folder / "train.csv").mkdir(),
     "an unknown kind": lambda folder: _put(folder / "model.bin", b"x"),

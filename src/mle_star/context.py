@@ -86,6 +86,7 @@ class ScriptRequest(Frozen):
     timeout_seconds: float
     env: dict[str, str]
     input_dir: str | None = None  # the real data, bound read-only as ./input
+    readable: tuple[str, ...] = ()  # other places that links among the data lead to
     output_file: str | None = None  # where the whole output is streamed
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.budget import Budget
 from mle_star.context import Agents
+from mle_star.data_files import RUNS, DataFolder
 from mle_star.errors import ConfigError, JournalError
 from mle_star.events import Notice, RunResumed, RunStarted
 from mle_star.execution import inspect_interpreter, link_input_data, prepare_path_directory
@@ -45,7 +46,9 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
     data = Path(task.data_dir)
     if not data.is_dir():
         raise ConfigError(f"data_dir: {task.data_dir} is not a directory")
-    if not any(entry.is_file() for entry in data.rglob("*")):
+    folder = DataFolder(data)
+    folder.check(allow_outside_links=config.allow_outside_links)
+    if next(folder.files(), None) is None:
         raise ConfigError(f"data_dir: there is no file in {task.data_dir}")
 
 
@@ -62,7 +65,7 @@ def choose_folder(task: TaskDescription, config: PipelineConfig, run_dir: Path |
     """The folder of the run: the given one, or a new one below `work_dir`."""
     if run_dir is not None:
         return RunFolder(Path(run_dir).absolute())
-    return RunFolder(new_run_folder(Path(config.work_dir).absolute() / "runs", task.competition_id))
+    return RunFolder(new_run_folder(Path(config.work_dir).absolute() / RUNS, task.competition_id))
 
 
 def first_event(
@@ -104,7 +107,7 @@ def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
 def work_dir(run_dir: Path, task: TaskDescription, label: str) -> Path:
     """The working directory of `label`, with the data in its `input/`: never the run folder, whose files are ours."""
     path = Path(prepare_path_directory(run_dir / "work", label))
-    link_input_data(task.data_dir, str(path))
+    link_input_data(task.data_dir, str(path), ours=run_dir)
     return path
 
 

@@ -172,6 +172,9 @@ class PipelineConfig(Frozen):
     python: str | None = Field(default=None, description="interpreter for scripts; none: the one running mle-star")
     seed: int = Field(default=42, description="handed to scripts as MLE_STAR_SEED")
     allow_network: StrictBool = Field(default=False, description="let scripts reach the network")
+    allow_outside_links: StrictBool = Field(
+        default=False, description="let links among the data lead out of the data folder"
+    )
     require_sandbox: StrictBool = Field(default=False, description="refuse to run scripts without bubblewrap")
     use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")
     prefer_best_input: StrictBool = Field(

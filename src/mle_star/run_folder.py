@@ -14,6 +14,7 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
+from mle_star.data_files import MARK
 from mle_star.errors import ConfigError, JournalError
 from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunFinished, RunResumed, RunStarted, ScriptFinished
 from mle_star.journal import read_journal
@@ -21,8 +22,6 @@ from mle_star.models import PipelineConfig
 
 Request = Literal["finish", "stop"]
 _RESULTS = (AgentFinished, AgentFailed, ScriptFinished)
-MARK = ".mle-star-run"
-"""Marks a folder as ours: only what lies beside it may be overwritten."""
 
 
 @dataclass(frozen=True)

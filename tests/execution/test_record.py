@@ -12,11 +12,11 @@ import pytest
 
 from mle_star.budget import Budget
 from mle_star.context import RunContext, ScriptRequest, enter_run, path_context, scope
+from mle_star.data_files import DataFolder
 from mle_star.errors import BudgetExceeded
 from mle_star.events import BestImproved, ScriptFinished, ScriptStarted, SubmissionKept
 from mle_star.execution import (
     LocalExecutor,
-    data_digest,
     evaluate_solution,
     evaluate_with_retry,
     execute_in_run,
@@ -238,24 +238,24 @@ async def test_a_timeout_or_a_kill_is_tried_again(fields: dict[str, Any], open_r
     assert len(executor.requests) == 2
 
 
-def test_the_data_digest_sees_names_contents_and_the_ends_of_large_files(tmp_path: Path) -> None:
+def test_the_data_digest_sees_names_and_contents_also_in_the_middle_of_large_files(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a").write_text("1")
-    seen = {data_digest(tmp_path)}
-    assert data_digest(tmp_path) in seen
+    seen = {DataFolder(tmp_path).digest()}
+    assert DataFolder(tmp_path).digest() in seen
     (tmp_path / "sub" / "a").write_text("2")
-    seen.add(data_digest(tmp_path))
+    seen.add(DataFolder(tmp_path).digest())
     (tmp_path / "sub" / "a").rename(tmp_path / "sub" / "b")
-    seen.add(data_digest(tmp_path))
+    seen.add(DataFolder(tmp_path).digest())
     with (tmp_path / "large").open("wb") as file:
         file.truncate(17 << 20)
-    seen.add(data_digest(tmp_path))
+    seen.add(DataFolder(tmp_path).digest())
     with (tmp_path / "large").open("r+b") as file:
-        file.seek(-10, 2)
+        file.seek(9 << 20)
         file.write(b"x")
-    seen.add(data_digest(tmp_path))
+    seen.add(DataFolder(tmp_path).digest())
     assert len(seen) == 5
-    assert data_digest(tmp_path / "nowhere")
+    assert DataFolder(tmp_path / "nowhere").digest()
 
 
 # --- the best submission ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from mle_star.data_files import DataFolder, printable
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
 
 if TYPE_CHECKING:
@@ -112,15 +113,24 @@ def build_definitions(
 
 
 def _data(folder: Path) -> str:
-    first = f"The data folder is `{folder.resolve()}`; scripts see it as `./input`."
+    first = f"The data folder is `{printable(str(folder.resolve()))}`; scripts see it as `./input`."
     try:
-        entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
+        with os.scandir(folder) as found:
+            data = DataFolder(folder)
+            kept = [entry.name for entry in found if not data.leaves_out(entry)]
     except OSError:
         return first
-    lines = [f"- `{entry.name}/`" if entry.is_dir() else f"- `{entry.name}` ({_size(entry)})" for entry in entries]
+    entries = [folder / name for name in sorted(kept)]
+    lines = [_data_line(entry) for entry in entries]
     if len(lines) > MAX_LISTED:
         lines = [*lines[:MAX_LISTED], f"- and {len(entries) - MAX_LISTED} more"]
     return "\n".join([first, "", *lines])
+
+
+def _data_line(path: Path) -> str:
+    """A name comes from outside: none may begin a line of its own, and with it a heading."""
+    name = printable(path.name)
+    return f"- `{name}/`" if path.is_dir() else f"- `{name}` ({_size(path)})"
 
 
 def _size(path: Path) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mle_star.agents.definitions import MCP_SERVER
+from mle_star.data_files import DataFolder
 from mle_star.scoring import parse_score
 
 if TYPE_CHECKING:
@@ -41,14 +41,11 @@ def build_tool_server(data_dir: Path) -> McpSdkServerConfig | None:
 def list_data_files(data_dir: Path) -> dict[str, Any]:
     """The files below a folder, relative to it, largest number `MAX_FILES`."""
     files: list[dict[str, Any]] = []
-    for folder, folders, names in os.walk(data_dir):
-        folders.sort()
-        for name in sorted(names):
-            if len(files) == MAX_FILES:
-                return {"files": files, "truncated": True}
-            path = Path(folder) / name
-            size = path.stat().st_size if path.exists() else 0
-            files.append({"path": path.relative_to(data_dir).as_posix(), "bytes": size})
+    data = DataFolder(data_dir)
+    for path, status in data.files():
+        if len(files) == MAX_FILES:
+            return {"files": files, "truncated": True}
+        files.append({"path": Path(path).relative_to(data.root).as_posix(), "bytes": status.st_size})
     return {"files": files, "truncated": False}
 
 

@@ -186,7 +186,9 @@ def _task_of(folder: Path, target: str | None, metric: str | None, maximize: boo
 
     has_file = folder.is_file() or (folder / TASK_FILE).exists()
     if (has_file or not folder.exists()) and (target, metric, maximize) == (None, None, None):
-        return load_task(folder)
+        task = load_task(folder)
+        _say_where_the_data_lie(task, folder if folder.is_dir() else folder.parent)
+        return task
     direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
     guess = guess_task(folder, target=target, metric=metric, direction=direction)
     for note in guess.notes:
@@ -194,7 +196,15 @@ def _task_of(folder: Path, target: str | None, metric: str | None, maximize: boo
     task = guess.task
     wanted = f"{task.task_type.value}, {task.metric_direction.value} {task.evaluation_metric}"
     typer.echo(_plain(f"task: {task.competition_id}: {wanted}, target {', '.join(guess.targets) or '-'}"), err=True)
+    _say_where_the_data_lie(task, folder)
     return task
+
+
+def _say_where_the_data_lie(task: TaskDescription, folder: Path) -> None:
+    """Scripts see what lies there: nobody should learn later that it is another folder than the one that was named."""
+    data = Path(task.data_dir).resolve()
+    if folder.resolve() not in (data, *data.parents):
+        typer.echo(_plain(f"note: the data lie outside of {folder}: {data}"), err=True)
 
 
 def _of_run(run_dir: Path, explicit: dict[str, Any], file: Path | None) -> tuple[TaskDescription, PipelineConfig]:

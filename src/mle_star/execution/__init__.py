@@ -36,7 +36,6 @@ from mle_star.execution.subsample import (
     request_subsample_extraction,
     request_subsample_removal,
 )
-from mle_star.execution.surroundings import data_digest
 from mle_star.execution.workspace import (
     clean_output_directory,
     link_input_data,
@@ -59,7 +58,6 @@ __all__ = [
     "build_execution_env",
     "check_submission_format",
     "clean_output_directory",
-    "data_digest",
     "debug_text",
     "detect_error",
     "detect_error_masking",

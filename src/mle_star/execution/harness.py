@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.context import ScriptRequest, active_run
+from mle_star.data_files import DataFolder
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.events import ScriptPurpose
 from mle_star.execution.environment import script_environment, scrub_credentials
@@ -125,7 +126,7 @@ async def evaluate_solution(
         raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
     else:
         env = scrub_credentials(script_environment(config, gpu_indices))
-        data = None if working_dir is not None else str(Path(task.data_dir).resolve())
+        data = None if working_dir is not None else _whole_data(task, base)
         request = ScriptRequest(
             script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=data
         )  # fmt: skip
@@ -133,6 +134,12 @@ async def evaluate_solution(
     result = build_evaluation_result(raw)
     log_outcome(script_path, limit, raw, result)
     return result
+
+
+def _whole_data(task: TaskDescription, base: str) -> str | None:
+    """The data folder when it can be shown as it is; else the links in `input/` say what is data."""
+    data = DataFolder(task.data_dir, ours=base)
+    return str(data.root) if data.is_whole else None
 
 
 def _own_directory(task: TaskDescription, config: PipelineConfig) -> str:

@@ -275,7 +275,7 @@ def _uses_gpu(env: dict[str, str]) -> bool:
 def _needed(request: ScriptRequest, means: Means) -> list[str]:
     """All that a script must be able to read, wherever it lies."""
     needed = [*means.interpreter.roots, means.interpreter.path, request.script_path]
-    needed += request.env.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    needed += [*request.env.get("LD_LIBRARY_PATH", "").split(os.pathsep), *request.readable]
     if request.input_dir is not None:
         needed.append(request.input_dir)
     shown = Path(request.working_dir) / "input"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime, timezone
-from pathlib import Path
 
 from mle_star.context import RunContext, ScriptRequest, current_run, digest_of
+from mle_star.data_files import DataFolder
 from mle_star.errors import BudgetExceeded
 from mle_star.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
@@ -15,7 +15,7 @@ from mle_star.execution.environment import script_environment
 from mle_star.execution.judge import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.surroundings import (
-    data_stamp,
+    data_of,
     digest_lock,
     directory_lock,
     log_file,
@@ -135,9 +135,9 @@ async def _run(
 ) -> tuple[ExecutionRawResult | None, EvaluationResult, str | None]:
     working_dir = str(run.work_dir)
     await _sweep(run)
-    data = Path(run.task.data_dir)
-    if data.is_dir():
-        link_input_data(str(data), working_dir)
+    data = data_of(run)
+    if data.root.is_dir():
+        await asyncio.to_thread(link_input_data, str(data.root), working_dir, ours=run.run_dir)
     try:
         script_path = write_script(script, working_dir)
     except ValueError as error:
@@ -149,19 +149,30 @@ async def _run(
         working_dir=working_dir,
         timeout_seconds=limit,
         env=script_environment(run.config, gpus),
-        input_dir=str(data.resolve()) if data.is_dir() else None,
+        input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
+        readable=await _linked_places(run, data),
         output_file=log_file(run, step),
     )
     logger.info("run starts: %s in %s, at most %g s", script_path, working_dir, limit)
-    before = data_stamp(data)
+    before = await asyncio.to_thread(data.stamp)
     raw = await run.executor.run(request)
     _warn_once(run, raw)
     result = build_evaluation_result(raw, purpose)
-    if data_stamp(data) != before:
+    if await asyncio.to_thread(data.stamp) != before:
         result = _spoiled(run, result)
     log_outcome(script_path, limit, raw, result)
     submission = None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run)
     return raw, result, submission
+
+
+async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
+    """Where links among the data lead, looked up once; none unless the user allows it."""
+    if not run.config.allow_outside_links:
+        return ()
+    if "linked places" not in run.shared.notes:
+        run.shared.notes["linked places"] = tuple(await asyncio.to_thread(data.outside_targets))
+    places: tuple[str, ...] = run.shared.notes["linked places"]
+    return places
 
 
 def _warn_once(run: RunContext, raw: ExecutionRawResult) -> None:

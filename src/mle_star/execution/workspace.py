@@ -11,6 +11,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
+from mle_star.data_files import DataFolder
 from mle_star.errors import ExecutionError
 from mle_star.execution.removal import remove_entry
 from mle_star.models import SolutionScript
@@ -69,41 +70,61 @@ def is_ours(working_dir: str) -> bool:
     return _marker(working_dir).exists()
 
 
-def link_input_data(data_dir: str, working_dir: str) -> None:
-    """Show the data as `./input`: one link per top-level entry, a copy only where links are impossible."""
-    source, target = Path(data_dir).resolve(), Path(working_dir) / "input"
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
+def link_input_data(data_dir: str, working_dir: str, *, ours: Path | None = None) -> None:
+    """Show the data as `./input`: one link per top-level entry, a copy only where links are impossible.
+
+    What is there already is replaced unless it is our own link: a script may have put something in its place. Folders
+    of runs are not shown; `ours` is the one of this run, the working directory unless it is given.
+    """
+    source, target = DataFolder(data_dir, ours or working_dir), Path(working_dir) / "input"
+    if not source.root.is_dir():
+        raise ExecutionError(f"{data_dir}: the data folder is gone")
+    if is_ours(working_dir):
+        _clear_input(target, source.root)
+    elif target.is_symlink() or (target.exists() and not target.is_dir()):
         target.unlink()
     target.mkdir(parents=True, exist_ok=True)
-    if not source.is_dir():
-        raise ExecutionError(f"{data_dir}: the data folder is gone")
-    if source == target.resolve():
+    if source.root != target.resolve():
+        _show_folder(source, str(source.root), target)
+
+
+def _clear_input(target: Path, source: Path) -> None:
+    """Leave nothing in `input/` but our own links; copies are made anew, because a forged one looks the same."""
+    if target.is_symlink() or not target.is_dir():
+        remove_entry(target)
         return
-    if is_ours(working_dir):
-        for left in os.scandir(target):  # what a script put there, or made of our links
-            if not _stands_for(Path(left.path), source / left.name):
-                remove_entry(Path(left.path))
-    for entry in source.iterdir():
-        link = target / entry.name
-        if link.is_symlink() and not link.exists():
-            link.unlink()  # the data have moved
-        if link.exists():
-            continue
-        try:
-            link.symlink_to(entry, target_is_directory=entry.is_dir())
-        except OSError:
-            logger.warning("cannot link %s into %s: copying it", entry, target)
-            shutil.copytree(entry, link) if entry.is_dir() else shutil.copy2(entry, link)
+    with os.scandir(target) as entries:
+        left = [Path(entry.path) for entry in entries if not _is_link_to(Path(entry.path), source / entry.name)]
+    if not all([remove_entry(path) for path in left]):  # noqa: C419 - all of them, even after one that stays
+        _set_aside(target)
 
 
-def _stands_for(shown: Path, original: Path) -> bool:
-    """Is this our link to the data, or our copy of it?"""
-    if shown.is_symlink():
-        return Path(os.readlink(shown)) == original  # noqa: PTH115
-    if not original.exists() or shown.is_dir() != original.is_dir():
-        return False
-    ours, theirs = shown.stat(), original.stat()
-    return ours.st_mtime_ns == theirs.st_mtime_ns and (shown.is_dir() or ours.st_size == theirs.st_size)
+def _is_link_to(shown: Path, original: Path) -> bool:
+    return shown.is_symlink() and Path(os.readlink(shown)) == original and shown.exists()  # noqa: PTH115
+
+
+def _show_folder(source: DataFolder, folder: str, target: Path) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            shown = target / entry.name
+            hidden, around_us = source.leaves_out(entry), source.leads_to_ours(entry.path)
+            if shown.is_symlink() and (hidden or around_us or not shown.exists()):
+                shown.unlink()  # it shows too much, or the data have moved
+            if hidden:
+                continue
+            if around_us:
+                shown.mkdir(exist_ok=True)
+                _show_folder(source, entry.path, shown)
+            elif not shown.exists():
+                _show(Path(entry.path), shown)
+
+
+def _show(original: Path, shown: Path) -> None:
+    try:
+        shown.symlink_to(original, target_is_directory=original.is_dir())
+    except OSError:
+        logger.warning("cannot link %s into %s: copying it", original, shown.parent)
+        shutil.copytree(original, shown) if original.is_dir() else shutil.copy2(original, shown)
 
 
 def reset_working_directory(working_dir: str) -> bool:

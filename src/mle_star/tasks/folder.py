@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from mle_star.config import did_you_mean, read_mapping
+from mle_star.data_files import refuse_place
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 from mle_star.tasks.guess import TaskGuess
@@ -34,6 +35,8 @@ def load_task(folder: Path | str) -> TaskDescription:
     path = place / TASK_FILE if place.is_dir() else place
     if not path.exists():
         raise ConfigError(f"{path}: no such file; `mle-star init {place}` writes one")
+    if not path.is_file():
+        raise ConfigError(f"{path}: not a file")  # a named pipe would make the reader wait for ever
     content = read_mapping(path)
     for key in content:
         if key not in _KNOWN:
@@ -178,6 +181,7 @@ def _data_dir(path: Path, content: dict[str, Any]) -> str:
         folder = folder if folder.is_dir() else path.parent.resolve()
     if not folder.is_dir():
         raise ConfigError(f"{path}: data_dir is {content.get('data_dir')!r}; there is no folder {folder}")
+    refuse_place(folder)
     return str(folder)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mle_star.config import did_you_mean
+from mle_star.data_files import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 from mle_star.tasks.columns import Profile, looks_like_classes, looks_like_id, looks_like_prose, profile
@@ -35,7 +36,13 @@ def guess_task(
 ) -> TaskGuess:
     """The most likely task of a folder; what is given is taken as it is, and refused when it cannot be."""
     folder = find_data_folder(data_folder)
+    data = DataFolder(folder)
+    data.check(allow_outside_links=True)
     found = survey(folder)
+    found.notes += [
+        f"a link leads out of the data folder, to {target}: a run wants a copy there, or allow_outside_links"
+        for target in data.outside_targets()[:3]
+    ]
     goal = given_target(found, target) if target is not None else guess_target(found)
     told = _told_metric(found, metric, direction)
     modality, modality_reason = _modality(found, goal)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mle_star.data_files import holds_runs
 from mle_star.errors import ConfigError
 from mle_star.tasks.tables import TABLE_SUFFIXES, Table, read_table, table_suffix
 
@@ -158,7 +159,7 @@ def _walk(folder: Path, depth: int = 3) -> Iterator[Path]:
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            yield from (entry for entry in entries if not entry.name.startswith("."))
+            yield from (entry for entry in entries if not entry.name.startswith(".") and not holds_runs(entry))
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be read ({error.strerror})") from None
 

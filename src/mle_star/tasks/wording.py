@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mle_star.data_files import printable
 from mle_star.models import MetricDirection
 from mle_star.tasks.metrics import Metric
 from mle_star.tasks.survey import Survey
@@ -23,7 +24,9 @@ def describe(found: Survey, targets: tuple[str, ...], class_columns: bool, metri
     if found.labels is not None:
         lines.append(f"{_path(found.labels)} holds {_join(found.labels.columns)}.")
     if found.images:
-        lines.append("Pictures lie in " + ", ".join(f"./input/{folder}/" for folder in sorted(found.images)[:10]) + ".")
+        lines.append(
+            "Pictures lie in " + ", ".join(f"./input/{printable(name)}/" for name in sorted(found.images)[:10]) + "."
+        )
     lines.append(_submission(found, targets, class_columns, probabilities))
     better = "larger" if metric.direction is MetricDirection.maximize else "smaller"
     lines.append(f"Metric: {metric.name} ({better} is better).")
@@ -49,9 +52,9 @@ def plural(number: int, noun: str) -> str:
 
 
 def _path(table: Table | None) -> str:
-    return f"./input/{table.name}" if table else ""
+    return f"./input/{printable(table.name)}" if table else ""
 
 
 def _join(names: tuple[str, ...] | list[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:MAX_NAMES])
+    shown = ", ".join(f"`{printable(name)}`" for name in names[:MAX_NAMES])
     return f"{shown} and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else shown
