@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -54,7 +55,7 @@ class Budget:
         self._clock = clock
         self._started = clock() - spent_seconds
         self._phase_deadline: float | None = None
-        self._wind_down: float | None = None
+        self.share_end, self.share_seconds = math.inf, math.inf
         self._kept_for_later = 0.0
         self._warned: set[str] = set()
         self._when_spent: list[Callable[[], None]] = []
@@ -82,15 +83,15 @@ class Budget:
     def open_phase(self, phase: PhaseName) -> float:
         """Begin `phase`: set its deadline from the shares of the phases still to come; the seconds it has.
 
-        Phase 1 has nothing to fall back on. When its share is used up its loops wind down, but it is cut off only
-        where finalization's share begins.
+        Phase 1 has nothing to fall back on. At `share_end` it goes on with the candidates that have a score, but as
+        long as there is none it is cut off only where finalization's share begins.
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
         shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) :]]
         seconds = left * shares[0] / sum(shares)
-        self._wind_down, self._finalizing = None, phase == "finalization"
+        self._finalizing = phase == "finalization"
+        self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
         if phase == "phase1":
-            self._wind_down = self.elapsed() + seconds
             seconds = left * (1 - shares[-1] / sum(shares))
         self.set_phase_deadline(seconds)
         self._kept_for_later = left - seconds
@@ -140,7 +141,7 @@ class Budget:
         """Should loops end after the iteration they are in? (Money that is gone ends them at the next call.)"""
         if self.finish_requested:
             return True
-        if self._wind_down is not None and self.elapsed() >= self._wind_down:
+        if self.elapsed() >= self.share_end:
             return True
         threshold = min(max(0.1 * self.time_limit, 300.0), 0.5 * self.time_limit)
         if self._kept_for_later:  # deadlines keep the time of later phases, so a short run need not stop half way

@@ -174,6 +174,13 @@ class CandidateEvaluated(Event):
     error: str = ""
 
 
+class PassedOver(Event):
+    """Work of Phase 1 that was not done, or not finished, for want of time; the method went on without it."""
+
+    kind: Literal["passed_over"] = "passed_over"
+    reason: str
+
+
 class MergeTried(Event):
     """One merge of Phase 1."""
 
@@ -326,6 +333,7 @@ AnyEvent = Annotated[
     | ScriptFinished
     | ModelsRetrieved
     | CandidateEvaluated
+    | PassedOver
     | MergeTried
     | DataUsageChecked
     | LeakageChecked

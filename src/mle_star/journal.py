@@ -237,6 +237,11 @@ class Journal:
         prefix = "/".join(parts) + "/" if parts else ""
         return any(step.startswith(prefix) for _, step, _ in self._pending)
 
+    def forget(self, parts: tuple[str, ...]) -> None:
+        """Nobody will ask for what is recorded below `parts`: it is no longer waited for."""
+        prefix = "/".join(parts) + "/"
+        self._pending = {key for key in self._pending if not key[1].startswith(prefix)}
+
     def close(self) -> None:
         """Let go of the file, all of it on disk, and of its lock."""
         if not self._file.closed:

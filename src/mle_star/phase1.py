@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +18,15 @@ from pydantic import ValidationError
 from mle_star.codeblocks import extract_code_block, has_extractable_code
 from mle_star.context import AgentReply, RunContext, current_run, enter_run, scope
 from mle_star.errors import AgentError, Phase1Error
-from mle_star.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved
+from mle_star.events import (
+    AgentFinished,
+    CandidateEvaluated,
+    DataUsageChecked,
+    MergeTried,
+    ModelsRetrieved,
+    PassedOver,
+    ScriptFinished,
+)
 from mle_star.execution import (
     evaluate_with_retry,
     get_subsample_instruction,
@@ -54,8 +64,11 @@ T = TypeVar("T")
 
 RETRIEVAL_TRIES = 2  # without models there is no run, so one bad reply is forgiven
 QUOTED_CHARACTERS = 500
-PROGRESS_NOTE = "phase 1 progress"
-"""The note in `RunShared.notes` under which the state of the phase lies, should it be cut off."""
+OUT_OF_TIME = "Phase 1's share of the time is used up"
+PROGRESS_NOTE = "phase 1"
+"""The note in `RunShared.notes` under which the phase's state lies, should it be cut off."""
+REPLAY_PAUSE = 0.5
+"""How often to look whether recorded results are still being taken over."""
 
 
 @dataclass(frozen=True)
@@ -74,94 +87,114 @@ class Trial:
 
 @dataclass
 class Phase1Progress:
-    """What the phase has found so far, published as it grows. `initial` is s_0 once the candidates are ranked."""
+    """What the phase has found, published as it grows: `s_0` is there from the ranking on.
 
-    models: list[RetrievedModel] = field(default_factory=list)
+    `passed` names what an earlier process passed over for want of time.
+    """
+
+    models: list[RetrievedModel]
+    task: TaskDescription
+    passed: frozenset[str] = frozenset()
     trials: dict[int, Trial] = field(default_factory=dict)
-    initial: SolutionScript | None = None
+    s_0: SolutionScript | None = None
     merges: list[MergeTried] = field(default_factory=list)
     data_usage_changed: bool = False
 
-    @classmethod
-    def of_run(cls) -> Phase1Progress:
-        """The state of the phase in the current run, empty before it begins."""
-        state = current_run().shared.notes.setdefault(PROGRESS_NOTE, cls())
-        assert isinstance(state, cls)
-        return state
+    def ranked(self) -> list[SolutionScript]:
+        """Line 6: the candidates that have a score, best first."""
+        trials = [self.trials[index] for index in sorted(self.trials)]
+        scripts, results = [trial.script for trial in trials], [trial.result for trial in trials]
+        ordered = rank_solutions(scripts, results, self.task.metric_direction)
+        return [script for script, _ in ordered if script.score is not None]
 
-    def result(self, initial: SolutionScript) -> Phase1Result:
-        """The state as the phase's result."""
-        scripts = [trial.script for _, trial in sorted(self.trials.items())]
+    @property
+    def solution(self) -> SolutionScript | None:
+        """The best there is: s_0, or before the ranking the best candidate so far."""
+        return self.s_0 or next(iter(self.ranked()), None)
+
+    def best(self) -> SolutionScript:
+        """The best there is, where there must be one."""
+        if self.solution is None:
+            raise ValueError("no candidate has a score")
+        return self.solution
+
+    def result(self) -> Phase1Result:
+        """The state as the phase's result; a candidate that never ended stands in it without code and score."""
+        initial = self.best()
+        candidates = [
+            self.trials[index].script if index in self.trials else _unwritten(model)
+            for index, model in enumerate(self.models)
+        ]
         return Phase1Result(
-            retrieved_models=self.models, candidate_solutions=scripts,
-            candidate_scores=[script.score for script in scripts], initial_solution=initial,
+            retrieved_models=self.models,
+            candidate_solutions=candidates,
+            candidate_scores=[script.score for script in candidates],
+            initial_solution=initial,
             initial_score=_score(initial),
             merge_attempts=[
                 {"source_model": m.reference_model, "score": m.score, "accepted": m.accepted, "reason": m.reason}
                 for m in self.merges
             ],
             data_usage_changed=self.data_usage_changed,
-        )  # fmt: skip
+        )
+
+
+def partial_phase1(task: TaskDescription) -> Phase1Result | None:
+    """What Phase 1 had found when it was cut off; None when no candidate has a score."""
+    progress: Phase1Progress = current_run().shared.notes.get(PROGRESS_NOTE) or Phase1Progress([], task)
+    return None if progress.solution is None else progress.result()
 
 
 # --- Algorithm 1 -----------------------------------------------------------------------------------------
 
 
 async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Result:
-    """Algorithm 1: retrieve M models, try each, merge them by rank into the best; then check data use and leakage."""
-    started, state = time.monotonic(), Phase1Progress()
-    current_run().shared.notes[PROGRESS_NOTE] = state
-    with scope("phase1"):
+    """Algorithm 1: retrieve M models, try each, merge them by rank into the best; then check data use and leakage.
+
+    When the phase's share of the time is used up and some candidate has a score, what is under way is cancelled and
+    the method goes on with what is there; the two checks at the end may take as long again, and no longer.
+    """
+    started = time.monotonic()
+    with scope("phase1") as run:
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
-        state.models = await retrieve_models(task, config)  # line 1
-        trials = await _try_candidates(state.models, task, config)  # lines 2-5
-        ranked = _rank(trials, task)  # line 6
-        merged = await _merge_by_rank(ranked, state, task, config)  # lines 7-17
-        state.initial = complete = await _use_all_data(merged, task, config)
-        state.data_usage_changed = complete is not merged
-        state.initial = await _remove_leakage(complete, task, config)
-    initial, merges = state.initial, len(state.merges)
-    logger.info("phase end: score %s, %.1f s, %d merges done", initial.score, time.monotonic() - started, merges)
-    return state.result(initial)
+        models = await retrieve_models(task, config)  # line 1
+        run.shared.notes[PROGRESS_NOTE] = progress = Phase1Progress(models, task, _passed_over_before(run))
+        await _try_candidates(progress, config)  # lines 2-5
+        ranked = progress.ranked()  # line 6
+        logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
+        progress.s_0 = ranked[0]
+        await _merge_by_rank(ranked[1:], progress, config)  # lines 7-17
+        end = max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds
+        await _in_time("data-use", lambda: _use_all_data(progress, config), progress, end)
+        await _in_time("leakage", lambda: _remove_leakage(progress, config), progress, end)
+    result, seconds = progress.result(), time.monotonic() - started
+    logger.info("phase end: score %s, %.1f s, %d merges done", result.initial_score, seconds, len(progress.merges))
+    return result
 
 
-def partial_phase1(task: TaskDescription) -> Phase1Result | None:
-    """What the candidates and merges that were finished came to when the phase was cut off; None without a score."""
-    state = Phase1Progress.of_run()
-    scored = [trial for _, trial in sorted(state.trials.items()) if trial.script.score is not None]
-    if not scored:
-        return None
-    return state.result(_rank(scored, task)[0] if state.initial is None else state.initial)
-
-
-async def _merge_by_rank(
-    ranked: list[SolutionScript], state: Phase1Progress, task: TaskDescription, config: PipelineConfig
-) -> SolutionScript:
+async def _merge_by_rank(references: list[SolutionScript], progress: Phase1Progress, config: PipelineConfig) -> None:
     """Lines 7-17: work each further candidate into s_0, best first, until one merge does not hold the score.
 
     Each merge starts from the s_0 that the one before left, so they run one after another.
     """
-    run, s_0 = current_run(), ranked[0]
-    state.initial = s_0
-    for index, candidate in enumerate(ranked[1:], start=1):
-        if run.should_stop:
+    run = current_run()
+    for index, reference in enumerate(references, start=1):
+        if run.budget.finish_requested and run.should_stop:
             logger.info("merge break: index %d, the run is to finish", index)
             break
         run.check()
-        with scope(f"merge-{index}"):
-            merged, merge = await _try_merge(index, s_0, candidate, task, config)
-        state.merges.append(merge)
-        if not merge.accepted:
-            logger.info("merge break: index %d, %s", index, merge.reason)
+        one = partial(_try_merge, index, reference, progress, config)
+        merge = await _in_time(f"merge-{index}", one, progress, run.budget.share_end)
+        if merge is None or not merge.accepted:
+            logger.info("merge break: index %d, %s", index, OUT_OF_TIME if merge is None else merge.reason)
             break
-        state.initial = s_0 = merged
-    return s_0
 
 
 async def _try_merge(
-    index: int, s_0: SolutionScript, reference: SolutionScript, task: TaskDescription, config: PipelineConfig
-) -> tuple[SolutionScript, MergeTried]:
+    index: int, reference: SolutionScript, progress: Phase1Progress, config: PipelineConfig
+) -> MergeTried:
     """Lines 9-13: one merge, evaluated and compared with h_best; a tie is accepted."""
+    s_0, task = progress.best(), progress.task
     h_best, name = _score(s_0), reference.source_model or ""
     logger.info("merge start: index %d, base score %s, reference %s", index, h_best, name)
     trial = await _evaluate(await merge_solutions(s_0, reference, config), task, config)
@@ -173,7 +206,67 @@ async def _try_merge(
         index=index, base_score=h_best, reference_model=name, score=score, accepted=accepted, reason=reason
     )
     current_run().record(merge)
-    return trial.script, merge
+    progress.merges.append(merge)
+    if accepted:
+        progress.s_0 = trial.script
+    return merge
+
+
+# --- the phase's time ------------------------------------------------------------------------------------
+
+
+async def _in_time(unit: str, work: Callable[[], Awaitable[T]], progress: Phase1Progress, end: float) -> T | None:
+    """What `work` gives, as the steps below `unit`; None when the time is up first, which is then recorded.
+
+    `end` counts from the beginning of the run. What an earlier process passed over is passed over again.
+    """
+    with scope(unit) as run:
+        if unit in progress.passed:
+            _pass_over(run)
+            return None
+        task = asyncio.ensure_future(work())
+        try:
+            while not task.done() and (run.budget.elapsed() < end or run.replaying):
+                await asyncio.wait({task}, timeout=_patience(run, end))
+        finally:
+            await _cancel([task])
+        if not task.cancelled():
+            return task.result()
+        _pass_over(run)
+        return None
+
+
+def _patience(run: RunContext, end: float) -> float | None:
+    """Seconds to wait until `end`; while recorded results are taken over, a moment at least."""
+    left = max(end - run.budget.elapsed(), REPLAY_PAUSE if run.replaying else 0.0)
+    return None if math.isinf(left) else left
+
+
+async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """End what is still under way, and wait for that."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+def _pass_over(run: RunContext) -> None:
+    """Record that the work of this place was not done, or not finished, for want of time."""
+    logger.warning("%s passed over: %s", run.place, OUT_OF_TIME)
+    run.journal.forget(run.parts)
+    run.record(PassedOver(reason=OUT_OF_TIME))
+
+
+def _passed_over_before(run: RunContext) -> frozenset[str]:
+    """What an earlier process passed over and went on without: all it did next rests on that."""
+    passed: set[str] = set()
+    followed: set[str] = set()
+    for event in run.journal.events if run.replaying else ():
+        if isinstance(event, PassedOver):
+            passed.add(event.step.removeprefix("/".join(run.parts) + "/"))
+        elif isinstance(event, (AgentFinished, ScriptFinished)):
+            followed |= passed
+    return frozenset(followed)
 
 
 # --- line 1: retrieval -----------------------------------------------------------------------------------
@@ -232,41 +325,58 @@ def _usable(models: Iterable[RetrievedModel]) -> list[RetrievedModel]:
 # --- lines 2-5: candidates -------------------------------------------------------------------------------
 
 
-async def _try_candidates(models: list[RetrievedModel], task: TaskDescription, config: PipelineConfig) -> list[Trial]:
-    """Lines 2-5: a script for each model, checked and evaluated, in the order of the models.
+async def _try_candidates(progress: Phase1Progress, config: PipelineConfig) -> None:
+    """Lines 2-5: a script for each model, checked and evaluated.
 
-    Candidates are independent: all are generated at once and evaluated as the harness has room. What is recorded about
-    each of them does not depend on who was first; only the running best is told as it becomes known.
+    Candidates are independent: all are generated at once and evaluated as the harness has room, the first one written
+    first; a repair waits behind the others. When the time is up, those still under way are cancelled, unless no
+    candidate has a score yet: then the phase goes on until one has.
     """
-    total = len(models)
-    trials = await _all(_try_candidate(i, total, model, task, config) for i, model in enumerate(models))
-    errors: dict[str, str] = {}
-    for index, (model, trial) in enumerate(zip(models, trials, strict=True)):
-        name, score = model.model_name, trial.script.score
-        with scope(f"candidate-{index}") as run:
-            run.record(CandidateEvaluated(index=index, model_name=name, score=score, error=trial.error))
-        if score is None:
-            errors[name] = trial.error
-            logger.warning("candidate skipped: %s: %s", name, trial.error)
-    if len(errors) == total:
-        logger.error("all %d candidates failed: %s", total, ", ".join(errors))
-        raise Phase1Error(f"Phase 1 failed: all {total} candidates produced execution errors", errors=errors)
-    return trials
+    run, models = current_run(), progress.models
+    end = run.budget.share_end
+    tasks = {
+        index: asyncio.create_task(_try_candidate(index, progress, config))
+        for index in range(len(models))
+        if f"candidate-{index}" not in progress.passed
+    }
+    try:
+        while waiting := [task for task in tasks.values() if not task.done()]:
+            scored = progress.solution is not None
+            if scored and run.budget.elapsed() >= end and not run.replaying:
+                break
+            timeout = _patience(run, end) if scored else None
+            done, _ = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a limit that stops one stops all
+    finally:
+        await _cancel(tasks.values())
+    for index, model in enumerate(models):
+        if index not in progress.trials:
+            with scope(f"candidate-{index}") as place:
+                _pass_over(place)
+                place.record(
+                    CandidateEvaluated(index=index, model_name=model.model_name, score=None, error=OUT_OF_TIME)
+                )
+    if progress.solution is None:
+        errors = {models[index].model_name: trial.error for index, trial in sorted(progress.trials.items())}
+        logger.error("all %d candidates failed: %s", len(errors), ", ".join(errors))
+        raise Phase1Error(f"Phase 1 failed: all {len(errors)} candidates produced execution errors", errors=errors)
 
 
-async def _try_candidate(
-    index: int, total: int, model: RetrievedModel, task: TaskDescription, config: PipelineConfig
-) -> Trial:
-    """Lines 3-4: one candidate, in a place and a directory of its own."""
+async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineConfig) -> None:
+    """Lines 3-4: one candidate, in a place and a directory of its own; it counts from the moment it is recorded."""
+    task, name = progress.task, progress.models[index].model_name
     with _own_place(f"candidate-{index}") as run:
         run.check()
-        logger.info("generation start: %d of %d, %s", index + 1, total, model.model_name)
-        candidate = await generate_candidate(task, model, config)
-        logger.info("generation done: %s, %d characters", model.model_name, len(candidate.content))
+        logger.info("generation start: %d of %d, %s", index + 1, len(progress.models), name)
+        candidate = await generate_candidate(task, progress.models[index], config)
+        logger.info("generation done: %s, %d characters", name, len(candidate.content))
         trial = await _evaluate(candidate, task, config)
-        logger.info("evaluation done: %s, %s, %.1f s", model.model_name, trial.outcome, trial.result.duration_seconds)
-        Phase1Progress.of_run().trials[index] = trial
-        return trial
+        logger.info("evaluation done: %s, %s, %.1f s", name, trial.outcome, trial.result.duration_seconds)
+        run.record(CandidateEvaluated(index=index, model_name=name, score=trial.script.score, error=trial.error))
+    progress.trials[index] = trial
+    if trial.script.score is None:
+        logger.warning("candidate skipped: %s: %s", name, trial.error)
 
 
 async def generate_candidate(task: TaskDescription, model: RetrievedModel, config: PipelineConfig) -> SolutionScript:
@@ -305,42 +415,32 @@ def _script_of(
     return SolutionScript(content=content, phase=phase, is_executable=bool(content), source_model=source_model)
 
 
-# --- line 6: ranking -------------------------------------------------------------------------------------
-
-
-def _rank(trials: list[Trial], task: TaskDescription) -> list[SolutionScript]:
-    """Line 6: the candidates that have a score, best first."""
-    scripts, results = [trial.script for trial in trials], [trial.result for trial in trials]
-    ordered = rank_solutions(scripts, results, task.metric_direction)
-    ranked = [script for script, _ in ordered if script.score is not None]
-    logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
-    return ranked
-
-
 # --- after the merges ------------------------------------------------------------------------------------
 
 
-async def _use_all_data(s_0: SolutionScript, task: TaskDescription, config: PipelineConfig) -> SolutionScript:
+async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> None:
     """The one data-use check of a run: a revision that runs replaces s_0 even when it scores worse."""
-    with scope("data-use") as run:
-        logger.info("data check start: %d characters", len(s_0.content))
-        revised = await check_data_usage(s_0, task)
-        if revised.content != s_0.content:
-            revised = await _evaluated_or(s_0, await check_and_fix_leakage(revised), task, config)
-        changed = revised.content != s_0.content
-        logger.info("data check result: modified: %s", "yes" if changed else "no")
-        run.record(DataUsageChecked(changed=changed, score=revised.score))
-        return revised if changed else s_0
+    s_0, task = progress.best(), progress.task
+    logger.info("data check start: %d characters", len(s_0.content))
+    revised = await check_data_usage(s_0, task)
+    if revised.content != s_0.content:
+        revised = await _evaluated_or(s_0, await check_and_fix_leakage(revised), task, config)
+    changed = revised.content != s_0.content
+    logger.info("data check result: modified: %s", "yes" if changed else "no")
+    current_run().record(DataUsageChecked(changed=changed, score=revised.score))
+    if changed:
+        progress.s_0, progress.data_usage_changed = revised, True
 
 
-async def _remove_leakage(s_0: SolutionScript, task: TaskDescription, config: PipelineConfig) -> SolutionScript:
+async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> None:
     """The last leakage check; a correction replaces s_0 only when it runs."""
-    with scope("leakage"):
-        logger.info("leakage check start: %d characters", len(s_0.content))
-        corrected = await check_and_fix_leakage(s_0)
-        changed = corrected.content != s_0.content
-        logger.info("leakage check result: found and corrected: %s", "yes" if changed else "no")
-        return await _evaluated_or(s_0, corrected, task, config) if changed else s_0
+    s_0 = progress.best()
+    logger.info("leakage check start: %d characters", len(s_0.content))
+    corrected = await check_and_fix_leakage(s_0)
+    changed = corrected.content != s_0.content
+    logger.info("leakage check result: found and corrected: %s", "yes" if changed else "no")
+    if changed:
+        progress.s_0 = await _evaluated_or(s_0, corrected, progress.task, config)
 
 
 async def _evaluated_or(
@@ -379,6 +479,11 @@ async def _evaluate_checked(solution: SolutionScript, task: TaskDescription, con
     return Trial(script.model_copy(update={"score": score, "is_executable": score is not None}), result, error)
 
 
+def _unwritten(model: RetrievedModel) -> SolutionScript:
+    """Stands for a candidate that never ended."""
+    return SolutionScript(content="", phase=SolutionPhase.init, is_executable=False, source_model=model.model_name)
+
+
 def _score(solution: SolutionScript) -> float:
     """The score of a script that has one."""
     if solution.score is None:
@@ -393,15 +498,3 @@ def _own_place(label: str) -> Iterator[RunContext]:
     work_dir = Path(prepare_path_directory(run.run_dir / "work", label))
     with scope(label) as inner, enter_run(replace(inner, work_dir=work_dir)) as placed:
         yield placed
-
-
-async def _all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results in order; when one raises, the others are cancelled and waited for."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise

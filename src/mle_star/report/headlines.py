@@ -23,6 +23,7 @@ from mle_star.events import (
     MergeTried,
     ModelsRetrieved,
     Notice,
+    PassedOver,
     PhaseFinished,
     PhaseStarted,
     RefinementTried,
@@ -120,6 +121,11 @@ def _candidate_evaluated(event: CandidateEvaluated) -> Said:
     return "info", f"{event.model_name} scores {text.score(event.score)}"
 
 
+def _passed_over(event: PassedOver) -> Said | None:
+    unit = event.step.rpartition("/")[2]
+    return None if unit.startswith("candidate") else ("warning", f"{unit} passed over: {event.reason}")
+
+
 def _merge_tried(event: MergeTried) -> Said:
     if event.accepted:
         return "good", f"{event.reference_model} merged in: {text.score(event.score)}"
@@ -211,6 +217,7 @@ _WRITERS: dict[str, Callable[[Any], Said | None]] = {
     "script_finished": _script_finished,
     "models_retrieved": _models_retrieved,
     "candidate_evaluated": _candidate_evaluated,
+    "passed_over": _passed_over,
     "merge_tried": _merge_tried,
     "data_usage_checked": _data_usage_checked,
     "leakage_checked": _leakage_checked,
