@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import shutil
@@ -198,7 +199,7 @@ async def _run_and_verify(
     if not _is_submitted(result):
         reason = exception_line(result.error_traceback or "") if result.is_error else "no submission was written"
         return use_kept_submission(validated, reason=reason or f"exit code {result.exit_code}")
-    return _hand_over(script, validated)
+    return await _hand_over(script, validated)
 
 
 async def _run(
@@ -223,20 +224,20 @@ def _is_submitted(result: EvaluationResult) -> bool:
     return not result.is_error and verify_submission(str(current_run().work_dir))
 
 
-def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submission:
+async def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submission:
     """Step 5: look at the file, warn of what looks odd, and put it where the owner of the run looks for it.
 
     The score stays the validated one: a test script trains on all labelled rows and can no longer be judged by them.
     """
     run = current_run()
     logger.info("step 5: verify the submission")
-    info = get_submission_info(str(run.work_dir))
+    info = await asyncio.to_thread(get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
-    warnings = check_submission_format(str(run.work_dir))
+    warnings = await asyncio.to_thread(check_submission_format, str(run.work_dir))
     for warning in warnings:
         logger.warning("submission: %s", warning)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
-    submission = Submission(final, _publish(run.work_dir / SUBMISSION), warnings)
+    submission = Submission(final, await asyncio.to_thread(_publish, run.work_dir / SUBMISSION), warnings)
     run.shared.notes[DONE_NOTE] = submission
     return submission
 

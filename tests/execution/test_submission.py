@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from mle_star.execution import check_submission_format, get_submission_info, submission, verify_submission
-from mle_star.execution.submission import MAX_LINE, find_sample_submission
+from mle_star.execution import check_submission_format, get_submission_info, verify_submission
+from mle_star.execution.submission import find_sample_submission
+from mle_star.execution.table_facts import MAX_LINE, read_facts
 
 SAMPLE = "id,label\n1,0\n2,0\n3,0\n"
 
@@ -100,14 +105,32 @@ def test_differences_from_the_sample_are_said_in_words(text: str | bytes, words:
         assert word in problems
 
 
-def test_a_table_is_read_only_as_far_as_a_submission_may_go(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "MAX_CELLS", 10)
-    submit(work, "id,label\n1,0\n2,0\n3,0\n4,0\n\n\n\n")
-    assert check_submission_format(str(work)) == []
-    submit(work, "id,label\n1,0\n2,0\n3,0\n4,0\n5,0\n")
-    assert "far more values" in check_submission_format(str(work))[0]
+def test_a_table_is_read_only_as_far_as_a_submission_may_go(work: Path) -> None:
+    text = b"id,label\n1,0\n2,0\n3,0\n4,0\n\n\n\n"
+    assert read_facts(io.BytesIO(text), most_cells=10).rows == 4
+    with pytest.raises(csv.Error, match="far more values"):
+        read_facts(io.BytesIO(text + b"5,0\n"), most_cells=10)
     (work / "input" / "sample_submission.csv").write_text(SAMPLE)
-    assert "5 rows, sample_submission.csv has 3" in check_submission_format(str(work))[0]
+    submit(work, "id,label\n" + "".join(f"{number},0\n" for number in range(9000)))
+    assert check_submission_format(str(work)) == ["the submission has more than 1006 rows, sample_submission.csv has 3"]
+
+
+@pytest.mark.parametrize("content", [b"\n" * 60_000_000, b"id,label\r\n1,0" + b"\r\n" * 30_000_000])
+def test_a_sea_of_blank_lines_is_not_read_to_its_end(content: bytes, work: Path) -> None:
+    submit(work, content)
+    begun = time.thread_time()
+    assert "blank lines" in check_submission_format(str(work))[0]
+    assert time.thread_time() - begun < 10  # of computing; to its end it would be a minute
+
+
+def test_a_large_table_is_checked_without_being_held(work: Path) -> None:
+    submit(work, b"id,a,b,c,d,e,f,g\n" + b"1,0.25,0.25,0.25,0.25,0.25,0.25,0.25\n" * 20_000)
+    tracemalloc.start()
+    try:
+        assert check_submission_format(str(work)) == []
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000  # held, they were sixteen
+    finally:
+        tracemalloc.stop()
 
 
 def test_without_a_sample_only_the_shape_is_checked(work: Path) -> None:

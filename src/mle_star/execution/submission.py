@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mle_star.execution.table_facts import MAX_CELLS, TableFacts, read_facts
+
 DEFAULT_NAME = "submission.csv"
 MAX_EXAMPLES = 5
 MAX_PROBLEM = 2000
 MAX_BYTES = 1 << 30
 """A larger file is nobody's submission: it would only keep the harness busy."""
-MAX_LINE = 1 << 20
-MAX_CELLS = 20_000_000
-"""A table is read into memory; twice the sample's cells are always allowed."""
+SPARE_ROWS = 1000
+"""Twice the sample's rows and these are read: enough to say what is wrong with them."""
 
 
 @contextmanager
@@ -105,68 +106,50 @@ def _absence(working_dir: str, filename: str) -> str:
 
 def check_table(file: BinaryIO, name: str, sample: Path | None) -> list[str]:
     """What is wrong with the table in `file`, by itself and beside the sample."""
-    wanted = [] if sample is None else _read_sample(sample)
+    wanted = None if sample is None else _read_sample(sample)
     try:
-        table = _read_table(file, max(MAX_CELLS, 2 * sum(map(len, wanted))))
+        if wanted is None:
+            table = read_facts(file, keep_ids=False)
+        else:
+            most_cells = max(MAX_CELLS, 2 * wanted.cells)
+            table = read_facts(file, most_cells=most_cells, most_rows=2 * wanted.rows + SPARE_ROWS)
     except (csv.Error, UnicodeDecodeError) as error:
         return [f"{name} is not a readable UTF-8 CSV file: {error}"]
-    header, rows = table[0], table[1:]
-    problems = _shape_problems(header, rows)
-    if sample is not None and wanted and not problems:
-        problems += _sample_problems(header, rows, wanted[0], wanted[1:], sample.name)
+    problems = _shape_problems(table)
+    if sample is not None and wanted is not None and not problems:
+        problems += _sample_problems(table, wanted, sample.name)
     return [problem[:MAX_PROBLEM] for problem in problems]
 
 
-def _read_sample(path: Path) -> list[list[str]]:
+def _read_sample(path: Path) -> TableFacts | None:
     try:
         with path.open("rb") as file:
-            return _read_table(file, sys.maxsize)
+            return read_facts(file, most_cells=sys.maxsize)
     except (OSError, csv.Error, UnicodeDecodeError):
-        return []  # it cannot be read, so there is nothing to compare with
+        return None  # it cannot be read, so there is nothing to compare with
 
 
-def _read_table(file: BinaryIO, most_cells: int) -> list[list[str]]:
-    """All lines that are not blank, the first one in any case."""
-    table: list[list[str]] = []
-    for row in csv.reader(_text_lines(file)):
-        if row or not table:
-            table.append(row)
-            most_cells -= len(row)
-        if most_cells < 0:
-            raise csv.Error("it holds far more values than a submission needs")
-    return table
-
-
-def _text_lines(file: BinaryIO) -> Iterator[str]:
-    encoding = "utf-8-sig"
-    while line := file.readline(MAX_LINE + 1):
-        if len(line) > MAX_LINE:
-            raise csv.Error("it has lines beyond all length")
-        yield line.decode(encoding)
-        encoding = "utf-8"
-
-
-def _shape_problems(header: list[str], rows: list[list[str]]) -> list[str]:
-    if not rows:
+def _shape_problems(table: TableFacts) -> list[str]:
+    if not table.rows:
         return ["the submission has a header but no rows"]
-    ragged = [number for number, row in enumerate(rows, 2) if len(row) != len(header)]
-    if ragged:
-        shown = ", ".join(map(str, ragged[:MAX_EXAMPLES]))
-        return [f"{len(ragged)} rows do not have the header's {len(header)} columns (first at line {shown})"]
+    if table.ragged:
+        shown = ", ".join(map(str, table.first_ragged))
+        return [f"{table.ragged} rows do not have the header's {len(table.header)} columns (first at line {shown})"]
     return []
 
 
-def _sample_problems(
-    header: list[str], rows: list[list[str]], wanted: list[str], sample_rows: list[list[str]], name: str
-) -> list[str]:
+def _sample_problems(table: TableFacts, wanted: TableFacts, name: str) -> list[str]:
     problems = []
-    if header != wanted:
-        problems.append(_column_problem(header, wanted, name))
-    if len(rows) != len(sample_rows):
-        problems.append(f"the submission has {len(rows)} rows, {name} has {len(sample_rows)}: predict every one")
-    if header[:1] == wanted[:1]:
-        problems += _id_problems(wanted[0], [row[0] for row in rows], [row[0] for row in sample_rows], name)
-        problems += _blank_problems(header, rows, sample_rows)
+    if table.header != wanted.header:
+        problems.append(_column_problem(table.header, wanted.header, name))
+    if table.cut:
+        return [*problems, f"the submission has more than {table.rows - 1} rows, {name} has {wanted.rows}"]
+    if table.rows != wanted.rows:
+        problems.append(f"the submission has {table.rows} rows, {name} has {wanted.rows}: predict every one")
+    if table.header[:1] == wanted.header[:1]:
+        if table.ids is not None and wanted.ids is not None:
+            problems += _id_problems(wanted.header[0], table.ids, wanted.ids, name)
+        problems += _blank_problems(table, wanted)
     return problems
 
 
@@ -199,14 +182,15 @@ def _id_problems(column: str, ids: list[str], wanted: list[str], name: str) -> l
     return problems
 
 
-def _blank_problems(header: list[str], rows: list[list[str]], sample_rows: list[list[str]]) -> list[str]:
+def _blank_problems(table: TableFacts, wanted: TableFacts) -> list[str]:
     problems = []
-    for index, column in enumerate(header):
-        if any(index >= len(row) or not row[index].strip() for row in sample_rows):
+    for index, column in enumerate(table.header):
+        if index < len(wanted.empty) and wanted.empty[index]:
             continue  # the sample itself has blanks there
-        blank = sum(row[index].strip().lower() in ("", "nan") for row in rows)
-        if blank:
-            problems.append(f"column {column!r} is empty in {blank} rows: every row needs a prediction")
+        if table.undefined[index]:
+            problems.append(
+                f"column {column!r} is empty in {table.undefined[index]} rows: every row needs a prediction"
+            )
     return problems
 
 

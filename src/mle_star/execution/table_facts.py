@@ -1,0 +1,96 @@
+"""What there is to know of a CSV table, read row by row: bounded in bytes, lines, cells and time, whatever it holds."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+MAX_LINE = 1 << 20
+MAX_BLANK_LINES = 100_000
+MAX_CELLS = 20_000_000
+"""Twice the sample's cells are always allowed."""
+MAX_IDS = 5_000_000
+"""Ids are kept in memory to be compared; of a larger table only the shape is."""
+MAX_SECONDS = 60.0
+"""Of computing, not of waiting: a busy machine must not make a table unreadable."""
+_LINES_BETWEEN_LOOKS = 4096
+
+
+@dataclass
+class TableFacts:
+    """The shape of a table; blank lines do not count."""
+
+    header: list[str]
+    rows: int = 0
+    ragged: int = 0
+    first_ragged: list[int] = field(default_factory=list)
+    ids: list[str] | None = field(default_factory=list)
+    """The first column; None when it is too long to be kept."""
+    empty: list[int] = field(default_factory=list)
+    """Of each column: how many cells are empty or missing."""
+    undefined: list[int] = field(default_factory=list)
+    """Of each column: how many cells are empty or `nan`."""
+    cells: int = 0
+    cut: bool = False
+    """There are more rows than anybody wanted to know of."""
+
+
+def read_facts(
+    file: BinaryIO, *, most_cells: int = MAX_CELLS, most_rows: int | None = None, keep_ids: bool = True
+) -> TableFacts:
+    """Read a table once; raises `csv.Error` or `UnicodeDecodeError` when it cannot be read within the limits."""
+    reader = csv.reader(_text_lines(file))
+    header = next(reader, [])
+    facts = TableFacts(header, empty=[0] * len(header), undefined=[0] * len(header), cells=len(header))
+    if not keep_ids:
+        facts.ids = None
+    for row in reader:
+        if not row:
+            continue
+        facts.cells += len(row)
+        if facts.cells > most_cells:
+            raise csv.Error("it holds far more values than a submission needs")
+        facts.rows += 1
+        if most_rows is not None and facts.rows > most_rows:
+            facts.cut = True
+            break
+        _take_in(facts, row)
+    return facts
+
+
+def _take_in(facts: TableFacts, row: list[str]) -> None:
+    width = len(facts.header)
+    if len(row) != width:
+        facts.ragged += 1
+        if len(facts.first_ragged) < 5:
+            facts.first_ragged.append(facts.rows + 1)
+    if facts.ids is not None:
+        facts.ids.append(row[0])
+        if len(facts.ids) > MAX_IDS:
+            facts.ids = None
+    for index in range(width):
+        text = row[index].strip() if index < len(row) else ""
+        if not text:
+            facts.empty[index] += 1
+            facts.undefined[index] += 1
+        elif len(text) == 3 and text.lower() == "nan":
+            facts.undefined[index] += 1
+
+
+def _text_lines(file: BinaryIO) -> Iterator[str]:
+    encoding = "utf-8-sig"
+    blank, number, begun = 0, 0, time.thread_time()
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise csv.Error("it has lines beyond all length")
+        blank += len(line) < 3 and not line.strip()
+        if blank > MAX_BLANK_LINES:
+            raise csv.Error("it consists of blank lines")
+        if number % _LINES_BETWEEN_LOOKS == 0 and time.thread_time() - begun > MAX_SECONDS:
+            raise csv.Error(f"it takes more than {MAX_SECONDS:.0f} s to read")
+        yield line.decode(encoding)
+        encoding = "utf-8"
