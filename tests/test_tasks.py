@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.offline.rules import tables as offline_tables
 from mle_star.tasks import find_metric, guess_task, load_task, normalise_metric, write_task
 from mle_star.tasks.metrics import METRICS, metric_in_prose
 from mle_star.tasks.tables import WHOLE_BYTES, Table, read_table
@@ -348,6 +349,18 @@ def test_what_cannot_be_used_gets_one_clear_line(tmp_path: Path, what: str) -> N
     assert "\n" not in message
     if what.startswith(("a binary", "a picture", "an empty file", "a broken")):
         assert "train." in message
+
+
+def test_a_parquet_file_that_unfolds_to_all_memory_is_a_line_not_a_crash(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    long = arrow.DictionaryArray.from_arrays(arrow.array([0] * 100_000, arrow.int32()), arrow.array(["a" * 40_000_000]))
+    bomb = tmp_path / "train.parquet"
+    parquet.write_table(arrow.table({"x": long}), bomb, compression="zstd", store_schema=False)
+    assert bomb.stat().st_size < 10_000
+    assert "within 2 GB of memory" in str(read_table(bomb))
+    assert offline_tables.read_table(bomb, "train.parquet") is None
+    with pytest.raises(ConfigError, match="no data found"):
+        guess_task(tmp_path)
 
 
 @pytest.mark.parametrize("what", [what for what in BROKEN if what not in ("nothing", "a folder named csv")])

@@ -12,16 +12,20 @@ import lzma
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+from mle_star.tasks.parquet import sample_parquet
 
 WHOLE_BYTES = 4_000_000
 """A text file up to this size is read whole; of a larger one, this much."""
 MAX_ROWS = 20_000
 TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".pq")
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_UNREADABLE = (
+    OSError, EOFError, ValueError, csv.Error, zipfile.BadZipFile, lzma.LZMAError, RecursionError, MemoryError,
+)  # fmt: skip
 _DELIMITERS = ",\t;|"
 
 
@@ -65,7 +69,7 @@ def read_table(path: Path) -> Table | str:
         if suffix in (".json", ".jsonl", ".ndjson"):
             return _from_records(path.name, _json_records(text[0]), whole, notes)
         return _from_csv(path.name, text, whole, notes)
-    except (OSError, EOFError, ValueError, csv.Error, zipfile.BadZipFile, lzma.LZMAError, RecursionError) as error:
+    except _UNREADABLE as error:
         return f"{path.name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
 
 
@@ -276,20 +280,8 @@ def _cell(value: Any) -> str:
 
 
 def _read_parquet(path: Path) -> Table | str:
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        return f"{path.name}: reading Parquet needs pyarrow (pip install pyarrow)"
-    try:
-        with parquet.ParquetFile(path) as file:
-            groups = file.num_row_groups
-            spread = sorted({0, groups // 3, 2 * groups // 3, groups - 1}) if groups else []
-            rows: list[list[str]] = []
-            for group in spread:
-                batch = next(file.iter_batches(MAX_ROWS // len(spread), row_groups=[group]), None)
-                columns = [column.to_pylist() for column in batch.columns] if batch is not None else []
-                rows.extend([_cell(value) for value in row] for row in zip(*columns, strict=True))
-            names, _ = _unique([str(name) for name in file.schema_arrow.names])
-            return Table(path.name, names, rows, len(rows) == file.metadata.num_rows)
-    except arrow.ArrowException as error:
-        return f"{path.name}: cannot be read ({' '.join(str(error).split())[:200]})"
+    found = sample_parquet(path, MAX_ROWS)
+    if "problem" in found:
+        return f"{path.name}: {found['problem']}"
+    names, _ = _unique([name.encode("utf-8", "replace").decode() for name in found["names"]])
+    return Table(path.name, names, found["rows"], found["whole"])

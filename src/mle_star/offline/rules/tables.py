@@ -34,6 +34,8 @@ PANDAS_GAPS = {
     "NULL", "NaN", "None", "n/a", "nan", "null",
 }  # fmt: skip
 PARQUET_SUFFIXES = (".parquet", ".pq")
+PARQUET_BATCH, PARQUET_BYTES = 64 << 20, 1 << 30
+"""What is unfolded at a time, and held at most: a small file can hold one long text a million times."""
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".json", ".jsonl", ".ndjson", *PARQUET_SUFFIXES)
 
 
@@ -359,17 +361,28 @@ def _cell(value: Any) -> Any:
 
 def _read_parquet(path: Path, name: str) -> Table:
     """Read with pyarrow, which is no dependency of ours: where it is missing, Parquet files are no tables."""
-    parquet = import_module("pyarrow.parquet")
-    with parquet.ParquetFile(path) as file:
-        rows, index = file.metadata.num_rows, (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
-        columns = tuple(column for column in file.schema_arrow.names if column not in index)
-        stride = max(1, round(rows * len(columns) / MAX_CELLS))
-        cells: dict[str, list[Any]] = {column: [] for column in columns}
-        read = 0
-        for batch in file.iter_batches(columns=list(columns)):
-            for column in columns:
-                cells[column] += map(_cell, batch.column(column).to_pylist()[-read % stride :: stride])
-            read += batch.num_rows
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows, index = file.metadata.num_rows, (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
+            columns = tuple(column for column in file.schema_arrow.names if column not in index)
+            stride = max(1, round(rows * len(columns) / MAX_CELLS))
+            cells: dict[str, list[Any]] = {column: [] for column in columns}
+            read = held = 0
+            first = next(file.iter_batches(16, columns=list(columns)), None)
+            a_row = max(1, first.nbytes // first.num_rows) if first is not None and first.num_rows else 1
+            if a_row > PARQUET_BATCH // 4:
+                raise ValueError(f"{name} unfolds to more than it is worth holding")
+            at_once = max(1, min(65_536, PARQUET_BATCH // a_row))
+            for batch in file.iter_batches(at_once, columns=list(columns)):
+                held += batch.nbytes // stride
+                if max(batch.nbytes, held) > PARQUET_BYTES:
+                    raise ValueError(f"{name} unfolds to more than it is worth holding")
+                for column in columns:
+                    cells[column] += map(_cell, batch.column(column).to_pylist()[-read % stride :: stride])
+                read += batch.num_rows
+    except arrow.ArrowException as error:
+        raise ValueError(str(error)) from None
     return Table(name, columns, rows, cells, "parquet")
 
 
