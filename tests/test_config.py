@@ -55,6 +55,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "require_sandbox": ("on", True),
     "use_cache": ("0", False),
     "prefer_best_input": ("true", True),
+    "model_caches": ("[/models, /weights]", ("/models", "/weights")),
     "blocked_commands": ("[shutdown, reboot]", ("shutdown", "reboot")),
     "work_dir": ("elsewhere", "elsewhere"),
     "log_level": ("debug", "DEBUG"),

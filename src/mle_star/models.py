@@ -175,7 +175,10 @@ class PipelineConfig(Frozen):
     allow_outside_links: StrictBool = Field(
         default=False, description="let links among the data lead out of the data folder"
     )
-    require_sandbox: StrictBool = Field(default=False, description="refuse to run scripts without bubblewrap")
+    require_sandbox: StrictBool = Field(
+        default=False, description="refuse to run scripts that have no world of their own"
+    )
+    model_caches: tuple[str, ...] = Field(default=(), description="folders with weights that scripts may read")
     use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")
     prefer_best_input: StrictBool = Field(
         default=False, description="finalize a path's solution when it beats every ensemble"
@@ -324,9 +327,15 @@ class DataContaminationResult(Frozen):
 class Isolation(Frozen):
     """What really confined a script, not what was asked for."""
 
-    sandbox: Literal["bubblewrap", "none"] = "none"
+    sandbox: str = Field(default="none", description="walls joined by `+`: bubblewrap or namespaces, landlock, seccomp")
     network_blocked: bool = False
     limits: tuple[str, ...] = ()
+
+    @property
+    def strength(self) -> int:
+        """To compare: nothing, filters on an open machine, a world of its own, and that with filters."""
+        walls = set(self.sandbox.split("+")) - {"none"}
+        return len(walls) + 2 * bool(walls & {"bubblewrap", "namespaces"})
 
 
 class ExecutionRawResult(Frozen):

@@ -13,7 +13,7 @@ BLOCKS = 50_000 if os.environ.get("MLE_STAR_SOAK") else 300
 """How much is much output, in blocks of 100 kB: 5 GB in the soak."""
 SCORE = "print('Final Validation Performance: 0.5')"
 READS = (
-    "import os, pathlib, pwd\nHOME = pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir)\n"
+    "import os, pathlib\nHOME = pathlib.Path('REALHOME')\n"
     "for look in (LOOKS):\n    try:\n        print(look())\n    except OSError as error:\n"
     "        print(error.strerror)\nprint('tried all')\n" + SCORE
 )
@@ -132,7 +132,7 @@ CASES = [
     Case("moves a file away", "import os\nos.rename('OUTSIDE/precious', 'final/submission.csv')"),
     Case(
         "writes to the real home folder",
-        "import os, pwd\nopen(os.path.join(pwd.getpwuid(os.getuid()).pw_dir, 'TOKEN'), 'w').write('x')",
+        "open('REALHOME/TOKEN', 'w').write('x')",
     ),
     Case(
         "reads the home folder",

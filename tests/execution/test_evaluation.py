@@ -467,7 +467,8 @@ def test_scripts_are_never_run_inside_this_process_and_nothing_is_remembered() -
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("exec", "eval", "compile", "__import__"), path
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                assert node.func.attr not in ("chdir", "import_module", "exec_module"), path
+                assert node.func.attr not in ("import_module", "exec_module"), path
+                assert node.func.attr != "chdir" or path.parent.name == "child", path  # a process of its own
             assert not isinstance(node, ast.Global), path
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 assert "importlib" not in ast.unparse(node), path

@@ -140,7 +140,13 @@ async def test_a_hostile_script_is_contained(
         (pytest.fail if os.environ.get("CI") else pytest.skip)("bubblewrap does not work here")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     token = uuid.uuid4().hex
-    words = {"TOKEN": token, "OUTSIDE": str(outside), "PORT": str(port), "HOMEFILE": HOMEFILE}
+    words = {
+        "TOKEN": token,
+        "OUTSIDE": str(outside),
+        "PORT": str(port),
+        "HOMEFILE": HOMEFILE,
+        "REALHOME": pwd.getpwuid(os.getuid()).pw_dir,
+    }
     code = functools.reduce(lambda text, word: text.replace(*word), words.items(), case.code)
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
     config = PipelineConfig(require_sandbox=boxed)
@@ -157,7 +163,7 @@ async def test_a_hostile_script_is_contained(
         assert not (run.work_dir.parent / "escaped").exists()
         again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=15)
         assert (again.score, again.is_error) == (0.75, False), again
-        assert again.isolation.sandbox == ("bubblewrap" if boxed else "none")
+        assert again.isolation.sandbox == ("bubblewrap+landlock+seccomp" if boxed else "landlock+seccomp")
         assert contents(outside) == before[1]
 
 
@@ -210,7 +216,7 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun,
         f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'], start_new_session=True)\n"
         "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
     )
-    executor = LocalExecutor(limits=SMALL, sandbox="none", use_cgroups=False, use_landlock=False)
+    executor = LocalExecutor(limits=SMALL, sandbox="none", use_cgroups=False, use_filters=False)
     with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
         result = await execute_in_run(script(code), timeout_seconds=15)
         assert (result.is_error, result.exit_code) == (True, -9)
@@ -222,7 +228,7 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun,
 async def test_where_nothing_protects_the_data_a_change_is_noticed(
     open_run: OpenRun, surroundings: dict[str, Any], task: TaskDescription
 ) -> None:
-    executor = LocalExecutor(limits=SMALL, sandbox="none", use_landlock=False)
+    executor = LocalExecutor(limits=SMALL, sandbox="none", use_filters=False)
     with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
         result = await execute_in_run(scored(0.9, "open('input/train.csv', 'a').write('x')"), timeout_seconds=15)
         assert result.is_error and "changed the files in ./input" in debug_text(result)

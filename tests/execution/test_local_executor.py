@@ -23,14 +23,27 @@ class TestInBubblewrap(ExecutorContract):
 
     async def test_it_says_so(self, executor: LocalExecutor, request_for: Callable[..., ScriptRequest]) -> None:
         raw = await executor.run(request_for("print(1)"))
-        assert raw.isolation.sandbox == "bubblewrap"
+        assert raw.isolation.sandbox == "bubblewrap+landlock+seccomp"
         assert raw.isolation.network_blocked
         assert CONFINED in raw.isolation.limits
         promised = executor.isolation()
-        assert (promised.sandbox, promised.network_blocked) == ("bubblewrap", True)
+        assert (promised.sandbox, promised.network_blocked) == ("bubblewrap+landlock+seccomp", True)
 
 
-class TestWithoutBubblewrap(ExecutorContract):
+class TestInNamespaces(ExecutorContract):
+    """No bubblewrap, but a kernel that lets users make namespaces."""
+
+    @pytest.fixture
+    def executor(self) -> LocalExecutor:
+        return LocalExecutor(limits=LIMITS, sandbox="namespaces")
+
+    async def test_it_says_so(self, executor: LocalExecutor, request_for: Callable[..., ScriptRequest]) -> None:
+        raw = await executor.run(request_for("print(1)"))
+        assert raw.isolation.sandbox == "namespaces+landlock+seccomp" == executor.isolation().sandbox
+        assert raw.isolation.network_blocked and CONFINED in raw.isolation.limits
+
+
+class TestWithoutAWorldOfItsOwn(ExecutorContract):
     @pytest.fixture
     def executor(self) -> LocalExecutor:
         return LocalExecutor(limits=LIMITS, sandbox="none")
@@ -43,16 +56,17 @@ class TestWithoutBubblewrap(ExecutorContract):
     ) -> None:
         for _ in range(2):
             raw = await executor.run(request_for("print(1)"))
-        assert (raw.isolation.sandbox, raw.isolation.network_blocked) == ("none", False)
-        assert [record.message for record in caplog.records if "without a sandbox" in record.message].__len__() == 1
+        assert (raw.isolation.sandbox, raw.isolation.network_blocked) == ("landlock+seccomp", True)
+        warnings = [record.getMessage() for record in caplog.records if "without a sandbox" in record.getMessage()]
+        assert len(warnings) == 1 and "unix sockets" in warnings[0]
 
 
 class TestWithNothingButProcesses(ExecutorContract):
-    """No bubblewrap, no Landlock, no control groups: what is left on an old kernel."""
+    """No namespaces, no filters, no control groups: what is left on an old kernel."""
 
     @pytest.fixture
     def executor(self) -> LocalExecutor:
-        return LocalExecutor(limits=LIMITS, sandbox="none", use_cgroups=False, use_landlock=False)
+        return LocalExecutor(limits=LIMITS, sandbox="none", use_cgroups=False, use_filters=False)
 
     async def test_it_claims_nothing_more(
         self, executor: LocalExecutor, request_for: Callable[..., ScriptRequest]

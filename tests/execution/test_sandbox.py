@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -24,13 +25,20 @@ from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, inspect_interpreter
 from mle_star.execution.cgroup import find_cgroup_home
 from mle_star.execution.limits import Limits, machine_memory
+from mle_star.execution.process import Report, parse_report
 from mle_star.execution.sandbox import (
+    INSTALL_HINT,
     Bubblewrap,
+    Kernel,
+    Walls,
+    World,
     find_bubblewrap,
-    hidden_places,
     is_below,
-    readable_outside,
-    shown_again,
+    link_chain,
+    mounts_of,
+    outermost,
+    rules_outside,
+    too_much,
 )
 from mle_star.models import PipelineConfig
 from tests.execution.contract import PLAIN_ENV, living
@@ -74,29 +82,50 @@ def test_a_bubblewrap_that_does_not_work_is_not_used(
     assert not found.works and "does not work here" in found.reason
 
 
-async def test_a_required_sandbox_that_is_missing_refuses_to_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executor = LocalExecutor(PipelineConfig(require_sandbox=True))
-    assert (await executor.run(request_for(tmp_path, "print(1)"))).isolation.sandbox == "bubblewrap"
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="require_sandbox is set, but bubblewrap is not installed"):
-        await LocalExecutor(PipelineConfig(require_sandbox=True, python=sys.executable)).run(
-            request_for(tmp_path, "open('ran', 'w')")
-        )
-    assert not (tmp_path / "ran").exists()
-
-
-async def test_without_bubblewrap_it_warns_once(
+async def test_without_bubblewrap_the_kernel_s_own_namespaces_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    executor = LocalExecutor()
-    for _ in range(2):
-        raw = await executor.run(request_for(tmp_path, "print(1)"))
-    assert raw.isolation.sandbox == "none"
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == 1 and "apt install bubblewrap" in warnings[0]
+    raw = await LocalExecutor(PipelineConfig(require_sandbox=True)).run(request_for(tmp_path, "print(1)"))
+    assert raw.isolation.sandbox == "namespaces+landlock+seccomp", raw
+    assert not [record for record in caplog.records if record.levelno == logging.WARNING]
+
+
+async def test_a_required_sandbox_that_is_missing_refuses_to_run(tmp_path: Path) -> None:
+    executor = LocalExecutor(PipelineConfig(require_sandbox=True), sandbox="none")
+    with pytest.raises(ConfigError, match=r"require_sandbox is set, but .* bubblewrap: switched off"):
+        await executor.run(request_for(tmp_path, "open('ran', 'w')"))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("walls", "words"),
+    [
+        (Walls(Bubblewrap(reason=f"gone: {INSTALL_HINT}"), Kernel(landlock=True)), ["apt install", "unix sockets"]),
+        (Walls(Bubblewrap(reason="gone"), Kernel(reason="forbidden")), ["gone", "forbidden", "files", "network"]),
+        (Walls(Bubblewrap(reason="gone"), Kernel(namespaces=True)), []),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(walls: Walls, words: list[str]) -> None:
+    assert bool(walls.gap) is bool(words) and "\n" not in walls.gap
+    assert all(word in walls.gap for word in words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"error\tx\nexit\t0\n",
+        b"exit\t0\nexit\t0\n",
+        b"exit\t\n",
+        b"exit\tx\n",
+        b"\xff\n",
+        b"exit 0\n",
+        b"new\t1\nexit\t0\n",
+    ],
+)
+def test_a_report_that_makes_no_sense_is_not_believed(text: bytes) -> None:
+    assert parse_report(text) is None
+    assert parse_report(b"applied\tFSIZE\nexit\t3\n") == Report(exit_code=3, applied=frozenset(["FSIZE"]))
 
 
 async def test_a_sandbox_that_breaks_later_is_an_error_of_the_harness_not_of_the_script(tmp_path: Path) -> None:
@@ -111,12 +140,12 @@ async def test_a_sandbox_that_breaks_later_is_an_error_of_the_harness_not_of_the
 
 async def test_inside_there_is_no_home_no_foreign_process_and_nothing_to_write_to(tmp_path: Path) -> None:
     code = (
-        "import json, os, pwd, socket\n"
+        "import json, os, socket\n"
         "def can_write(path):\n    try:\n        open(path + '/probe', 'w').close()\n        return True\n"
         "    except OSError:\n        return False\n"
-        "places = ['/', '/etc', '/usr', '/var/tmp', '/home', '/root', '/run', pwd.getpwuid(os.getuid()).pw_dir]\n"
+        "places = ['/', '/etc', '/usr', '/var', '/home', '/root', '/run', '/dev', '/proc/self', '/sys']\n"
         "print(json.dumps({'writable': [p for p in places if can_write(p)], 'own': can_write('.'),\n"
-        "    'pids': len([p for p in os.listdir('/proc') if p.isdigit()]), 'run': os.listdir('/run'),\n"
+        "    'pids': len([p for p in os.listdir('/proc') if p.isdigit()]), 'run': os.path.exists('/run'),\n"
         "    'interfaces': [name for _, name in socket.if_nameindex()], 'strange': strange}))"
     )
     own = [str(tmp_path), "/tmp/home", *inspect_interpreter().roots]  # the project itself may lie below /tmp
@@ -142,8 +171,9 @@ async def test_an_interpreter_below_a_hidden_home_stays_usable(tmp_path: Path) -
         (home / "secret.txt").write_text("hush")
         python = str(home / "env" / "bin" / "python")
         code = f"import os, sys\nprint(sys.prefix)\nprint(os.path.exists({str(home / 'secret.txt')!r}))"
-        for sandbox in ("auto", "none"):
-            executor = LocalExecutor(PipelineConfig(python=python), sandbox="none" if sandbox == "none" else "auto")
+        sandboxes: list[Literal["auto", "namespaces", "none"]] = ["auto", "namespaces", "none"]
+        for sandbox in sandboxes:
+            executor = LocalExecutor(PipelineConfig(python=python), sandbox=sandbox)
             raw = await executor.run(request_for(tmp_path, code + f"\nopen({str(home / 'secret.txt')!r}).read()"))
             assert raw.stdout.splitlines()[0] == str(home / "env"), raw.stderr
             assert raw.exit_code == 1  # the secret beside it cannot be read
@@ -167,19 +197,31 @@ async def test_wherever_home_is_said_to_be_scripts_run(
     monkeypatch.setenv("HOME", home.format(tmp=tmp_path))
     code = "import tempfile\nopen('here', 'w').close()\ntempfile.mkstemp()\nprint('ok')"
     raw = await LocalExecutor().run(request_for(tmp_path, code))
-    assert (raw.stdout, raw.isolation.sandbox) == ("ok\n", "bubblewrap"), raw.stderr
+    assert (raw.stdout, raw.isolation.sandbox) == ("ok\n", "bubblewrap+landlock+seccomp"), raw.stderr
 
 
-def test_hidden_places_are_shown_again_only_where_needed(tmp_path: Path) -> None:
-    assert "/run" in hidden_places()
+def test_the_records_of_a_run_are_hidden_where_they_lie_among_the_data(tmp_path: Path) -> None:
+    work = tmp_path / "runs" / "first" / "work" / "main"
+    (tmp_path / "train.csv").touch()
+    for folder in (work, tmp_path / "runs" / "second"):
+        folder.mkdir(parents=True)
+    world = World(str(work), str(tmp_path / "private"), str(tmp_path), ())
+    assert world.own_records == "runs"
+    assert ("tmpfs", "mode=755,size=4k", str(work / "input" / "runs")) in mounts_of(world)
+    read = rules_outside(world)["read"]
+    assert str(tmp_path / "train.csv") in read and not {str(tmp_path), str(tmp_path / "runs")} & {*read}
+    assert World(str(work), "", str(tmp_path / "data"), ()).own_records is None
+
+
+def test_nobody_s_home_is_shown_because_a_library_lies_there(tmp_path: Path) -> None:
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    assert too_much("/") and too_much(home) and too_much(str(Path(home).parent)) and not too_much(f"{home}/.venv")
     (tmp_path / "a" / "b").mkdir(parents=True)
-    hidden = [str(tmp_path)]
-    inside = str(tmp_path / "a")
-    assert shown_again([inside, str(tmp_path / "a" / "b"), str(tmp_path / "none"), "/usr"], hidden) == [inside]
-    assert shown_again([str(tmp_path)], hidden) == []
+    inside, link = str(tmp_path / "a"), tmp_path / "link"
+    link.symlink_to("a")
+    assert outermost([inside, f"{inside}/b", "/usr/lib"], ["/usr"]) == [inside]
+    assert link_chain(str(link)) == [str(link), inside]
     assert is_below("/a/b", "/a") and not is_below("/a", "/a") and not is_below("/ab", "/a")
-    allowed = readable_outside([inside], str(tmp_path))
-    assert allowed == [] and readable_outside(["/nowhere"], str(tmp_path)) == [str(tmp_path)]
 
 
 # --- interpreter and machine --------------------------------------------------------------------------------
@@ -284,14 +326,15 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "none"])
+@pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])
 def test_an_ordinary_user_s_scripts_are_confined_as_well(sandbox: str, open_folder: Path) -> None:
     python, user = unprivileged_python()
     process = driver(python, str(DRIVER), "suite", sandbox, str(open_folder), "x", **user)
     said, _ = process.communicate(timeout=60)
     seen = json.loads(said)
     assert seen["uid"] != 0
-    assert seen["sandbox"] == ("bubblewrap" if sandbox == "auto" else "none")
+    world = {"auto": "bubblewrap+", "namespaces": "namespaces+", "none": ""}[sandbox]
+    assert seen["sandbox"] == f"{world}landlock+seccomp"
     assert seen["plain"] == ["0", "0.5"]
     assert "BlockingIOError" in seen["forks"] or "more than 40 processes" in seen["forks"]
     assert "MemoryError" in seen["memory"]

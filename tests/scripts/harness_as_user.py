@@ -27,9 +27,7 @@ async def suite(executor, folder):
         executor, folder, "import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(60)"
     )
     memory = await run(executor, folder, "hoard = []\nwhile True:\n    hoard.append(bytearray(20 << 20))")
-    outside = await run(
-        executor, folder, f"open({str(folder.parent / 'escaped')!r}, 'w')\nopen('/var/tmp/escaped', 'w')"
-    )
+    outside = await run(executor, folder, f"open({str(folder.parent / 'escaped')!r}, 'w')\nopen('/var/escaped', 'w')")
     late = await run(executor, folder, "import time\ntime.sleep(60)", timeout=1.0)
     return {
         "uid": os.getuid(),

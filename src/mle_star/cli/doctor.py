@@ -155,20 +155,15 @@ def _gpus() -> Finding:
 
 def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
     from mle_star.agents.launch import sandbox_available
-    from mle_star.execution.sandbox import find_bubblewrap
+    from mle_star.execution.sandbox import INSTALL_HINT, Walls, find_walls
 
-    if not sys.platform.startswith("linux"):
-        text = "bubblewrap exists on Linux only: scripts get limits, but see files and network"
-        yield Finding("script sandbox", "note", text, "run mle-star in a container when you do not trust the task")
+    walls = find_walls() if sys.platform.startswith("linux") else Walls()
+    if walls.world:
+        yield Finding("script sandbox", "ok", walls.sandbox)
     else:
-        box = find_bubblewrap()
         state: Literal["note", "problem"] = "problem" if config.require_sandbox else "note"
-        remedy = "install bubblewrap, or run mle-star in a container"
-        yield (
-            Finding("script sandbox", "ok", f"bubblewrap works, {box.path}")
-            if box.works
-            else Finding("script sandbox", state, box.reason, remedy)
-        )
+        remedy = f"{INSTALL_HINT}, or run mle-star in a container"
+        yield Finding("script sandbox", state, f"{walls.sandbox}: scripts run {walls.gap}", remedy)
     if config.tool_profile == "full":
         yield (
             Finding("agents' shell", "ok", "confined by the CLI's sandbox")

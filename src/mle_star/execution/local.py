@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,19 +21,26 @@ import psutil
 from mle_star.context import ScriptRequest
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
+from mle_star.execution.environment import CACHE_VARIABLES
 from mle_star.execution.interpreter import InterpreterInfo, locate_interpreter
 from mle_star.execution.limits import Limits
 from mle_star.execution.output import NOTE, Keeper, LogFile
 from mle_star.execution.process import SIGKILL, Report, ScriptProcess
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.sandbox import (
-    Bubblewrap,
+    HERE,
+    INSIDE,
+    Walls,
     World,
     bubblewrap_command,
-    find_bubblewrap,
-    hidden_places,
-    readable_outside,
-    shown_again,
+    child_program,
+    find_walls,
+    link_chain,
+    mounts_of,
+    rules_inside,
+    rules_outside,
+    too_much,
+    write_users,
 )
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 
@@ -45,19 +52,13 @@ logger = logging.getLogger("mle_star.execution")
 MARKER = "MLE_STAR_SCRIPT"
 """A variable in every script's environment by which its processes can be told from all others."""
 PREFIX = "mle-star-"
-_ABSENT = (
-    "bubblewrap is switched off"
-    if sys.platform == "linux"
-    else "bubblewrap exists on Linux only; files and network are open to scripts here, so use a container for strangers"
-)
-_DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "tty", "ptmx", "pts")
 
 
 @dataclass(frozen=True)
 class Means:
     """What this machine offers for confining scripts."""
 
-    bubblewrap: Bubblewrap
+    walls: Walls
     cgroups: CgroupHome | None
     interpreter: InterpreterInfo
 
@@ -73,13 +74,13 @@ class LocalExecutor:
         config: PipelineConfig | None = None,
         *,
         limits: Limits | None = None,
-        sandbox: Literal["auto", "none"] = "auto",
+        sandbox: Literal["auto", "namespaces", "none"] = "auto",
         use_cgroups: bool = True,
-        use_landlock: bool = True,
+        use_filters: bool = True,
     ) -> None:
         self.config = config or PipelineConfig()
         self.limits = limits or Limits.of(self.config)
-        self._sandbox, self._use_cgroups, self._use_landlock = sandbox, use_cgroups, use_landlock
+        self._sandbox, self._use_cgroups, self._use_filters = sandbox, use_cgroups, use_filters
         self._means: Means | None = None
         self._probing = threading.Lock()
 
@@ -92,23 +93,23 @@ class LocalExecutor:
 
     def _look_around(self) -> Means:
         linux = sys.platform == "linux"
-        bubblewrap = find_bubblewrap() if linux and self._sandbox == "auto" else Bubblewrap(reason=_ABSENT)
-        if not bubblewrap.works:
+        walls = find_walls(self._sandbox) if linux else Walls()
+        if not self._use_filters:
+            walls = replace(walls, kernel=replace(walls.kernel, landlock=False, seccomp=False))
+        if walls.gap:
             if self.config.require_sandbox:
-                raise ConfigError(f"require_sandbox is set, but {bubblewrap.reason}")
-            logger.warning("scripts run without a sandbox: %s", bubblewrap.reason)
-        _remove_stale_folders()
+                raise ConfigError(f"require_sandbox is set, but scripts would run {walls.gap}")
+            logger.warning("scripts run %s", walls.gap)
         home = find_cgroup_home() if linux and self._use_cgroups else None
-        return Means(bubblewrap, home, locate_interpreter(self.config.python))
+        means = Means(walls, home, locate_interpreter(self.config.python))
+        _remove_stale_folders()
+        return means
 
     def isolation(self) -> Isolation:
         """What will confine scripts here, as far as can be told before one has run."""
-        means = self.probe()
-        boxed = means.bubblewrap.works
-        return Isolation(
-            sandbox="bubblewrap" if boxed else "none",
-            network_blocked=boxed and not self.config.allow_network,
-        )
+        walls = self.probe().walls
+        closed = bool(walls.world) or walls.kernel.seccomp
+        return Isolation(sandbox=walls.sandbox, network_blocked=closed and not self.config.allow_network)
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
@@ -118,7 +119,9 @@ class LocalExecutor:
         temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         group = means.cgroups.create(self.limits) if means.cgroups else None
         try:
-            (temporary / "home").mkdir()
+            (temporary / "tmp" / "home").mkdir(parents=True)
+            (temporary / "root").mkdir()
+            write_users(temporary)
             with LogFile(request.output_file, 2 * self.limits.output_bytes) as log:
                 return await self._run(request, means, temporary, group, log)
         finally:
@@ -153,33 +156,35 @@ class LocalExecutor:
                 _sweep(marker, group)
         seconds = time.monotonic() - started
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
+        stderr = streams[1].text()
         if report.error:
-            raise ExecutionError(f"{request.script_path} could not be started: {report.error}")
-        boxed = means.bubblewrap.works
-        stderr = streams[1].text() + self._notes(report, group, timed_out)
+            first = f" ({stderr.strip().splitlines()[0]})" if stderr.strip() else ""
+            raise ExecutionError(f"{request.script_path} could not be started: {report.error}{first}")
         return ExecutionRawResult(
             stdout=streams[0].text(),
-            stderr=stderr,
-            exit_code=-1 if timed_out else _exit_code(report, boxed, stderr),
+            stderr=stderr + self._notes(report, group, timed_out),
+            exit_code=-1 if timed_out else _exit_code(report, bool(means.walls.world)),
             duration_seconds=seconds,
             timed_out=timed_out,
-            isolation=self._applied(report, group, boxed),
+            isolation=self._applied(report, group),
         )
 
     # --- orders -----------------------------------------------------------------------------------------------
 
     def _order(self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None) -> dict[str, Any]:
         limits = self.limits
-        boxed = means.bubblewrap.works
-        command = [means.interpreter.path, request.script_path]
-        if boxed:
-            command = bubblewrap_command(means.bubblewrap, self._world(request, means, temporary), command)
+        world = self._world(request, means, temporary)
         uncounted = group is None or len(group.limited) < 2
         resources = {"FSIZE": limits.file_bytes, "NOFILE": limits.open_files, "CORE": 0}
         if not _uses_gpu(request.env):  # CUDA maps more than it uses
             resources["DATA"] = limits.memory_bytes
         return {
-            "command": command,
+            "bubblewrap": bubblewrap_command(means.walls.bubblewrap, world)
+            if means.walls.world == "bubblewrap"
+            else None,
+            "namespaces": self._namespaces(world) if means.walls.world == "namespaces" else None,
+            "inside": self._inside(request, means, world),
+            "working_dir": request.working_dir,
             "limits": resources,
             "max_tasks": limits.tasks,
             "max_memory": limits.memory_bytes,
@@ -187,26 +192,52 @@ class LocalExecutor:
             "count_user_tasks": uncounted,
             "cgroups": group.members if group else [],
             "fork_gates": group.fork_gates if group else [],
-            "unprivileged": not boxed,
-            "landlock": None if boxed or not self._use_landlock else _rules(request, means, temporary),
             "grace": limits.grace_seconds,
             "hurry": limits.hurry_seconds,
             "parent": os.getpid(),
         }
 
+    def _namespaces(self, world: World) -> dict[str, Any]:
+        return {
+            "root": str(Path(world.private_dir) / "root"),
+            "mounts": mounts_of(world),
+            "network": world.allow_network,
+            "user": INSIDE,
+        }
+
+    def _inside(self, request: ScriptRequest, means: Means, world: World) -> dict[str, Any]:
+        """What the script's own process has to do at the very last."""
+        rules: dict[str, Any] | None = None
+        if means.walls.kernel.landlock:
+            rules = dict(rules_inside(world) if means.walls.world else rules_outside(world))
+            rules["close_tcp"] = not means.walls.world and not world.allow_network
+        work, temporary = Path(request.working_dir), Path(world.private_dir)
+        return {
+            "command": [means.interpreter.path, request.script_path],
+            "launcher": child_program(means.interpreter.path, "inside"),
+            "landlock": rules,
+            # in a network of its own a script may talk to itself
+            "seccomp": {"internet": bool(means.walls.world) or world.allow_network}
+            if means.walls.kernel.seccomp
+            else None,
+            "drop_root": not means.walls.world and self._use_filters,
+            "needed": [*world.readable, request.working_dir, *filter(None, [request.input_dir])],
+            "owned": [str(work), str(work / "final"), *(str(temporary / name) for name in ("", "tmp", "tmp/home"))],
+        }
+
     def _world(self, request: ScriptRequest, means: Means, temporary: Path) -> World:
         return World(
             working_dir=request.working_dir,
-            temporary_dir=str(temporary),
+            private_dir=str(temporary),
             input_dir=request.input_dir,
-            readable=tuple(_needed(request, means)),
+            readable=tuple(_needed(request, means, self.config)),
             allow_network=self.config.allow_network,
             gpus=_uses_gpu(request.env),
             shared_memory_bytes=self.limits.memory_bytes // 2,
         )
 
     def _environment(self, request: ScriptRequest, means: Means, temporary: Path, marker: str) -> dict[str, str]:
-        inside = "/tmp" if means.bubblewrap.works else str(temporary)
+        inside = "/tmp" if means.walls.world else str(temporary / "tmp")
         env = {**request.env, MARKER: marker, "TMPDIR": inside, "HOME": f"{inside}/home"}
         if means.interpreter.user_base is not None:
             env["PYTHONUSERBASE"] = means.interpreter.user_base  # it would be looked for in the new home
@@ -214,7 +245,7 @@ class LocalExecutor:
 
     # --- outcomes ---------------------------------------------------------------------------------------------
 
-    def _applied(self, report: Report, group: Cgroup | None, boxed: bool) -> Isolation:
+    def _applied(self, report: Report, group: Cgroup | None) -> Isolation:
         applied, limits = report.applied, self.limits
         counted = group.limited if group is not None and "cgroup" in applied and "no-cgroup" not in applied else set()
         words = ["time"]
@@ -224,13 +255,11 @@ class LocalExecutor:
             words.append(f"processes {limits.tasks}")
         names = {"FSIZE": f"file size {limits.file_bytes / 1e9:.1f} GB", "NOFILE": f"open files {limits.open_files}"}
         words += [text for name, text in names.items() if name in applied]
-        if boxed or "landlock" in applied:
-            words.append("writes only in the working directory")
-        return Isolation(
-            sandbox="bubblewrap" if boxed else "none",
-            network_blocked=boxed and not self.config.allow_network,
-            limits=tuple(words),
-        )
+        walls = [name for name in ("bubblewrap", "namespaces", "landlock", "seccomp") if name in applied]
+        if {"bubblewrap", "namespaces", "landlock"} & applied:
+            words += ["reads only what it is given", "writes only in the working directory"]
+        closed = bool({"bubblewrap", "namespaces", "seccomp"} & applied) and not self.config.allow_network
+        return Isolation(sandbox="+".join(walls) or "none", network_blocked=closed, limits=tuple(words))
 
     def _notes(self, report: Report, group: Cgroup | None, timed_out: bool) -> str:
         """What the harness knows about a script's end and the script could not say itself."""
@@ -254,46 +283,31 @@ def _remove_stale_folders() -> None:
                 remove_entry(folder)
 
 
-def _exit_code(report: Report, boxed: bool, stderr: str) -> int:
-    """Exit codes as `subprocess` gives them: negative for a signal, also when bubblewrap passes one on as 128 + n."""
+def _exit_code(report: Report, boxed: bool) -> int:
+    """Exit codes as `subprocess` gives them: negative for a signal, also when a sandbox passes one on as 128 + n."""
     if report.reason:
         return -SIGKILL  # even if the script itself was gone before its children were killed
     if report.signal is not None:
         return -report.signal
     code = 1 if report.exit_code is None else report.exit_code
-    if not boxed:
-        return code
-    if code and '"exit-code"' not in report.inner and stderr.lstrip().startswith("bwrap:"):
-        raise ExecutionError(f"the sandbox could not be set up: {stderr.strip().splitlines()[0]}")
-    return 128 - code if code > 128 and code - 128 in set(signal.Signals) else code
+    return 128 - code if boxed and code > 128 and code - 128 in set(signal.Signals) else code
 
 
 def _uses_gpu(env: dict[str, str]) -> bool:
     return env.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def _needed(request: ScriptRequest, means: Means) -> list[str]:
-    """All that a script must be able to read, wherever it lies."""
-    needed = [*means.interpreter.roots, means.interpreter.path, request.script_path]
-    needed += [*request.env.get("LD_LIBRARY_PATH", "").split(os.pathsep), *request.readable]
-    if request.input_dir is not None:
-        needed.append(request.input_dir)
+def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> list[str]:
+    """All that a script must be able to read besides the system and its data, wherever it lies."""
+    needed = [root for root in means.interpreter.roots if not too_much(root)]
+    needed += [*link_chain(means.interpreter.path), request.script_path, str(Path(HERE) / "child")]
+    needed += [path for path in request.env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path and not too_much(path)]
+    needed += [*config.model_caches, *(request.env[name] for name in CACHE_VARIABLES if request.env.get(name))]
+    needed += request.readable
     shown = Path(request.working_dir) / "input"
-    if shown.is_dir():
+    if request.input_dir is None and shown.is_dir():
         needed += [os.path.realpath(entry.path) for entry in os.scandir(shown) if entry.is_symlink()]
-    return [path for path in needed if path]
-
-
-def _rules(request: ScriptRequest, means: Means, temporary: Path) -> dict[str, list[str]]:
-    """The same world as allow-lists, for kernels that can enforce them without bubblewrap."""
-    hidden = (*hidden_places(), "/tmp")
-    gpus = [str(path) for path in Path("/dev").glob("nvidia*")]
-    if gpus:
-        gpus.append("/proc/self/task")  # CUDA names its threads there, and gives up when it cannot
-    return {
-        "read": [*readable_outside(hidden), *shown_again(_needed(request, means), hidden)],
-        "write": [request.working_dir, str(temporary), *(f"/dev/{name}" for name in _DEVICES), *gpus],
-    }
+    return [path for path in needed if os.path.lexists(path)]
 
 
 def _sweep(marker: str, group: Cgroup | None) -> None:

@@ -9,13 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from mle_star.execution.output import Keeper
+from mle_star.execution.sandbox import child_program
 
-_HERE = str(Path(__file__).parent)
-_START = "import sys; sys.path.append(sys.argv.pop(1)); from child.supervisor import main; main()"
 DRAIN_SECONDS = 1.0
 SIGKILL = 9  # `signal` does not know it on Windows
 
@@ -29,7 +27,6 @@ class Report:
     reason: str = ""  # why it killed the script, when it did
     error: str = ""  # why there was no script to run
     applied: frozenset[str] = frozenset()  # what really confined the script
-    inner: str = ""  # what bubblewrap said
 
     @property
     def killed(self) -> bool:
@@ -75,7 +72,7 @@ class ScriptProcess:
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
         orders = marshal.dumps({**order, "report": write_end}).hex()
-        words = [sys.executable, "-I", "-S", "-c", _START, _HERE, orders]
+        words = [*child_program(sys.executable, "supervisor"), orders]
         try:
             transport, streams = await asyncio.get_running_loop().subprocess_exec(
                 lambda: Streams(keepers),
@@ -121,18 +118,25 @@ class ScriptProcess:
         with contextlib.suppress(OSError):
             while chunk := os.read(self._report_fd, 65536):
                 chunks.append(chunk)
-        lines = b"".join(chunks).decode("utf-8", "replace").splitlines()
-        said = {name: value for name, _, value in (line.partition("\t") for line in lines)}
-        if said:
-            self.report = Report(
-                exit_code=_number(said.get("exit")),
-                signal=_number(said.get("signal")),
-                reason=said.get("reason", ""),
-                error=said.get("error", ""),
-                applied=frozenset(said.get("applied", "").split()),
-                inner=said.get("inner", ""),
-            )
+        if chunks:
+            self.report = parse_report(b"".join(chunks))
+
+
+def parse_report(text: bytes) -> Report | None:
+    """What the supervisor said, or None when it makes no sense: then nothing of it is believed."""
+    said: dict[str, str] = {}
+    for line in text.decode("utf-8", "replace").splitlines():
+        name, tab, value = line.partition("\t")
+        if not tab or name in said or name not in ("exit", "signal", "reason", "error", "applied"):
+            return None
+        said[name] = value
+    ends = [name for name in ("exit", "signal", "error") if said.get(name)]
+    exit_code, signal = _number(said.get("exit")), _number(said.get("signal"))
+    if len(ends) != 1 or (ends != ["error"] and exit_code is None and signal is None):
+        return None
+    applied = frozenset(said.get("applied", "").split())
+    return Report(exit_code, signal, said.get("reason", ""), said.get("error", ""), applied)
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
+    return int(text) if text and text.isdecimal() else None

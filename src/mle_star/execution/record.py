@@ -156,7 +156,7 @@ async def _run(
     logger.info("run starts: %s in %s, at most %g s", script_path, working_dir, limit)
     before = await asyncio.to_thread(data.stamp)
     raw = await run.executor.run(request)
-    _warn_once(run, raw)
+    _warn_once(run)
     result = build_evaluation_result(raw, purpose)
     if await asyncio.to_thread(data.stamp) != before:
         result = _spoiled(run, result)
@@ -175,12 +175,12 @@ async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
     return places
 
 
-def _warn_once(run: RunContext, raw: ExecutionRawResult) -> None:
-    """The owner of a run should see that its scripts are not boxed in."""
-    if raw.isolation.sandbox == "none" and isinstance(run.executor, LocalExecutor) and "warned" not in run.shared.notes:
+def _warn_once(run: RunContext) -> None:
+    """The owner of a run should see that its scripts have no world of their own."""
+    if isinstance(run.executor, LocalExecutor) and "warned" not in run.shared.notes:
         run.shared.notes["warned"] = True
-        reason = run.executor.probe().bubblewrap.reason
-        run.record(Notice(level="warning", step="run", message=f"scripts run without a sandbox: {reason}"))
+        if gap := run.executor.probe().walls.gap:
+            run.record(Notice(level="warning", step="run", message=f"scripts run {gap}"))
 
 
 def _spoiled(run: RunContext, result: EvaluationResult) -> EvaluationResult:

@@ -1,23 +1,47 @@
-"""Bubblewrap: what it takes to run a script in a world of its own, and whether this machine can do it."""
+"""The world that a script gets to see: nothing but what is named here, and whether this machine can make it."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from mle_star.execution.probe import find_program
 
+Mount = tuple[str, str, str]
+"""What (as in `_WORDS`, or `tmpfs`), from where or with which options, to where."""
+INSIDE = 1000
+"""The user and group that a script believes to be."""
 PROBE_SECONDS = 10
 INSTALL_HINT = (
     "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap; "
     "Arch: pacman -S bubblewrap)"
 )
-_SECRETS = ("/etc/shadow", "/etc/gshadow")  # root could read them
+HERE = str(Path(__file__).parent)
+"""Where `child` lies, which runs between the harness and a script."""
+
+_MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")  # links into /usr on most systems
+_LIBRARIES = ("/usr", "/nix/store", "/gnu/store")
+_SETTINGS = (
+    "alternatives", "ca-certificates", "crypto-policies", "fonts", "gai.conf", "host.conf", "hosts", "ld.so.cache",
+    "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "mime.types", "nsswitch.conf", "nvidia", "OpenCL",
+    "os-release", "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "services", "ssl/certs",
+    "ssl/openssl.cnf", "timezone", "vulkan",
+)  # fmt: skip
+_PROC_SECRETS = ("kcore", "key-users", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
+_PROC_SWITCHES = ("sys", "irq", "bus", "fs", "acpi", "asound", "scsi")
+_DEVICES = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICES = ("nvidia*", "dri", "kfd")
+_LEFT_OPEN = "local services (unix sockets), the list of processes, and modes and times of your files"
+_USERS = {
+    "passwd": f"root:x:0:0:root:/:/bin/sh\nscript:x:{INSIDE}:{INSIDE}:script:/tmp/home:/bin/sh\n",
+    "group": f"root:x:0:\nscript:x:{INSIDE}:\n",
+}
 
 
 @dataclass(frozen=True)
@@ -35,16 +59,83 @@ class Bubblewrap:
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """What the kernel offers without any program's help, as far as a trial has shown."""
+
+    namespaces: bool = False
+    landlock: bool = False
+    seccomp: bool = False
+    reason: str = ""  # why there are no namespaces
+
+
+@dataclass(frozen=True)
+class Walls:
+    """All that can stand around a script here."""
+
+    bubblewrap: Bubblewrap = Bubblewrap(reason="bubblewrap exists on Linux only")
+    kernel: Kernel = Kernel(reason="namespaces exist on Linux only")
+
+    @property
+    def world(self) -> Literal["bubblewrap", "namespaces", ""]:
+        """How scripts get a world of their own, if they do."""
+        return "bubblewrap" if self.bubblewrap.works else "namespaces" if self.kernel.namespaces else ""
+
+    @property
+    def sandbox(self) -> str:
+        """All that confines scripts, in the words of the record."""
+        filters = [name for name in ("landlock", "seccomp") if getattr(self.kernel, name)]
+        return "+".join([*filter(None, [self.world]), *filters]) or "none"
+
+    @property
+    def gap(self) -> str:
+        """What scripts run without, in one line; nothing when they have a world of their own."""
+        if self.world:
+            return ""
+        reason = f"without a sandbox: {self.bubblewrap.reason}; namespaces: {self.kernel.reason}"
+        if not self.kernel.landlock:
+            return f"{reason}; files are open to them{'' if self.kernel.seccomp else ', and so is the network'}"
+        return f"{reason}; {self.sandbox} confines them, which leaves open {_LEFT_OPEN}"
+
+
+@dataclass(frozen=True)
 class World:
     """What a confined script can see and change."""
 
     working_dir: str
-    temporary_dir: str  # becomes /tmp
+    private_dir: str  # this script's own: `tmp` becomes /tmp, `root` is where the world is put together
     input_dir: str | None
-    readable: tuple[str, ...]  # shown although they lie in a hidden place
+    readable: tuple[str, ...]  # besides the system's libraries
     allow_network: bool = False
     gpus: bool = True
     shared_memory_bytes: int = 1 << 30
+
+    @property
+    def shown_input(self) -> str:
+        """Where the data appear."""
+        return str(Path(self.working_dir) / "input")
+
+    @property
+    def own_records(self) -> str | None:
+        """The folder of the run, or of all runs, where it lies within the data: that is not for scripts."""
+        if self.input_dir is None:
+            return None
+        folder, data = Path(os.path.realpath(self.working_dir)), os.path.realpath(self.input_dir)
+        run = folder.parents[1] if len(folder.parents) > 1 else folder
+        for place in (run.parent if run.parent.name == "runs" else run, run, folder):
+            if is_below(str(place), data):
+                return os.path.relpath(place, data)
+        return None
+
+
+# --- what there is ------------------------------------------------------------------------------------------
+
+
+def find_walls(wanted: Literal["auto", "namespaces", "none"] = "auto") -> Walls:
+    """All that can stand around a script here, or less, where less is wanted."""
+    off = "switched off"
+    bubblewrap = find_bubblewrap() if wanted == "auto" else Bubblewrap(reason=f"bubblewrap: {off}")
+    kernel = find_kernel()
+    return Walls(bubblewrap, replace(kernel, namespaces=False, reason=off) if wanted == "none" else kernel)
 
 
 def find_bubblewrap() -> Bubblewrap:
@@ -67,71 +158,212 @@ def find_bubblewrap() -> Bubblewrap:
     return Bubblewrap(path=path, options=options)
 
 
+def find_kernel() -> Kernel:
+    """Try in a process of its own what the kernel would do for a script."""
+    if sys.platform != "linux":
+        return Kernel(reason="namespaces exist on Linux only")
+    with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as folder:
+        try:
+            answer = subprocess.run(
+                [*child_program(sys.executable, "probe"), folder],
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS, check=True, cwd=folder, env={},
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as error:
+            return Kernel(reason=f"the kernel could not be tried: {error}")
+    first, _, reason = answer.stdout.decode("utf-8", "replace").partition("\n")
+    found = set(first.split())
+    return Kernel("namespaces" in found, "landlock" in found, "seccomp" in found, reason.strip())
+
+
+def child_program(python: str, module: str) -> list[str]:
+    """The command line that starts a module of `child` quickly, untouched by folders and variables around it."""
+    start = f"import sys; sys.path.append(sys.argv.pop(1)); from child.{module} import main; main()"
+    return [python, "-I", "-S", "-c", start, HERE]
+
+
+# --- what a script sees -------------------------------------------------------------------------------------
+
+
+def mounts_of(world: World) -> list[Mount]:
+    """The world, piece by piece, in the order in which it is put together."""
+    found: list[Mount] = []
+    for name in _MERGED:
+        path = f"/{name}"
+        if Path(path).is_symlink():
+            found.append(("symlink", str(Path(path).readlink()), path))
+        elif Path(path).is_dir():
+            found.append(("ro", path, path))
+    found += [("ro", path, path) for path in _system()]
+    found += [("ro", str(Path(world.private_dir) / name), f"/etc/{name}") for name in _USERS]
+    found += [*_proc(world.gpus), *_devices(world)]
+    found += [("rw", str(Path(world.private_dir) / "tmp"), "/tmp"), ("symlink", "/tmp", "/var/tmp")]
+    shown = [path for path in _both_forms(world.readable) if not is_within(path, world.working_dir)]
+    found += [("ro", path, path) for path in outermost(shown, (*_system(), *(f"/{name}" for name in _MERGED)))]
+    if world.allow_network:
+        found += [("ro", path, path) for path in _name_service()]
+    found.append(("rw", world.working_dir, world.working_dir))
+    if world.input_dir is not None or Path(world.shown_input).is_dir():
+        found.append(("ro", world.input_dir or world.shown_input, world.shown_input))
+    if world.own_records is not None:
+        place = str(Path(world.shown_input) / world.own_records)
+        found += [("tmpfs", "mode=755,size=4k", place), ("read-only", "", place)]
+    return [*found, ("read-only", "", "/")]
+
+
+def _system() -> list[str]:
+    """The system's libraries, and the settings that they read."""
+    places = [*_LIBRARIES, *(f"/etc/{name}" for name in _SETTINGS)]
+    for path in sorted(Path("/etc/ld.so.conf.d").glob("*.conf")):
+        lines = path.read_text("utf-8", "replace").splitlines()
+        places += [
+            line.strip() for line in lines if line.startswith("/") and not is_within(line.strip(), "/usr", "/lib")
+        ]
+    return [place for place in places if Path(place).exists()]
+
+
+def _proc(gpus: bool) -> list[Mount]:
+    """Its own processes; nothing to write to, unless CUDA must name its threads."""
+    found: list[Mount] = [("proc", "", "/proc")]
+    found += [("ro", os.devnull, path) for path in (f"/proc/{name}" for name in _PROC_SECRETS) if Path(path).exists()]
+    if not gpus:
+        return [*found, ("read-only", "", "/proc")]
+    return found + [("ro", path, path) for path in (f"/proc/{name}" for name in _PROC_SWITCHES) if Path(path).exists()]
+
+
+def _devices(world: World) -> list[Mount]:
+    found: list[Mount] = [("devices", "", "/dev")]
+    found.append(("tmpfs", f"mode=1777,size={world.shared_memory_bytes}", "/dev/shm"))
+    found += [("dev", path, path) for path in (gpu_devices() if world.gpus else [])]
+    place = "/sys" if world.gpus else "/sys/devices/system"
+    return [*found, ("read-only", "", "/dev"), ("ro", place, place)] if Path(place).is_dir() else found
+
+
+def gpu_devices() -> list[str]:
+    """What programs on GPUs must be able to open."""
+    return [str(path) for pattern in _GPU_DEVICES for path in sorted(Path("/dev").glob(pattern))]
+
+
+def _name_service() -> list[str]:
+    """Where names are looked up; some systems keep that below /run."""
+    target = os.path.realpath("/etc/resolv.conf")
+    return [path for path in dict.fromkeys(("/etc/resolv.conf", target)) if Path(path).exists()]
+
+
+def write_users(private_dir: Path) -> None:
+    """The only users that a script knows of."""
+    for name, text in _USERS.items():
+        (private_dir / name).write_text(text)
+
+
+def bubblewrap_command(bubblewrap: Bubblewrap, world: World) -> list[str]:
+    """The command line that makes `world`; what to start in it is still to be added."""
+    words = [bubblewrap.path, *_namespaces(world.allow_network, bubblewrap.options)]
+    for what, source, target in mounts_of(world):
+        if what == "tmpfs":
+            options = dict(option.split("=") for option in source.split(","))
+            words += ["--size", options["size"]] if "--size" in bubblewrap.options else []
+            words += ["--perms", options["mode"], "--tmpfs", target]
+        elif source:
+            words += [_WORDS[what], source, target]
+        else:
+            words += [_WORDS[what], target]
+    return [*words, "--chdir", world.working_dir, "--"]
+
+
+_WORDS = {
+    "ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind", "symlink": "--symlink", "proc": "--proc",
+    "devices": "--dev", "read-only": "--remount-ro",
+}  # fmt: skip
+
+
 def _namespaces(allow_network: bool, options: frozenset[str]) -> list[str]:
     words = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+    words += ["--uid", str(INSIDE), "--gid", str(INSIDE)]
     words += [] if allow_network else ["--unshare-net"]
     words += ["--disable-userns"] if "--disable-userns" in options else []
     return [*words, "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
 
 
-def bubblewrap_command(bubblewrap: Bubblewrap, world: World, command: list[str]) -> list[str]:
-    """The command line that runs `command` in `world`. `{status}` becomes a descriptor when it is started."""
-    hidden = hidden_places()
-    words = [bubblewrap.path, *_namespaces(world.allow_network, bubblewrap.options)]
-    words += ["--json-status-fd", "{status}"] if "--json-status-fd" in bubblewrap.options else []
-    words += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
-    words += ["--size", str(world.shared_memory_bytes)] if "--size" in bubblewrap.options else []
-    words += ["--perms", "1777", "--tmpfs", "/dev/shm"]
+# --- the same as rules --------------------------------------------------------------------------------------
+
+
+def rules_inside(world: World) -> dict[str, list[str]]:
+    """What Landlock is to allow in a world that is already made: the same once more, should a wall have a hole."""
+    mounts = mounts_of(world)
+    read = [target for what, _, target in mounts if what in ("ro", "proc", "tmpfs", "devices")]
+    return {"read": read, "write": [world.working_dir, "/tmp", *_writable_devices(world)]}
+
+
+def rules_outside(world: World) -> dict[str, list[str]]:
+    """The same world as allow-lists alone, for machines that cannot make one."""
+    read = [*(f"/{name}" for name in _MERGED), *_system(), "/etc/passwd", "/etc/group", "/proc", *_name_service()]
+    read += ["/sys" if world.gpus else "/sys/devices/system", *_both_forms(world.readable)]
+    if world.input_dir is not None:
+        hidden = [] if world.own_records is None else [str(Path(world.input_dir) / world.own_records)]
+        read += readable_outside(hidden, os.path.realpath(world.input_dir))
+    temporary = str(Path(world.private_dir) / "tmp")
+    return {"read": read, "write": [world.working_dir, temporary, *_writable_devices(world)]}
+
+
+def _writable_devices(world: World) -> list[str]:
+    found = [*(f"/dev/{name}" for name in _DEVICES), "/dev/shm"]
     if world.gpus:
-        for device in (path for pattern in _GPU_DEVICES for path in sorted(Path("/dev").glob(pattern))):
-            words += ["--dev-bind-try", str(device), str(device)]
-    for place in hidden:
-        words += ["--tmpfs", place]
-    for secret in _SECRETS:
-        if os.access(secret, os.R_OK):
-            words += ["--ro-bind", os.devnull, secret]
-    words += ["--bind", world.temporary_dir, "/tmp"]
-    for path in shown_again(world.readable, (*hidden, "/tmp")):
-        words += ["--ro-bind", path, path]
-    if world.allow_network:
-        words += [word for path in _name_service() for word in ("--ro-bind-try", path, path)]
-    words += ["--bind", world.working_dir, world.working_dir]
-    inside = str(Path(world.working_dir) / "input")
-    if world.input_dir is not None or Path(inside).is_dir():
-        words += ["--ro-bind", world.input_dir or inside, inside]
-    words += [word for place in hidden for word in ("--remount-ro", place)]
-    return [*words, "--chdir", world.working_dir, "--", *command]
+        found += [*gpu_devices(), "/proc/self/task"]  # CUDA names its threads there, and gives up when it cannot
+    return found
 
 
-def hidden_places() -> tuple[str, ...]:
-    """The folders that scripts have no business in: homes, and the sockets of services."""
-    homes = {"/home", "/root", os.path.expanduser("~")}  # noqa: PTH111
+def readable_outside(hidden: Iterable[str], folder: str) -> list[str]:
+    """Every folder and file below `folder` that is not hidden, as few and as high as possible."""
+    places = set(hidden)
+    if folder in places:
+        return []
+    if not any(is_below(place, folder) for place in places):
+        return [folder]
+    found: list[str] = []
+    for entry in os.scandir(folder):
+        if not entry.is_symlink():  # what a link leads to is judged where it lies
+            found += readable_outside(places, entry.path)
+    return found
+
+
+# --- paths --------------------------------------------------------------------------------------------------
+
+
+def homes() -> set[str]:
+    """The folders in which people keep what is theirs."""
+    found = {"/home", "/root", os.path.expanduser("~")}  # noqa: PTH111
     if sys.platform != "win32":
         import pwd
 
-        homes.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
-    places = {os.path.realpath(place) for place in homes} | {"/run"}
-    outermost = [place for place in places if not any(is_below(place, other) for other in (*places, "/tmp"))]
-    return tuple(sorted(place for place in outermost if place not in ("/", "/tmp") and Path(place).is_dir()))
+        found.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
+    return {os.path.realpath(place) for place in found}
 
 
-def _name_service() -> list[str]:
-    """Where /etc/resolv.conf may lead on systems that keep it below /run."""
-    target = os.path.realpath("/etc/resolv.conf")
-    return [str(Path(target).parent)] if target.startswith("/run/") else []
+def too_much(path: str) -> bool:
+    """Would showing this folder show a whole home, or the whole machine?"""
+    place = os.path.realpath(path)
+    return place == "/" or any(place == home or is_below(home, place) for home in homes() if home != "/")
 
 
-def shown_again(needed: Iterable[str], hidden: Iterable[str]) -> list[str]:
-    """Those needed paths that hiding would take away, outermost only, never a hidden place itself."""
-    places = list(hidden)
-    wanted = set()
-    for path in needed:
-        for form in (os.path.abspath(path), os.path.realpath(path)):  # noqa: PTH100
-            if any(is_below(form, place) for place in places) and os.path.lexists(form):
-                wanted.add(form)
+def link_chain(path: str) -> list[str]:
+    """A path and all that it leads to, link by link."""
+    found = [path]
+    while Path(found[-1]).is_symlink() and len(found) < 40:
+        found.append(os.path.normpath(Path(found[-1]).parent / Path(found[-1]).readlink()))
+    return found
+
+
+def _both_forms(paths: Iterable[str]) -> list[str]:
+    """Each path as it is written and as it is without links, if it is there."""
+    forms = [form for path in paths for form in (os.path.abspath(path), os.path.realpath(path))]  # noqa: PTH100
+    return [form for form in dict.fromkeys(forms) if os.path.lexists(form)]
+
+
+def outermost(paths: Iterable[str], shown: Iterable[str] = ()) -> list[str]:
+    """Those paths that are not within another one, or within what is shown already."""
     kept: list[str] = []
-    for path in sorted(wanted, key=len):
-        if not any(is_below(path, other) for other in kept):
+    for path in sorted(set(paths), key=len):
+        if not is_within(path, *shown, *kept):
             kept.append(path)
     return kept
 
@@ -141,18 +373,6 @@ def is_below(path: str, place: str) -> bool:
     return path.startswith(place.rstrip("/") + "/")
 
 
-def readable_outside(hidden: Iterable[str], folder: str = "/") -> list[str]:
-    """Every folder and file that is not hidden, as few and as high as possible (for allow-lists without exceptions)."""
-    places = {*hidden, *(secret for secret in _SECRETS if os.access(secret, os.R_OK))}
-    if not any(place == folder or is_below(place, folder) for place in places):
-        return [folder]
-    found: list[str] = []
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return found
-    for entry in entries:
-        if entry.path in places or entry.is_symlink():
-            continue  # what a link leads to is judged where it lies
-        found += readable_outside(places, entry.path) if entry.is_dir() else [entry.path]
-    return found
+def is_within(path: str, *places: str) -> bool:
+    """Is `path` one of these places, or inside one of them?"""
+    return any(path == place or is_below(path, place) for place in places)

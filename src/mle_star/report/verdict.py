@@ -163,8 +163,8 @@ def _isolation(story: RunStory) -> tuple[str, str]:
     counts = story.isolations
     if not counts:
         return "–", "no script has run yet"
-    weakest = min(counts, key=lambda one: (one.sandbox != "none", one.network_blocked, len(one.limits)))
-    name = "none" if weakest.sandbox == "none" else weakest.sandbox
+    weakest = min(counts, key=lambda one: (one.strength, one.network_blocked, len(one.limits)))
+    name = weakest.sandbox
     words = ["no network" if weakest.network_blocked else "network open"]
     words += [text.plural(len(weakest.limits), "limit")] if weakest.limits else []
     every = len(counts) == 1

@@ -10,25 +10,38 @@ import struct
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
+_PR_SET_SECCOMP, _SECCOMP_FILTER = 22, 2
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT, _AMBIENT_CLEAR = 47, 4
+
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITY_VERSION = 0x20080522
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, list directories
-_FILE_BITS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # those that a rule on a plain file may name
+_MAKE_DEVICES = 1 << 6 | 1 << 11
+_TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
+_FILE_BITS = 1 << 0 | 1 << 1 | 1 << 2 | _TRUNCATE | _DEVICE_CONTROL  # those that a rule on a plain file may name
+_TCP = 1 << 0 | 1 << 1
 _SCOPE_SIGNAL_AND_SOCKETS = 1 << 0 | 1 << 1
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def prctl(option: int, value: int) -> bool:
+def prctl(option: int, value: int | bytes, *more: bytes | int) -> bool:
     """Call `prctl`; False where it is missing or refuses."""
     if sys.platform != "linux":
         return False
+    words = (value, *more, 0, 0, 0)[:4]
     try:
-        return int(_LIBC.prctl(option, value, 0, 0, 0)) == 0
+        return (
+            int(_LIBC.prctl(option, *(ctypes.c_ulong(word) if isinstance(word, int) else word for word in words))) == 0
+        )
     except (OSError, AttributeError):
         return False
 
@@ -48,10 +61,30 @@ def give_up_new_privileges() -> bool:
     return prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+def let_others_look_inside(allowed: bool) -> bool:
+    """May processes of the same user read this one's memory and descriptors? The next program starts anew (Linux)."""
+    return prctl(_PR_SET_DUMPABLE, int(allowed))
+
+
+def take_name(name: str) -> bool:
+    """Be known to the process table by this name, of at most 15 letters (Linux)."""
+    return prctl(_PR_SET_NAME, name.encode())
+
+
+def install_filter(header: bytes) -> bool:
+    """Have the kernel judge each system call by a filter program, whose header this is (Linux)."""
+    return prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, header)
+
+
 def drop_capabilities() -> bool:
-    """Take from root what makes it more than the owner of files: no clock, no devices, no mounts (Linux)."""
-    dropped = [prctl(_PR_CAPBSET_DROP, number) for number in range(_last_capability() + 1)]
-    return all(dropped)
+    """Give up every special right for good: no clock, no devices, no mounts, nobody else's files (Linux)."""
+    for number in range(_last_capability() + 1):
+        prctl(_PR_CAPBSET_DROP, number)  # who may not do this has nothing to give
+    prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR)
+    call = _CAPSET.get(os.uname().machine) if sys.platform == "linux" else None
+    if call is None:
+        return False
+    return int(_LIBC.syscall(call, struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24))) == 0
 
 
 def _last_capability() -> int:
@@ -89,21 +122,27 @@ def landlock_version() -> int:
         return 0
 
 
-def restrict_files(readable: list[str], writable: list[str]) -> bool:
-    """Let this process and its children read below `readable` and write below `writable` only (Linux, Landlock)."""
+def restrict_files(readable: list[str], writable: list[str], *, close_tcp: bool = False) -> bool:
+    """Let this process and its children read below `readable` and write below `writable` only (Linux, Landlock).
+
+    Where the kernel knows them, signals and abstract sockets stay among themselves, and TCP can be closed.
+    """
     version = landlock_version()
     if version < 2:
         return False  # the first version forbids moving files between folders altogether
     handled = (1 << 14) - 1
     if version >= 3:
-        handled |= 1 << 14
-    attributes = struct.pack("=QQQ", handled, 0, _SCOPE_SIGNAL_AND_SOCKETS if version >= 6 else 0)
+        handled |= _TRUNCATE
+    if version >= 5:
+        handled |= _DEVICE_CONTROL
+    network = _TCP if close_tcp and version >= 4 else 0
+    attributes = struct.pack("=QQQ", handled, network, _SCOPE_SIGNAL_AND_SOCKETS if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = int(_LIBC.syscall(_LANDLOCK_CREATE, attributes[:size], size, 0))
     if ruleset < 0:
         return False
     try:
-        for access, paths in ((_READ, readable), (handled & ~(1 << 6) & ~(1 << 11), writable)):
+        for access, paths in ((_READ, readable), (handled & ~_MAKE_DEVICES, writable)):
             for path in paths:
                 _allow(ruleset, path, access)
         return give_up_new_privileges() and int(_LIBC.syscall(_LANDLOCK_RESTRICT, ruleset, 0)) == 0

@@ -17,7 +17,8 @@ import select
 import sys
 import time
 
-from . import confine, tree
+from . import confine, namespaces, tree
+from .inside import become
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,18 +38,16 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, lambda *_: None)
     confine.become_subreaper()
     confine.signal_at_parents_death(signal.SIGUSR2)  # wakes the loop, should end of file on stdin not come
+    confine.let_others_look_inside(False)
+    os.set_inheritable(order["report"], False)
     report: dict[str, str] = {}
-    status_read, status_write = os.pipe()
-    os.set_blocking(status_read, False)
     try:
-        pid = _start(order, report, status_write)
-        os.close(status_write)
+        pid = _start(order, report)
         if pid > 0:
             _decide_to_count(order, report)
             status = _Watch(pid, order, report).until_the_end()
             _leave_nothing(pid, order)
             _describe(status, report)
-            report["inner"] = _read_all(status_read)
     finally:
         os.write(order["report"], _lines(report))
         os._exit(0)  # taking the interpreter down in order would make the harness wait
@@ -61,7 +60,7 @@ def _lines(report: dict[str, str]) -> bytes:
 # --- starting -----------------------------------------------------------------------------------------------
 
 
-def _start(order: Order, report: dict[str, str], status_fd: int) -> int:
+def _start(order: Order, report: dict[str, str]) -> int:
     """Fork and become the script; the child tells through a pipe what confines it, or why it could not start."""
     told_read, told_write = os.pipe()
     supervisor = os.getpid()
@@ -69,7 +68,8 @@ def _start(order: Order, report: dict[str, str], status_fd: int) -> int:
     if pid == 0:
         try:
             os.close(told_read)
-            _become_the_script(order, told_write, status_fd, supervisor)
+            os.close(order["report"])  # what is said there is believed, so no script may say it
+            _become_the_script(order, told_write, supervisor)
         except BaseException as error:
             os.write(told_write, _lines({"error": f"{type(error).__name__}: {error}"}))
         finally:
@@ -78,15 +78,19 @@ def _start(order: Order, report: dict[str, str], status_fd: int) -> int:
     for line in _read_all(told_read).splitlines():
         name, _, value = line.partition("\t")
         report[name] = value
+    if "error" not in report and "inside" not in report:
+        report["error"] = "the sandbox could not be set up"
+    report["applied"] = f"{report.pop('applied', '')} {report.pop('inside', '')}"
     if "error" in report:
         os.waitpid(pid, 0)
         return -1
     return pid
 
 
-def _become_the_script(order: Order, told: int, status_fd: int, supervisor: int) -> None:
+def _become_the_script(order: Order, told: int, supervisor: int) -> None:
     os.setsid()
     applied = []
+    confine.let_others_look_inside(True)  # or this process could not write to its own /proc
     confine.signal_at_parents_death(signal.SIGKILL)
     if os.getppid() != supervisor:
         raise RuntimeError("the supervisor is gone")
@@ -97,23 +101,30 @@ def _become_the_script(order: Order, told: int, status_fd: int, supervisor: int)
     if (order["count_user_tasks"] or not all(joined)) and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
         limits["NPROC"] = order["max_tasks"] + tree.tasks_of_user(os.getuid())
     applied += confine.limit_resources(limits)
-    if order["unprivileged"]:
-        if os.getuid() == 0 and confine.drop_capabilities():
-            applied.append("capabilities")
-        if confine.give_up_new_privileges():
-            applied.append("no-new-privileges")
-    if order["landlock"] and confine.restrict_files(order["landlock"]["read"], order["landlock"]["write"]):
-        applied.append("landlock")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    command = [word.replace("{status}", str(status_fd)) for word in order["command"]]
-    os.set_inheritable(status_fd, command != order["command"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     os.write(told, _lines({"applied": " ".join(applied)}))
-    for number in range(1, signal.NSIG):
-        try:
-            signal.signal(number, signal.SIG_DFL)
-        except (OSError, ValueError):
-            continue  # SIGKILL and its like
-    os.execv(command[0], command)
+    inside = order["inside"]
+    if order["bubblewrap"]:
+        _enter_bubblewrap(order["bubblewrap"], inside, told)
+    entered = []
+    if order["namespaces"]:
+        world = order["namespaces"]
+        namespaces.leave_the_others(world["user"], world["network"])
+        namespaces.become_first([told])
+        namespaces.furnish(world["root"], world["mounts"])
+        os.chdir(order["working_dir"])
+        entered = ["namespaces"]
+    become(inside, told, entered)
+
+
+def _enter_bubblewrap(command: list[str], inside: Order, told: int) -> None:
+    """Bubblewrap gets its words by a descriptor: a script could read them in the process table."""
+    words = os.memfd_create("words", 0)
+    os.write(words, b"".join(os.fsencode(word) + b"\0" for word in command[1:]))
+    os.lseek(words, 0, os.SEEK_SET)
+    os.set_inheritable(told, True)
+    last = marshal.dumps({**inside, "told": told}, 2).hex()  # for whichever Python the scripts have
+    os.execv(command[0], [command[0], "--args", str(words), *inside["launcher"], last])
 
 
 def _try_to_write(path: str, text: str) -> bool:
@@ -190,8 +201,10 @@ class _Watch:
         if command in (b"t", b"c"):
             grace = self.order["grace"] if command == b"t" else self.order["hurry"]
             self.kill_at = time.monotonic() + grace
-            # bubblewrap's own processes would take the rest with them, without any grace
-            found = [pid for pid in tree.descendants(os.getpid()) if tree.name_of(pid) != "bwrap"]
+            # the first processes of a sandbox would take the rest with them, without any grace
+            found = [
+                pid for pid in tree.descendants(os.getpid()) if tree.name_of(pid) not in ("bwrap", namespaces.NAME)
+            ]
             tree.send(found or [self.pid], signal.SIGTERM)
         elif not command:
             self._kill()

@@ -1,0 +1,62 @@
+"""Tries out what the kernel would do for a script, in processes that end with the trial."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import confine, namespaces, seccomp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def main() -> None:
+    """Print the names of all that works, then why namespaces do not."""
+    root = sys.argv[1]
+    found, reasons = [], {}
+    for name, trial in (("landlock", _landlock), ("seccomp", _seccomp), ("namespaces", lambda: _namespaces(root))):
+        reasons[name] = _fails(trial)
+        if not reasons[name]:
+            found.append(name)
+    sys.stdout.write(f"{' '.join(found)}\n{reasons['namespaces']}\n")
+
+
+def _fails(trial: Callable[[], None]) -> str:
+    """Why a trial fails in a process of its own; nothing when it does not."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(read)
+            trial()
+            os.write(write, b"+")
+        except BaseException as error:
+            os.write(write, str(error).encode("utf-8", "replace") or b"unknown")
+        finally:
+            os._exit(0)
+    os.close(write)
+    said = b""
+    while chunk := os.read(read, 4096):
+        said += chunk
+    os.close(read)
+    os.waitpid(pid, 0)
+    return "" if said == b"+" else said.decode("utf-8", "replace") or "it died of it"
+
+
+def _landlock() -> None:
+    if not confine.restrict_files(["/usr"], []):
+        raise OSError("no Landlock")
+
+
+def _seccomp() -> None:
+    if not seccomp.restrict_calls(internet=False):
+        raise OSError("no seccomp")
+
+
+def _namespaces(root: str) -> None:
+    namespaces.leave_the_others(1000, network=False)
+    namespaces.become_first([])
+    mounts = [("ro", "/usr", "/usr"), ("proc", "", "/proc"), ("devices", "", "/dev")]
+    namespaces.furnish(root, mounts)
