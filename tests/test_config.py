@@ -245,6 +245,16 @@ def test_the_log_goes_to_console_and_file_with_time_level_and_name(tmp_path: Pat
     assert "mle_star.phase1: === Phase 1 ===" in rest
 
 
+@pytest.mark.usefixtures("closed_logging")
+def test_no_escape_code_reaches_the_log(tmp_path: Path) -> None:
+    stream, file = io.StringIO(), tmp_path / "run.log"
+    setup_logging(PipelineConfig(log_file=str(file)), stream=stream)
+    logging.getLogger("mle_star.execution").warning("said:\n\t%s", "\x1b]0;owned\x07\x1b[2J\x9b31m\rdone\u202e\udc80")
+    assert file.read_text() == stream.getvalue()
+    assert not set("\x1b\x07\x9b\r\u202e\udc80") & set(stream.getvalue())
+    assert "said:\n\t\\x1b]0;owned" in stream.getvalue()
+
+
 @pytest.mark.req("REQ-OR-047")
 @pytest.mark.usefixtures("closed_logging")
 def test_debug_level_shows_debug_lines_and_a_second_run_adds_no_second_handler() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TextIO, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from mle_star.data_files import printable
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 
@@ -117,8 +118,15 @@ def setup_logging(config: PipelineConfig, *, console: bool = True, stream: TextI
             raise ConfigError(f"log_file={config.log_file!r}: cannot be written ({error.strerror})") from None
     for handler, name in zip(handlers, _OWN_HANDLERS, strict=False):
         handler.name = name
-        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        handler.setFormatter(_PlainFormatter(LOG_FORMAT))
         logger.addHandler(handler)
+
+
+class _PlainFormatter(logging.Formatter):
+    """Spells out escape codes: what scripts and models say must not drive the terminal that shows the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), keep="\n\t")
 
 
 def close_logging() -> None:

@@ -166,10 +166,13 @@ def refuse_place(folder: Path) -> None:
             raise ConfigError(f"data_dir: {folder} belongs to the system: nothing in there is data")
 
 
-def printable(name: str) -> str:
-    """A name as one line of plain text: line breaks, escape codes and other unprintable characters are spelled out."""
+def printable(text: str, *, keep: str = "") -> str:
+    """Plain text that does nothing: line breaks, escape codes and what else cannot be printed are spelled out."""
+    if text.isprintable():
+        return text
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in name
+        char if char.isprintable() or char in keep else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
     )
 
 

@@ -20,6 +20,8 @@ from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunFinished, R
 from mle_star.journal import read_journal
 from mle_star.models import PipelineConfig
 
+CLOCK_SLACK = 600.0
+"""Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 Request = Literal["finish", "stop"]
 _RESULTS = (AgentFinished, AgentFailed, ScriptFinished)
 
@@ -186,23 +188,29 @@ class Spent:
 
 
 def spent_by(events: Iterable[AnyEvent]) -> Spent:
-    """Time and money of a run by its events; the time between its processes does not count."""
+    """Time and money of a run by its events; neither the time between its processes nor a jump of the clock counts."""
     spent = Spent()
-    begin = end = None
+    begin = last = None
     for event in events:
         if isinstance(event, (RunStarted, RunResumed)):
             if isinstance(event, RunStarted):
                 spent.seconds += event.inherited_seconds
-            if begin is not None and end is not None:
-                spent.seconds += (end - begin).total_seconds()
-            begin = end = event.at
-        elif end is not None:
-            end = max(end, event.at)
+            begin = last = event.at
+        elif (
+            begin is not None and last is not None and event.at >= begin
+        ):  # earlier ones come from the run it grew out of
+            gap = (event.at - last).total_seconds()
+            spent.seconds += _believable(gap, event)
+            last = event.at if gap > 0 or gap < -CLOCK_SLACK else last
         if isinstance(event, (AgentFinished, AgentFailed)):
             spent.charges.append((event.step, event.cost_usd))
-    if begin is not None and end is not None:
-        spent.seconds += (end - begin).total_seconds()
     return spent
+
+
+def _believable(gap: float, event: AnyEvent) -> float:
+    """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
+    measured = float(getattr(event, "seconds", None) or 0.0)
+    return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
 
 
 def spent_seconds(events: Iterable[AnyEvent]) -> float:

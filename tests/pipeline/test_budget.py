@@ -153,6 +153,27 @@ def test_with_money_finalization_is_whole() -> None:
     assert budget.call_cap() == 1.0
 
 
+@pytest.mark.parametrize("crashes_there", [True, False])
+def test_a_jump_of_the_clock_is_not_time_spent(crashes_there: bool, task: TaskDescription) -> None:
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def said(after: float, seconds: float = 0.0) -> AgentFinished:
+        return AgentFinished(
+            at=start + timedelta(seconds=after), step="s", digest=str(after), agent=AgentType.init, prompt="", text="",
+            seconds=seconds,
+        )  # fmt: skip
+
+    events: list[AnyEvent] = [
+        RunStarted(at=start, run_id="r", task=task, config=PipelineConfig(), model="m"),
+        said(60),
+        said(7260, seconds=7190),  # two hours of work, as measured
+        said(7320 + 86400, seconds=60),  # on this one the clock was a day ahead
+    ]
+    if not crashes_there:
+        events += [said(7380), said(7400)]
+    assert spent_by(events).seconds == pytest.approx(7340, abs=120)
+
+
 def test_the_time_of_earlier_processes_counts_and_the_time_between_them_does_not(task: TaskDescription) -> None:
     start = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
