@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mle_star.errors import BudgetExceeded
@@ -21,6 +23,20 @@ RESERVE_CALLS = 2
 RESERVE_SHARE = 0.05
 """... and the share of the money limit that each of them may cost."""
 PHASES: tuple[PhaseName, ...] = ("phase1", "phase2", "phase3", "finalization")
+
+
+LATE_SECONDS = 15.0
+"""How long a cancelled call may take to tell its cost before the money kept for it is free again."""
+USUAL_CALLS = 2.0
+"""A call may cost so many times what calls cost on average, even when its even share of the rest is less."""
+
+
+@dataclass(eq=False)
+class Call:
+    """A call that is being paid for. What it may cost is kept for it until it is settled."""
+
+    cap_usd: float | None
+    given_up_at: float | None = None  # cancelled: its cost is still to come
 
 
 class Warn(NamedTuple):
@@ -48,10 +64,17 @@ class Budget:
         self.cost_by_phase: dict[str, float] = defaultdict(float)
         self.cost_by_path: dict[str, float] = defaultdict(float)
         self.finish_requested = False
-        self.active_calls = 0
         self.degraded = False
         self._shares = config.phase_time_budget or PhaseTimeBudget()
         self._reserve_calls = 0
+        self._calls: list[Call] = []
+        self._paid_calls = 0
+        self._calls_ended = asyncio.Event()
+        self._side_by_side = {
+            "phase1": config.num_retrieved_models,
+            "phase2": min(config.max_concurrent_paths or config.num_parallel_solutions, config.num_parallel_solutions),
+        }
+        self._phase: PhaseName | None = None
         self._clock = clock
         self._started = clock() - spent_seconds
         self._phase_deadline: float | None = None
@@ -59,7 +82,6 @@ class Budget:
         self._kept_for_later = 0.0
         self._warned: set[str] = set()
         self._when_spent: list[Callable[[], None]] = []
-        self._finalizing = False
 
     # --- time ---
 
@@ -89,7 +111,7 @@ class Budget:
         left = max(self.time_limit - self.elapsed(), 0.0)
         shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) :]]
         seconds = left * shares[0] / sum(shares)
-        self._finalizing = phase == "finalization"
+        self._phase = phase
         self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
         if phase == "phase1":
             seconds = left * (1 - shares[-1] / sum(shares))
@@ -102,17 +124,34 @@ class Budget:
     def charge(self, usd: float, *, phase: str, path: str = "") -> None:
         """Add the cost of one call."""
         self.spent_usd += usd
+        self._paid_calls += usd > 0
         self.cost_by_phase[phase] += usd
         if path:
             self.cost_by_path[path] += usd
 
-    def call_cap(self) -> float | None:
-        """The most that one call may cost now: an even share of what is left."""
+    @property
+    def free_usd(self) -> float:
+        """What is neither spent nor kept for a call under way."""
+        if self.max_usd is None:
+            return math.inf
+        return max(self.max_usd - self.spent_usd - sum(call.cap_usd or 0.0 for call in self._calls), 0.0)
+
+    @property
+    def _usual_usd(self) -> float:
+        return self.spent_usd / self._paid_calls if self._paid_calls else 0.0
+
+    def _cap(self, *, alone: bool) -> float | None:
+        """What a call may cost that begins now: an even share for each that may be under way beside it.
+
+        Caps are taken from what is free, so those of all calls under way never add up to more than what is left.
+        """
         if self.max_usd is None:
             return None
         if self.degraded:
             return RESERVE_SHARE * self.max_usd
-        return max(self.max_usd - self.spent_usd, 0.0) / max(self.active_calls, 1)
+        at_once = 1 if alone or self._phase is None else self._side_by_side.get(self._phase, 1)
+        share = self.free_usd / max(at_once - len(self._calls), 1)
+        return min(max(share, USUAL_CALLS * self._usual_usd), self.free_usd)
 
     @property
     def money_is_gone(self) -> bool:
@@ -159,23 +198,46 @@ class Budget:
         self._reserve_calls = RESERVE_CALLS if self.degraded else 0
         return self.open_phase("finalization")
 
-    def open_call(self) -> None:
-        """A call is about to be paid for: raise `BudgetExceeded`, or count it."""
+    async def wait_for_money(self) -> None:
+        """Wait while calls under way hold so much that one more could not be paid: most give some of it back."""
+        while self._calls and not (self.degraded or self.money_is_gone) and self.free_usd <= self._usual_usd:
+            self._calls_ended.clear()
+            late = [call.given_up_at + LATE_SECONDS for call in self._calls if call.given_up_at is not None]
+            rest = max(min(late) - self._clock(), 0.0) if late else None
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._calls_ended.wait(), rest)
+            for call in [one for one in self._calls if one.given_up_at is not None]:
+                if self._clock() - (call.given_up_at or 0.0) >= LATE_SECONDS:
+                    self._calls.remove(call)
+
+    def open_call(self, *, alone: bool = False) -> Call:
+        """A call is about to be paid for: raise `BudgetExceeded`, or keep money for it; all, when it runs `alone`."""
         self.check()
         if self.degraded:
             if self._reserve_calls <= 0:
                 raise self._no_money()
             self._reserve_calls -= 1
-        self.active_calls += 1
+        call = Call(self._cap(alone=alone))
+        self._calls.append(call)
+        return call
 
     def open_script(self) -> None:
         """A script is about to run: raise `BudgetExceeded` when the money is gone and this is not the last phase."""
-        if self.money_is_gone and not self._finalizing:
+        if self.money_is_gone and self._phase != "finalization":
             raise self._no_money()
 
-    def close_call(self) -> None:
-        """The call is over."""
-        self.active_calls -= 1
+    def settle(self, call: Call, usd: float, *, phase: str, path: str = "") -> None:
+        """The call is over and has cost `usd`."""
+        if call in self._calls:
+            self._calls.remove(call)
+        self.charge(usd, phase=phase, path=path)
+        self._calls_ended.set()
+
+    def give_up(self, call: Call) -> None:
+        """The call was cancelled; what it has cost is settled as soon as it is known."""
+        if call in self._calls:
+            call.given_up_at = self._clock()
+            self._calls_ended.set()
 
     def check(self) -> None:
         """Raise `BudgetExceeded` when no new work may be opened. On the reserve, work that costs nothing goes on."""

@@ -37,6 +37,16 @@ from mle_star.models import (
 
 logger = logging.getLogger(__name__)
 
+_ALONE = {
+    AgentType.retriever,
+    AgentType.merger,
+    AgentType.data,
+    AgentType.ens_planner,
+    AgentType.ensembler,
+    AgentType.test,
+}
+"""Agents that no other call runs beside: what is left is theirs."""
+
 
 class AgentReply(Frozen):
     """What an agent answered, and what the answer cost."""
@@ -74,7 +84,7 @@ class Agents(Protocol):
     ) -> AgentReply:
         """Send `prompt`, verbatim, to the agent of `config` and wait for its answer.
 
-        What a call has cost that was cancelled is known only later: `on_late_cost` is told.
+        What a call has cost that was cancelled is known only later: `on_late_cost` is told, once, when it is over.
         """
 
 
@@ -206,13 +216,14 @@ class RunContext:
         template_hash: str,
     ) -> AgentReply:
         agent = config.agent_type
-        self.budget.open_call()
+        await self.budget.wait_for_money()
+        call = self.budget.open_call(alone=agent in _ALONE)
         self.record(AgentStarted(step=step, agent=agent, variant=variant))
         logger.debug("%s asks:\n%s", step, prompt)
         started = time.monotonic()
 
         def failed(reason: str, message: str, cost_usd: float) -> None:
-            self.budget.charge(cost_usd, phase=self.phase, path=self.label)
+            self.budget.settle(call, cost_usd, phase=self.phase, path=self.label)
             self.record(
                 AgentFailed(
                     step=step, digest=digest, agent=agent, variant=variant, prompt=prompt, reason=reason,
@@ -223,16 +234,17 @@ class RunContext:
 
         try:
             reply = await self.agents.ask(
-                config, prompt, label=self.label, max_cost_usd=self.budget.call_cap(),
+                config, prompt, label=self.label, max_cost_usd=call.cap_usd,
                 on_late_cost=lambda usd: failed("cancelled", f"{agent.value}: cancelled while it worked", usd),
             )  # fmt: skip
         except AgentError as error:
             failed(error.reason, str(error), error.cost_usd)
             raise
-        finally:
-            self.budget.close_call()
+        except BaseException:
+            self.budget.give_up(call)
+            raise
         logger.debug("%s is told:\n%s", step, reply.json_text)
-        self.budget.charge(reply.cost_usd, phase=self.phase, path=self.label)
+        self.budget.settle(call, reply.cost_usd, phase=self.phase, path=self.label)
         self.record(
             AgentFinished(
                 step=step, digest=digest, agent=agent, variant=variant, template_hash=template_hash,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import NamedTuple
 
 from mle_star.events import (
     AgentFailed,
@@ -18,9 +17,9 @@ from mle_star.events import (
     ScriptFinished,
 )
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.prices import CHARACTERS_PER_TOKEN, price_of
 from mle_star.prompts import PromptRegistry
 
-CHARACTERS_PER_TOKEN = 3.5
 SCRIPT_CHARACTERS = 6000
 """A script's size before any was seen."""
 REPAIR_PRIOR = (1, 8)
@@ -29,38 +28,6 @@ CHANGE_WORTH_TELLING = 0.1
 
 Step = tuple[str, str]
 """A phase and an agent (`leakage`, `test-subsampling_extract`), or a phase and `script`."""
-
-
-class Price(NamedTuple):
-    """US dollars for a million tokens."""
-
-    input: float
-    output: float
-
-
-PRICES: tuple[tuple[str, Price], ...] = (
-    ("offline", Price(0, 0)),
-    ("3-5-haiku", Price(0.8, 4)),
-    ("haiku-4", Price(1, 5)),
-    ("haiku", Price(0.1, 0.5)),
-    ("opus-4-5", Price(5, 25)),
-    ("opus-4-6", Price(5, 25)),
-    ("opusplan", Price(2, 10)),
-    ("opus", Price(4, 20)),
-    ("sonnet-4", Price(3, 15)),
-    ("7-sonnet", Price(3, 15)),
-    ("5-sonnet", Price(3, 15)),
-    ("sonnet", Price(2, 10)),
-)
-"""Prices by a part of the model's name, the first that fits: what the agents' CLI charges, measured call by call.
-
-They serve the forecast alone. What a run has cost is what its calls report.
-"""
-
-
-def price_of(model: str) -> Price | None:
-    """The price of a model, or None when the name says nothing."""
-    return next((price for part, price in PRICES if part in model.lower()), None)
 
 
 # --- how many --------------------------------------------------------------------------------------------

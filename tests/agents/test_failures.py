@@ -61,17 +61,20 @@ async def test_the_delays_are_one_two_and_four_seconds_and_then_the_call_fails(o
 
 @pytest.mark.req("REQ-OR-052")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])  # Ctrl-C in a terminal reaches the CLI, too
-async def test_a_cli_that_dies_in_the_middle_of_a_call_costs_a_retry_and_no_more(
+async def test_a_cli_that_dies_in_the_middle_of_a_call_costs_a_retry_and_what_was_answered_before(
     open_bench: OpenBench, number: signal.Signals
 ) -> None:
     async with open_bench() as bench:
-        bench.brain.reply_with("coder", HANG)
-        call = asyncio.create_task(ask(bench))
-        while not bench.brain.requests:
+        first = BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=100_000, output_tokens=300)
+        bench.brain.reply_with("extractor", first, HANG, {"plans": [{"code_block": "x", "plan": "y"}]})
+        call = asyncio.create_task(bench.agents.ask(EXTRACTOR, "go"))
+        while len(bench.brain.requests) < 2:
             await asyncio.sleep(0.02)
         bench.processes[0].send_signal(number)
-        assert await call == "fine"
-        assert len(bench.notes) == 1
+        reply = await call
+        assert sum("the connection failed" in note for note in bench.notes) == 1
+        assert reply.cost_usd == bench.agents.total_cost_usd == pytest.approx(charged(bench.server.charges))
+        assert reply.cost_usd > 0.3045
 
 
 async def test_clients_that_died_while_they_waited_are_replaced(open_bench: OpenBench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.budget import PHASES, Budget
+from mle_star.budget import LATE_SECONDS, PHASES, Budget, Call
 from mle_star.errors import BudgetExceeded
 from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
@@ -98,22 +99,86 @@ def test_loops_wind_down_before_the_end(limit: int, threshold: float) -> None:
 def test_at_the_money_limit_no_call_is_opened() -> None:
     budget, _ = ledger(max_budget_usd=1.0)
     budget.charge(0.99, phase="phase1")
-    budget.open_call()
-    budget.close_call()
-    budget.charge(0.02, phase="phase1")
+    budget.settle(budget.open_call(), 0.02, phase="phase1")
     with pytest.raises(BudgetExceeded) as caught:
         budget.open_call()
     assert (caught.value.limit, round(caught.value.used, 2), caught.value.allowed) == ("money", 1.01, 1.0)
 
 
 def test_calls_side_by_side_share_what_is_left() -> None:
+    budget, _ = ledger(max_budget_usd=16.0, num_retrieved_models=4, num_parallel_solutions=2)
+    budget.open_phase("phase1")
+    assert budget.open_call(alone=True).cap_usd == 16.0
+    budget, _ = ledger(max_budget_usd=16.0, num_retrieved_models=4, num_parallel_solutions=2)
+    budget.open_phase("phase1")
+    calls = [budget.open_call() for _ in range(4)]
+    assert [call.cap_usd for call in calls] == [4.0, 4.0, 4.0, 4.0] and budget.free_usd == 0
+    for call in calls:
+        budget.settle(call, 1.0, phase="phase1")
+    budget.open_phase("phase2")
+    assert [budget.open_call().cap_usd for _ in range(2)] == [6.0, 6.0]
+    assert ledger()[0].open_call().cap_usd is None
+
+
+def test_near_the_end_a_call_gets_twice_the_usual_cost_rather_than_an_even_share() -> None:
+    budget, _ = ledger(max_budget_usd=1.0, num_retrieved_models=4)
+    budget.open_phase("phase1")
+    for _ in range(6):
+        budget.charge(0.1, phase="phase1")
+    assert [round(budget.open_call().cap_usd or 0.0, 6) for _ in range(3)] == [0.2, 0.2, 0.0]
+
+
+@pytest.mark.req("REQ-OR-029")
+@given(
+    st.lists(st.tuples(st.sampled_from(["open", "settle", "cancel", "phase"]), st.floats(0, 1)), max_size=40),
+    st.floats(0, 0.5),
+)
+def test_the_caps_of_calls_under_way_never_add_up_to_more_than_what_is_left(
+    steps: list[tuple[str, float]], overshoot: float
+) -> None:
+    """Settled at any part of their caps, or beyond by `overshoot`: a client looks at its cap after each reply only."""
     budget, _ = ledger(max_budget_usd=10.0)
-    budget.charge(4.0, phase="phase1")
-    budget.open_call()
-    assert budget.call_cap() == 6.0
-    budget.open_call()
-    assert budget.call_cap() == 3.0
-    assert ledger()[0].call_cap() is None
+    phases, beyond = list(PHASES[:3]), 0.0
+    under_way: list[Call] = []
+    for step, part in steps:
+        if step == "open" and not budget.money_is_gone:
+            under_way.append(budget.open_call(alone=part < 0.2))
+        elif step == "phase" and phases:
+            budget.open_phase(phases.pop(0))
+        elif under_way:
+            call = under_way.pop(int(part * (len(under_way) - 1)))
+            assert call.cap_usd is not None
+            if step == "cancel":
+                budget.give_up(call)
+            beyond += overshoot if part > 0.5 else 0.0
+            budget.settle(call, call.cap_usd * part + (overshoot if part > 0.5 else 0.0), phase="phase1")
+        caps = sum(call.cap_usd or 0.0 for call in under_way)
+        assert budget.spent_usd + caps <= 10.0 + beyond + 1e-9
+        assert budget.free_usd <= max(10.0 - budget.spent_usd - caps, 0.0) + 1e-9
+
+
+async def test_a_call_waits_while_others_hold_the_rest_of_the_money_and_goes_on_with_what_they_give_back() -> None:
+    budget, _ = ledger(max_budget_usd=1.0, num_parallel_solutions=2)
+    budget.open_phase("phase2")
+    budget.charge(0.5, phase="phase1")
+    first = budget.open_call()
+    waiting = asyncio.create_task(budget.wait_for_money())
+    await asyncio.sleep(0)
+    assert first.cap_usd == 0.5 and not waiting.done()
+    budget.settle(first, 0.1, phase="phase2")
+    await waiting
+    assert budget.open_call().cap_usd == pytest.approx(0.4)
+
+
+async def test_money_kept_for_a_cancelled_call_that_never_tells_its_cost_is_free_after_a_while() -> None:
+    budget, clock = ledger(max_budget_usd=1.0)
+    budget.charge(0.5, phase="phase1")
+    budget.give_up(budget.open_call())
+    clock.now += LATE_SECONDS - 0.01
+    assert budget.free_usd == 0.0
+    clock.now += 0.01
+    await budget.wait_for_money()
+    assert budget.free_usd == 0.5
 
 
 @pytest.mark.req("REQ-OR-029")
@@ -136,10 +201,9 @@ def test_without_money_finalization_has_two_calls_of_five_percent_and_free_work_
     budget.open_finalization()
     assert budget.degraded
     for _ in range(2):
-        budget.open_call()
-        assert budget.call_cap() == 0.5
-        budget.close_call()
-        budget.charge(0.5, phase="finalization")
+        call = budget.open_call()
+        assert call.cap_usd == 0.5
+        budget.settle(call, 0.5, phase="finalization")
     budget.check()  # a script may still run
     with pytest.raises(BudgetExceeded):
         budget.open_call()
@@ -150,7 +214,7 @@ def test_with_money_finalization_is_whole() -> None:
     budget.charge(9.0, phase="phase2")
     budget.open_finalization()
     assert not budget.degraded
-    assert budget.call_cap() == 1.0
+    assert budget.open_call().cap_usd == 1.0
 
 
 @pytest.mark.parametrize("crashes_there", [True, False])

@@ -18,6 +18,7 @@ from mle_star.agents.foresight import AgentKey, Foresight
 from mle_star.agents.hooks import CallSite, HookState
 from mle_star.agents.keeper import ProcessKeeper
 from mle_star.agents.launch import Launcher
+from mle_star.agents.meter import Tariff
 from mle_star.agents.pool import Pool
 from mle_star.agents.replies import Answer, Failure, build_reply, judge_turn
 from mle_star.agents.version import require_sdk
@@ -35,7 +36,19 @@ logger = logging.getLogger(__name__)
 _SILENCE = logging.NullHandler()
 
 Notify = Callable[[str], None]
+CLOSE_SECONDS = 5.0
+"""How long calls may take to end once their clients are gone."""
 _BUSY_WORDS = {429: "rate limited", 529: "overloaded"}
+
+
+@dataclass
+class _Bill:
+    """What one call has cost so far, whatever comes of it. A call that is cancelled tells it once, when it is over."""
+
+    label: str
+    on_late_cost: Callable[[float], None]
+    usd: float = 0.0
+    ends_later: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,11 +100,13 @@ class AgentClient:
             can_use_tool=can_use_tool,
             notify=self._notify,
         )
+        self._tariff = Tariff(self._launcher.say_once)
         self._foresight = Foresight()
         self._expected: dict[str, AgentKey] = {}
         self._cap_hint: float | None = None
         self._pool: Pool | None = None
         self._slots: asyncio.Semaphore | None = None
+        self._calls: set[asyncio.Future[None]] = set()
 
     # --- life ---
 
@@ -130,6 +145,8 @@ class AgentClient:
         try:
             if self._pool is not None:
                 await self._pool.close()
+            if self._calls:  # their clients are gone: they end by themselves, and are charged for
+                await asyncio.wait(set(self._calls), timeout=CLOSE_SECONDS)
         except Exception:  # must not hide the error that ended the run
             logger.warning("closing the agents' clients failed", exc_info=True)
         finally:
@@ -181,43 +198,46 @@ class AgentClient:
             raise AgentError("the client is not open: use `async with`", agent=config.agent_type.value)
         if self.config.model == OFFLINE:
             max_cost_usd = None  # it is free, and a cap would only keep clients from being used again
-        if self._slots is None:
-            return await self._ask(config, prompt, label, max_cost_usd, on_late_cost)
-        if self._slots.locked():
-            logger.warning("%s waits: %s sessions are open", label, self.max_concurrent_sessions)
-        async with self._slots:
-            return await self._ask(config, prompt, label, max_cost_usd, on_late_cost)
+        bill, call = _Bill(label, on_late_cost), asyncio.get_running_loop().create_future()
+        self._calls.add(call)
+        try:
+            if self._slots is None:
+                return await self._ask(config, prompt, max_cost_usd, bill)
+            if self._slots.locked():
+                logger.warning("%s waits: %s sessions are open", label, self.max_concurrent_sessions)
+            async with self._slots:
+                return await self._ask(config, prompt, max_cost_usd, bill)
+        except asyncio.CancelledError:
+            if not bill.ends_later:
+                on_late_cost(bill.usd)
+            raise
+        finally:
+            self._calls.discard(call)
+            call.set_result(None)
 
-    async def _ask(
-        self, config: AgentConfig, prompt: str, label: str, cap: float | None, on_late_cost: Callable[[float], None]
-    ) -> AgentReply:
+    async def _ask(self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
-        look_ahead = self._look_ahead(config, label)
-        spent, attempts, whole = 0.0, 0, False
+        look_ahead = self._look_ahead(config, bill.label)
+        attempts, whole = 0, False
         delays = {"transport": list(self.policy.retry_delays), "rate_limit": list(self.policy.busy_delays)}
         try:
             while True:
                 attempts += 1
-                left = None if cap is None else cap - spent
+                left = None if cap is None else cap - bill.usd
                 if left is not None and left <= 0:
-                    raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=spent)
-                turn, outcome = await self._attempt(config, prompt, label, left, on_late_cost, whole=whole)
-                spent += turn.cost_usd
+                    raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
+                turn, outcome = await self._attempt(config, prompt, left, bill, whole=whole)
                 if isinstance(outcome, Answer):
-                    return build_reply(outcome, turn, spent, time.monotonic() - started)
+                    return build_reply(outcome, turn, bill.usd, time.monotonic() - started)
                 if outcome.reason == "budget" and not whole and _was_narrow(turn, left):
                     whole = True  # its client was stopped before the call's own share was used up
                     continue
                 waits = delays.get(outcome.reason)
                 if not waits or self._pool is None or self._pool.closed:
                     raise AgentError(
-                        outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=spent
+                        outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=bill.usd
                     )
                 await self._wait(agent, outcome, waits.pop(0))
-        except asyncio.CancelledError:
-            if spent:
-                on_late_cost(spent)  # of the attempts before; that of the one under way is told when it has ended
-            raise
         finally:
             look_ahead()
 
@@ -232,9 +252,8 @@ class AgentClient:
         self,
         config: AgentConfig,
         prompt: str,
-        label: str,
         cap: float | None,
-        on_late_cost: Callable[[float], None],
+        bill: _Bill,
         *,
         whole: bool,
     ) -> tuple[Turn, Answer | Failure]:
@@ -244,14 +263,12 @@ class AgentClient:
         assert self._pool is not None
         self._cap_hint = cap
         try:
-            worker = await self._pool.acquire(config, label, cap, whole=whole)
+            worker = await self._pool.acquire(config, bill.label, cap, whole=whole)
         except Exception as error:
             return Turn(error=error), judge_turn(config, Turn(error=error))
-        turn = await self._await_turn(worker, config, prompt, label, on_late_cost)
+        turn = await self._await_turn(worker, config, prompt, bill)
         turn.cap_usd = worker.cap_usd
-        if self.config.model == OFFLINE:
-            turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
-        self.state.add_cost(turn.cost_usd, label)
+        self._charge(turn, bill)
         if turn.timed_out:
             return turn, Failure("timeout", f"no answer within {self.config.agent_timeout_seconds} s")
         outcome = judge_turn(config, turn)
@@ -261,9 +278,7 @@ class AgentClient:
             self._pool.release(worker)  # also after an error: the CLI outlives what the API refuses
         return turn, outcome
 
-    async def _await_turn(
-        self, worker: Worker, config: AgentConfig, prompt: str, label: str, on_late_cost: Callable[[float], None]
-    ) -> Turn:
+    async def _await_turn(self, worker: Worker, config: AgentConfig, prompt: str, bill: _Bill) -> Turn:
         """Wait for the answer until the call's time is up; waiting for a busy service does not count."""
         assert self._pool is not None
         agent, loop = config.agent_type.value, asyncio.get_running_loop()
@@ -278,25 +293,30 @@ class AgentClient:
             busy = _BUSY_WORDS[status]
             self._notify(f"{agent}: {busy} ({status}), waiting {seconds:.1f} s (attempt {attempt} of {attempts})")
 
-        done = worker.start(prompt, label, on_wait)
+        done = worker.start(prompt, bill.label, on_wait)
         try:
             while not done.done() and loop.time() < deadline:
                 await asyncio.wait({done}, timeout=max(deadline - loop.time(), 0))
+            if done.done():
+                return done.result()
+            turn = await worker.abort()
         except asyncio.CancelledError:
-            self._pool.discard(worker, running=lambda one: self._charge_aborted(one, label, on_late_cost))
+            bill.ends_later = True
+            self._pool.discard(worker, running=lambda one: self._charge_aborted(one, bill))
             raise
-        if done.done():
-            return done.result()
-        turn = await worker.abort()
         turn.timed_out = True
         self._pool.discard(worker)
         return turn
 
-    async def _charge_aborted(self, worker: Worker, label: str, on_late_cost: Callable[[float], None]) -> None:
-        turn = await worker.abort()
-        usd = 0.0 if self.config.model == OFFLINE else turn.cost_usd
-        self.state.add_cost(usd, label)
-        on_late_cost(usd)
+    async def _charge_aborted(self, worker: Worker, bill: _Bill) -> None:
+        self._charge(await worker.abort(), bill)
+        bill.on_late_cost(bill.usd)
+
+    def _charge(self, turn: Turn, bill: _Bill) -> None:
+        if self.config.model == OFFLINE:
+            turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
+        bill.usd += turn.cost_usd
+        self.state.add_cost(turn.cost_usd, bill.label)
 
     # --- looking ahead ---
 
@@ -337,7 +357,7 @@ class AgentClient:
 
         site = CallSite(config.agent_type.value, label)
         options = self._launcher.options(config, site, cap)
-        return Worker(self._launcher.key(config, label), options, site, cap_usd=cap, warn=self._launcher.say_once)
+        return Worker(self._launcher.key(config, label), options, site, cap_usd=cap, tariff=self._tariff)
 
 
 def _was_narrow(turn: Turn, left: float | None) -> bool:

@@ -118,6 +118,7 @@ class Launcher:
             strict_mcp_config=True,
             setting_sources=[],
             verbatim_prompts=not self.reuse,
+            include_partial_messages=True,  # the usage of a reply is told at its end, long before the call's result
             output_format=None if config.output_schema is None else config.to_output_format(),
             max_turns=config.max_turns,
             max_budget_usd=cap_usd,

@@ -8,12 +8,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from claude_agent_sdk import AssistantMessage, ClaudeSDKClient, ResultMessage, SystemMessage, TextBlock, ToolUseBlock
+from claude_agent_sdk import (
+    AssistantMessage,
+    ClaudeSDKClient,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+    TextBlock,
+    ToolUseBlock,
+)
 
 from mle_star.agents.credentials import MARKER
 from mle_star.agents.definitions import STRUCTURED_TOOL
 from mle_star.agents.hooks import CallSite
 from mle_star.agents.keeper import kill_marked
+from mle_star.agents.meter import Meter, Tariff
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
@@ -34,6 +43,7 @@ class Turn:
     text: str = ""
     structured: Any = None
     cost_usd: float = 0.0
+    meter: Meter = field(default_factory=Meter)
     refused: bool = False
     api_error: str | None = None
     error: Exception | None = None
@@ -47,6 +57,7 @@ class _Job:
 
     prompt: str | None = None
     on_wait: OnWait = lambda *_: None
+    turn: Turn = field(default_factory=Turn)
     done: asyncio.Future[Turn] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -60,7 +71,7 @@ class Worker:
         site: CallSite,
         *,
         cap_usd: float | None,
-        warn: Callable[[str], None],
+        tariff: Tariff,
     ) -> None:
         self.key = key
         self.site = site
@@ -73,7 +84,7 @@ class Worker:
         self._client: ClaudeSDKClient | None = None
         self._current: _Job | None = None
         self._billed: dict[str, float] = {}
-        self._warn = warn
+        self._tariff = tariff
         self._task = asyncio.create_task(self._own(), name=f"agent-client-{site.agent}")
 
     @property
@@ -118,7 +129,7 @@ class Worker:
         if not job.done.done():
             self.kill()
             await asyncio.wait({job.done}, timeout=ABORT_SECONDS)
-        return job.done.result() if job.done.done() else Turn()
+        return job.done.result() if job.done.done() else self._priced(job.turn)
 
     async def close(self) -> None:
         """Disconnect, by force when it does not go by itself."""
@@ -150,14 +161,14 @@ class Worker:
                 if job.prompt is None:
                     await self._clear(client)
                 else:
-                    job.done.set_result(await self._turn(client, job.prompt, job))
+                    job.done.set_result(self._priced(await self._turn(client, job.prompt, job)))
         finally:
             self._free.set()
             with suppress(Exception):
                 await client.disconnect()
 
     async def _turn(self, client: ClaudeSDKClient, prompt: str, job: _Job) -> Turn:
-        turn = Turn()
+        turn = job.turn
         try:
             await client.query(_message(prompt, verbatim=True))
             async for message in client.receive_response():
@@ -167,6 +178,10 @@ class Worker:
         return turn
 
     def _take(self, message: object, turn: Turn, job: _Job) -> None:
+        if isinstance(message, StreamEvent):
+            turn.meter.stream(message.event, message.parent_tool_use_id)
+        elif isinstance(message, AssistantMessage):
+            turn.meter.message(message.message_id, message.model, message.usage)
         if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
             texts = [block.text for block in message.content if isinstance(block, TextBlock)]
             calls = [block.input for block in message.content if isinstance(block, ToolUseBlock)]
@@ -183,13 +198,20 @@ class Worker:
             turn.refused = True
         elif isinstance(message, ResultMessage):
             turn.result = message
-            turn.cost_usd = self._difference(message)
 
-    def _difference(self, result: ResultMessage) -> float:
+    def _priced(self, turn: Turn) -> Turn:
+        """The turn with its cost: what its result says; where there is none, and for what broke off, what streamed."""
+        told = None if turn.result is None else self._difference(turn.result)
+        if told is not None:
+            self._tariff.settle(turn.meter, told)
+        streamed = self._tariff.cost(turn.meter) if told is None or turn.meter.broken_off else 0.0
+        turn.cost_usd = max(told or 0.0, streamed)
+        return turn
+
+    def _difference(self, result: ResultMessage) -> float | None:
         """What this call added to the cost of its session: results report the sum so far."""
         if result.total_cost_usd is None:
-            self._warn("the CLI named no cost for a call: it counts as 0")
-            return 0.0
+            return None
         before = self._billed.get(result.session_id, 0.0)
         self._billed[result.session_id] = result.total_cost_usd
         return max(result.total_cost_usd - before, 0.0)

@@ -1,0 +1,112 @@
+"""What a call uses, counted message by message as it streams: a client that dies leaves nothing uncounted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mle_star.prices import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
+
+_UNIT = Price(1, 5)
+"""How tokens of unknown price compare: output costs five times as much as input, with every model."""
+
+
+@dataclass
+class _Message:
+    """One reply of the API: what it told of its usage so far, and whether that was its last word."""
+
+    model: str
+    usage: dict[str, Any] = field(default_factory=dict)
+    characters: int = 0
+    whole: bool = False
+
+    def hear(self, usage: Mapping[str, Any]) -> None:
+        """Take over what is told; counts only grow."""
+        for name, value in usage.items():
+            if isinstance(value, (int, float)):
+                value = max(value, self.usage.get(name) or 0)
+            if value is not None:
+                self.usage[name] = value
+
+    @property
+    def billed(self) -> Mapping[str, Any]:
+        """Its usage; what was written of a reply that broke off is estimated, for the API tells it at the end."""
+        if self.whole:
+            return self.usage
+        written = max(self.usage.get("output_tokens") or 0, self.characters / CHARACTERS_PER_TOKEN)
+        return {**self.usage, "output_tokens": written}
+
+
+class Meter:
+    """The usage of one prompt, by the id of each message."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, _Message] = {}
+        self._open: dict[str | None, _Message] = {}
+
+    @property
+    def messages(self) -> list[_Message]:
+        """Every reply that the API asks money for; the CLI adds some of its own, which are free."""
+        return [message for message in self._messages.values() if usage_cost(message.usage, _UNIT)]
+
+    @property
+    def broken_off(self) -> bool:
+        """Did a reply end in its middle? The CLI does not count it, although it was paid for."""
+        return any(not message.whole for message in self.messages)
+
+    def message(self, key: str | None, model: str, usage: Mapping[str, Any] | None) -> None:
+        """A message of the SDK, or a part of one: those with the same key are one reply of the API."""
+        if key and usage:
+            self._message(key, model).hear(usage)
+
+    def stream(self, event: Mapping[str, Any], parent: str | None = None) -> None:
+        """An event of the API's stream; `parent` tells apart the streams of a call that has several."""
+        kind = event.get("type")
+        if kind == "message_start":
+            start = event["message"]
+            self._open[parent] = self._message(start["id"], start.get("model") or "")
+            self._open[parent].hear(start.get("usage") or {})
+        elif parent in self._open and kind == "content_block_delta":
+            delta = event.get("delta") or {}
+            said = (delta.get(name) for name in ("text", "partial_json", "thinking"))
+            self._open[parent].characters += sum(len(text) for text in said if isinstance(text, str))
+        elif parent in self._open and kind == "message_delta" and event.get("usage"):
+            self._open[parent].hear(event["usage"])
+            self._open[parent].whole = True
+
+    def _message(self, key: str, model: str) -> _Message:
+        return self._messages.setdefault(key, _Message(model))
+
+
+class Tariff:
+    """Turns usage into US dollars: by list price, else at the rate of the calls that were settled in this run."""
+
+    def __init__(self, warn: Callable[[str], None] = lambda message: None) -> None:
+        self._warn = warn
+        self._settled: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def cost(self, meter: Meter) -> float:
+        """What the messages so far have cost."""
+        return sum(usage_cost(message.billed, self._price(message.model)) for message in meter.messages)
+
+    def settle(self, meter: Meter, usd: float) -> None:
+        """Learn what a call of a model without a list price has really cost."""
+        models = {message.model for message in meter.messages}
+        if len(models) != 1 or meter.broken_off:
+            return
+        sums = self._settled[models.pop()]
+        sums[0] += usd
+        sums[1] += sum(usage_cost(message.billed, _UNIT) for message in meter.messages)
+
+    def _price(self, model: str) -> Price:
+        known = price_of(model)
+        if known is not None:
+            return known
+        usd, units = self._settled[model]
+        self._warn(
+            f"the price of {model!r} is not known: what calls that break off have cost is estimated "
+            + ("by the calls before" if units else "at the price that the CLI takes for such names")
+        )
+        return Price(_UNIT.input * usd / units, _UNIT.output * usd / units) if units else UNKNOWN

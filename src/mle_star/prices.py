@@ -1,0 +1,68 @@
+"""What tokens cost: list prices by the model's name, as the agents' CLI charges them, measured call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+CHARACTERS_PER_TOKEN = 3.5
+SEARCH_USD = 0.01
+CACHE_READ, CACHE_WRITE, CACHE_WRITE_HOUR = 0.1, 1.25, 2.0
+"""Tokens from the cache and into it, as parts of the price of input; what is kept for an hour costs more."""
+
+
+class Price(NamedTuple):
+    """US dollars for a million tokens."""
+
+    input: float
+    output: float
+
+
+UNKNOWN = Price(4, 20)
+"""What the CLI charges for a name that it does not know."""
+PRICES: tuple[tuple[str, Price], ...] = (
+    ("offline", Price(0, 0)),
+    ("3-5-haiku", Price(0.8, 4)),
+    ("haiku-4", Price(1, 5)),
+    ("haiku", Price(0.1, 0.5)),
+    ("opus-4-5", Price(5, 25)),
+    ("opus-4-6", Price(5, 25)),
+    ("opusplan", Price(2, 10)),
+    ("opus", Price(4, 20)),
+    ("sonnet-4", Price(3, 15)),
+    ("7-sonnet", Price(3, 15)),
+    ("5-sonnet", Price(3, 15)),
+    ("sonnet", Price(2, 10)),
+)
+"""Prices by a part of the model's name, the first that fits.
+
+They serve the forecast, and calls that end without saying what they have cost.
+"""
+
+
+def price_of(model: str) -> Price | None:
+    """The price of a model, or None when the name says nothing."""
+    return next((price for part, price in PRICES if part in model.lower()), None)
+
+
+def usage_cost(usage: Mapping[str, Any], price: Price) -> float:
+    """US dollars for the usage of one message, as the Messages API counts it."""
+    written = _number(usage, "cache_creation_input_tokens")
+    hour = min(_number(_mapping(usage, "cache_creation"), "ephemeral_1h_input_tokens"), written)
+    sent = (
+        _number(usage, "input_tokens")
+        + CACHE_READ * _number(usage, "cache_read_input_tokens")
+        + CACHE_WRITE * (written - hour)
+        + CACHE_WRITE_HOUR * hour
+    )
+    tokens = (sent * price.input + _number(usage, "output_tokens") * price.output) / 1e6
+    return tokens + SEARCH_USD * _number(_mapping(usage, "server_tool_use"), "web_search_requests")
+
+
+def _number(usage: Mapping[str, Any], name: str) -> float:
+    return float(usage.get(name) or 0)
+
+
+def _mapping(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = usage.get(name)
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,75 @@
+"""Usage counted as it streams, and the price of what ended without a word about its cost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mle_star.agents.meter import Meter, Tariff
+from mle_star.offline.wire import BrainReply, BrainRequest, events_of, message_of
+from mle_star.prices import CHARACTERS_PER_TOKEN, Price, usage_cost
+from tests.agents.conftest import MODEL
+
+
+def streamed(meter: Meter, *, model: str = MODEL, events: int | None = None, **reply: Any) -> None:
+    """Let a meter hear a reply as the API streams it and as the SDK repeats it; only its first `events`, when given."""
+    request = BrainRequest("coder", None, "", "", model=model)
+    message = message_of(request, BrainReply(text="x" * 700, **reply))
+    for event in list(events_of(message))[:events]:
+        meter.stream(json.loads(event.split(b"data: ")[1]))
+        early = {**message["usage"], "output_tokens": 1}  # what the SDK's own messages know
+        meter.message(message["id"], model, early)
+
+
+@pytest.mark.req("REQ-OR-027")
+def test_a_reply_counts_once_however_many_messages_tell_of_it_and_the_last_word_counts() -> None:
+    meter = Meter()
+    streamed(meter, input_tokens=1000, output_tokens=500)
+    streamed(meter, input_tokens=2000, output_tokens=300)
+    assert Tariff().cost(meter) == pytest.approx(3000 * 3e-6 + 800 * 15e-6)
+    assert not meter.broken_off
+
+
+def test_a_reply_that_broke_off_is_paid_for_as_far_as_it_came() -> None:
+    meter = Meter()
+    streamed(meter, input_tokens=1000, output_tokens=500)
+    streamed(meter, input_tokens=2000, output_tokens=300, events=3)
+    assert meter.broken_off
+    written = 700 / CHARACTERS_PER_TOKEN
+    assert Tariff().cost(meter) == pytest.approx(3000 * 3e-6 + (500 + written) * 15e-6)
+
+
+def test_a_model_without_a_list_price_is_estimated_by_the_calls_before_and_that_is_said() -> None:
+    said: list[str] = []
+    tariff, settled, broken = Tariff(said.append), Meter(), Meter()
+    streamed(broken, model="mystery-1", input_tokens=1000, output_tokens=100)
+    assert tariff.cost(broken) == pytest.approx(1000 * 4e-6 + 100 * 20e-6)  # what the CLI takes for such names
+    assert "'mystery-1'" in said[0] and "CLI" in said[0]
+    streamed(settled, model="mystery-1", input_tokens=2000, output_tokens=1000)
+    tariff.settle(settled, 0.07)  # 10 dollars for a million tokens of input
+    assert tariff.cost(broken) == pytest.approx(0.015)
+    assert "by the calls before" in said[-1]
+
+
+def test_what_the_cli_says_on_its_own_account_is_free() -> None:
+    said: list[str] = []
+    meter = Meter()
+    meter.message("1", "<synthetic>", {"input_tokens": 0, "output_tokens": 0, "server_tool_use": None})
+    meter.message(None, "sonnet", {"input_tokens": 5})
+    assert (Tariff(said.append).cost(meter), said, meter.broken_off) == (0, [], False)
+
+
+@pytest.mark.parametrize(
+    ("usage", "usd"),
+    [
+        ({"input_tokens": 1_000_000, "output_tokens": 100_000}, 3 + 1.5),
+        ({"cache_read_input_tokens": 1_000_000}, 0.3),
+        ({"cache_creation_input_tokens": 1_000_000}, 3.75),
+        ({"cache_creation_input_tokens": 10**6, "cache_creation": {"ephemeral_1h_input_tokens": 10**6}}, 6.0),
+        ({"server_tool_use": {"web_search_requests": 3}, "input_tokens": None}, 0.03),
+    ],
+)
+def test_every_kind_of_token_has_the_price_that_the_cli_was_seen_to_charge(usage: dict[str, Any], usd: float) -> None:
+    assert usage_cost(usage, Price(3, 15)) == pytest.approx(usd)
