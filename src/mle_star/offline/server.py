@@ -164,6 +164,8 @@ class MessagesServer:
             return _error(500, f"{type(error).__name__}: {error}")
         if reply.delay_seconds:
             await asyncio.sleep(reply.delay_seconds)
+        if await request.is_disconnected():
+            return Response(status_code=499)  # nobody is there any more: nothing is delivered, nothing is charged
         return await self._respond(request, payload, asked, reply)
 
     async def _respond(
