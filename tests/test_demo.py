@@ -10,7 +10,7 @@ import pytest
 from mle_star.cli.app import main
 from mle_star.cli.demo import EXAMPLES, SETTINGS, build_example
 from mle_star.config import load_config
-from mle_star.tasks import guess_task, load_task
+from mle_star.data import guess_task, load_task
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

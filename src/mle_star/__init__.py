@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from mle_star.config import (
         load_config,
     )
+    from mle_star.data import (
+        load_task,
+    )
     from mle_star.errors import (
         AgentError,
         BudgetExceeded,
@@ -74,9 +77,6 @@ if TYPE_CHECKING:
     )
     from mle_star.prompts import (
         PromptRegistry,
-    )
-    from mle_star.tasks import (
-        load_task,
     )
 
     __version__: str
@@ -143,7 +143,7 @@ __all__ = [
 _HOMES = {
     "PromptRegistry": "mle_star.prompts",
     "load_config": "mle_star.config",
-    "load_task": "mle_star.tasks",
+    "load_task": "mle_star.data",
     "PipelineState": "mle_star.orchestrator",
     "run_pipeline": "mle_star.orchestrator",
     "run_pipeline_sync": "mle_star.orchestrator",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.budget import Budget
 from mle_star.context import Agents
+from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data_files import RUNS, DataFolder
 from mle_star.errors import ConfigError, JournalError
 from mle_star.events import Notice, RunResumed, RunStarted
@@ -43,6 +44,8 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
         raise ConfigError(f"a PipelineConfig is wanted, not {type(config).__name__}")
     if not task.competition_id.strip():
         raise ConfigError("competition_id: the task needs a name")
+    if not is_own_metric(task.evaluation_metric):
+        check_direction(known_metric(task.evaluation_metric), task.metric_direction)
     data = Path(task.data_dir)
     if not data.is_dir():
         raise ConfigError(f"data_dir: {task.data_dir} is not a directory")

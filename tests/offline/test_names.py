@@ -10,14 +10,15 @@ from tempfile import TemporaryDirectory
 
 import pandas
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from mle_star.data import tables
 from mle_star.offline.rules import models, moves, sections
 from mle_star.offline.rules.profile import Profile, look
 from mle_star.offline.rules.reading import read_setting
 from mle_star.offline.rules.script import first_script
-from mle_star.offline.rules.tables import read_table
+from mle_star.offline.rules.tables import Table
 from tests.offline.small_tasks import TASKS
 
 NAMES = st.text(st.characters(exclude_categories=()), min_size=1, max_size=8)
@@ -37,7 +38,7 @@ def test_any_name_gives_a_script_that_holds_it_exactly(
     plain: Profile, column: str, target: str, file: str, prefix: str
 ) -> None:
     columns = tuple(replace(c, name=column) if c.kind == "category" else c for c in plain.columns)
-    train = replace(plain.train, name=file, sample={target: plain.train.sample["grade"]})
+    train = Table(replace(plain.train.file, name=file, sample={target: plain.train.sample["grade"]}))
     odd = replace(plain, columns=columns, targets=(target,), train=train, wide_prefix=prefix)
     script = first_script(odd, models.BY_KEY["linear"], 30_000)
     code = script.with_section("features", moves.apply(list(moves.MOVES), script.sections["features"], odd)).render()
@@ -58,8 +59,9 @@ def test_columns_are_called_what_pandas_calls_them(header: list[str], spaced: bo
         with path.open("w", encoding="utf-8", newline="") as stream:
             for row in (header, ["1"] * len(header), ["2"] * len(header)):
                 csv.writer(stream).writerow([row[0], *(f" {cell}" for cell in row[1:])] if spaced else row)
-        table = read_table(path, "table.csv")
-        assert table is not None
-        frame = pandas.read_csv(path, skipinitialspace="skipinitialspace=True" in table.reader)
+        table = tables.read_table(path)
+        assert isinstance(table, tables.Table)
+        assume(table.form.has_header)
+        frame = pandas.read_csv(path, skipinitialspace=table.form.dialect.blanks)
     assert list(table.columns) == list(frame.columns)
     assert list(table.sample[table.columns[-1]]) == ["1", "2"]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.offline.rules.columns import describe
-from mle_star.offline.rules.metrics import METRICS, Metric, find_metric
-from mle_star.offline.rules.profile import NoTableError, Profile, look
+from mle_star.data import metrics as data_metrics
+from mle_star.data.columns import describe
+from mle_star.errors import ConfigError
+from mle_star.offline.rules.metrics import RECIPES, find_metric
+from mle_star.offline.rules.profile import Profile, look
 from mle_star.offline.rules.reading import parts_of, read_setting, tried_plans
-from mle_star.offline.rules.tables import read_table
+from mle_star.offline.rules.script import metric_imports
 from tests.offline.shop import system_prompt, write_shop
 from tests.offline.small_tasks import TASKS
 
@@ -28,7 +31,8 @@ def look_at(name: str, folder: Path) -> Profile:
     ("name", "kind", "metric"),
     [
         ("auc", "binary", "roc_auc"), ("log_loss_wide", "multiclass", "log_loss"), ("r_squared", "regression", "r2"),
-        ("quadratic_kappa", "ordinal", "qwk"), ("macro_f1", "multiclass", "f1_macro"), ("as_json", "binary", "roc_auc"),
+        ("quadratic_kappa", "ordinal", "quadratic_weighted_kappa"),
+        ("macro_f1", "multiclass", "f1_macro"), ("as_json", "binary", "roc_auc"),
         ("balanced", "binary", "balanced_accuracy"), ("two_targets", "regression", "rmse"), ("text", "binary", "f1"),
         ("many_classes", "multiclass", "log_loss"), ("labels_apart", "binary", "roc_auc"),
     ],
@@ -80,56 +84,56 @@ def test_without_pyarrow_parquet_files_are_told_of(tmp_path: Path, monkeypatch: 
     system = TASKS["as_parquet"](tmp_path / "input").system
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
-    with pytest.raises(NoTableError, match="pip install pyarrow"):
+    with pytest.raises(ConfigError, match="pip install pyarrow"):
         look(read_setting(system))
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_tables_are_read_as_they_are_written(encoding: str, separator: str, tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text(separator.join(["Größe", "n"]) + "\n" + separator.join(["groß", "1.5"]) + "\n", encoding=encoding)
-    table = read_table(path, "table.csv")
-    assert table is not None
-    assert table.sample == {"Größe": ["groß"], "n": ["1.5"]}
-    assert ("encoding=" in table.reader) == (encoding != "utf-8")
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_metric_that_scripts_compute_agrees_with_the_registry(name: str) -> None:
+    """The expression in a script and the formula of the program give one figure for the same answers."""
+    dice, metric = numpy.random.default_rng(3), data_metrics.known_metric(name)
+    served = find_metric(name)
+    assert served.higher == metric.higher_is_better
+    for classes in (2, 4):
+        y = dice.integers(0, classes, 200)
+        chances = dice.dirichlet(numpy.ones(classes), 200)
+        truth, answer = (y, chances) if served.kind == "probability" else (y, chances.argmax(axis=1))
+        given: tuple[Any, Any] = (truth, answer)
+        if served.kind == "number":
+            truth = dice.gamma(2.0, 3.0, 200)
+            answer = truth + dice.normal(0, 0.1, 200)
+            given = (truth, answer)
+        elif name == "gini":
+            if classes > 2:
+                continue
+            given = (truth.astype(float), answer[:, 1])
+        elif metric.needs == "labels":
+            given = (truth.astype(str), answer.astype(str))
+        scope: dict[str, Any] = {"np": numpy, "y": truth, "p": answer}
+        for line in metric_imports(served):
+            exec(line, scope)
+        assert eval(served.expression(classes), scope) == pytest.approx(metric.compute(*given), rel=1e-6)
 
 
-def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
-    path, dice = tmp_path / "long.csv", random.Random(1)
-    lines = [",".join(str(dice.randint(0, 9)) for _ in range(30)) for _ in range(60_000)]
-    path.write_text("\n".join([",".join(f"c{i}" for i in range(30)), *lines]))
-    table = read_table(path, "long.csv")
-    assert table is not None
-    assert table.rows == 60_000
-    assert 5_000 < len(table.sample["c0"]) < 30_000
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=[metric.name for metric in METRICS])
-def test_every_spelling_of_a_metric_means_it(metric: Metric) -> None:
-    direction = "maximize" if metric.higher else "minimize"
-    for spelling in metric.aliases:
-        assert find_metric(spelling, direction, numeric_target=metric.kind == "number") == metric
+def test_a_metric_that_scripts_cannot_compute_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot compute ndcg; it knows average_precision, "):
+        find_metric("ndcg")
+    with pytest.raises(ConfigError, match="unknown metric 'expected profit'"):
+        find_metric("expected profit")
 
 
 @pytest.mark.parametrize(
-    ("words", "direction", "name"),
+    ("words", "name"),
     [
-        ("Area under the ROC curve (AUC)", "maximize", "roc_auc"), ("F1 of the class 1", "maximize", "f1"),
-        ("Root Mean Squared Logarithmic Error", "minimize", "rmsle"), ("macro-averaged F1", "maximize", "f1_macro"),
-        ("mean column-wise RMSE", "minimize", "rmse"), ("multi-class log loss", "minimize", "log_loss"),
-        ("Quadratic Weighted Kappa (QWK)", "maximize", "qwk"),
-        ("area under the precision-recall curve", "maximize", "average_precision"),
+        ("Area under the ROC curve (AUC)", "roc_auc"), ("F1 of the class 1", "f1"),
+        ("Root Mean Squared Logarithmic Error", "rmsle"), ("macro-averaged F1", "f1_macro"),
+        ("mean column-wise RMSE", "mcrmse"), ("multi-class log loss", "log_loss"),
+        ("Quadratic Weighted Kappa (QWK)", "quadratic_weighted_kappa"),
+        ("area under the precision-recall curve", "average_precision"),
     ],
 )  # fmt: skip
-def test_metrics_in_words_are_understood(words: str, direction: str, name: str) -> None:
-    assert find_metric(words, direction, numeric_target=False).name == name
-
-
-def test_a_metric_turned_round_is_printed_with_the_other_sign() -> None:
-    negated = find_metric("neg_log_loss", "maximize", numeric_target=False)
-    assert negated.higher
-    assert negated.expression(2).startswith("-(log_loss(")
+def test_metrics_in_words_are_understood(words: str, name: str) -> None:
+    assert find_metric(words).name == name
 
 
 @given(st.lists(st.one_of(st.text(max_size=12), st.integers().map(str), st.floats().map(str)), max_size=30))

@@ -13,6 +13,7 @@ from mle_star import data_files
 from mle_star.agents.definitions import build_system_prompt
 from mle_star.agents.tools import list_data_files
 from mle_star.cli.app import main
+from mle_star.data import guess_task, load_task
 from mle_star.data_files import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.events import ScriptFinished
@@ -26,7 +27,6 @@ from mle_star.execution import (
 from mle_star.launch import check_inputs
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.tasks import guess_task, load_task
 from tests.agents.conftest import FACTS
 from tests.conftest import ConfigFactory
 from tests.execution.conftest import OpenRun, open_run, script

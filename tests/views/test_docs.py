@@ -11,8 +11,8 @@ from tools import reference
 
 from mle_star.cli.app import COMMANDS, main
 from mle_star.config import load_config
+from mle_star.data import load_task
 from mle_star.models import PipelineConfig
-from mle_star.tasks import load_task
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -81,7 +81,7 @@ def demo(
     """
     from mle_star.cli.run import start_run
     from mle_star.config import load_config
-    from mle_star.tasks import load_task
+    from mle_star.data import load_task
 
     if name not in EXAMPLES:
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")

@@ -13,7 +13,9 @@ def init(
         Path, typer.Argument(metavar="DATA_FOLDER", help="The folder with the data, or the one whose `input` holds it.")
     ],
     target: Annotated[str | None, typer.Option(help="The column to predict; several with commas between them.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss, macro-f1, or your own.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Such as auc, rmse, logloss, macro-f1, or score.py:function.")
+    ] = None,
     maximize: Annotated[
         bool | None, typer.Option("--maximize/--minimize", help="Which way the metric is better.")
     ] = None,
@@ -31,13 +33,13 @@ def init(
     Examples:
       mle-star init data/
       mle-star init data/ --target price --metric mae
-      mle-star init data/ --metric profit --maximize --output tasks/profit.yaml
+      mle-star init data/ --metric score.py:profit --maximize --output tasks/profit.yaml
     """
     from rich.console import Console
     from rich.markup import escape
 
+    from mle_star.data import TASK_FILE, guess_task, write_task
     from mle_star.models import MetricDirection
-    from mle_star.tasks import TASK_FILE, guess_task, write_task
 
     direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
     guess = guess_task(data_folder, target=target, metric=metric, direction=direction, name=name)

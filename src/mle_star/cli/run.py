@@ -181,8 +181,8 @@ def _explicit(given: dict[str, Any], assignments: list[str] | None) -> dict[str,
 
 def _task_of(folder: Path, target: str | None, metric: str | None, maximize: bool | None) -> TaskDescription:
     """The task of a folder: as its file says, else guessed from its data."""
+    from mle_star.data import TASK_FILE, guess_task, load_task
     from mle_star.models import MetricDirection
-    from mle_star.tasks import TASK_FILE, guess_task, load_task
 
     has_file = folder.is_file() or (folder / TASK_FILE).exists()
     if (has_file or not folder.exists()) and (target, metric, maximize) == (None, None, None):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mle_star.errors import ConfigError
 from mle_star.offline.rules import (
     ablation,
     corrections,
@@ -31,7 +32,7 @@ from mle_star.offline.rules import (
     sections,
     submission,
 )
-from mle_star.offline.rules.profile import NoTableError, Profile, look
+from mle_star.offline.rules.profile import Profile, look
 from mle_star.offline.rules.reading import (
     Part,
     block_under,
@@ -102,7 +103,7 @@ def _answer(q: _Question) -> str | dict[str, Any]:
         return f"There is no agent called {q.request.agent!r}."
     try:
         return agents[q.request.agent](q)
-    except NoTableError as error:
+    except ConfigError as error:
         return f"The embedded engineer works on tables and texts: {error}."
 
 

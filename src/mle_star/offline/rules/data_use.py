@@ -6,7 +6,7 @@ import ast
 import keyword
 import re
 
-from mle_star.offline.rules.columns import Column, describe
+from mle_star.data.columns import Column, describe
 from mle_star.offline.rules.features import FIRST_STEPS, written_for
 from mle_star.offline.rules.literals import name_list, quoted
 from mle_star.offline.rules.profile import Profile

@@ -1,6 +1,7 @@
-"""The metrics that scripts can compute: how each is spelt, what it wants predicted, and how predictions become answers.
+"""How scripts serve a metric: the expression that computes it, what it wants predicted, how predictions become answers.
 
-To add one, append an entry to `METRICS`. `score` is an expression over the truth `y` and the answer `p`:
+To add one, append an entry to `RECIPES` under its name in `mle_star.data.metrics`. `score` is an expression over the
+truth `y` and the answer `p`:
 
 - kind `probability`: `p` holds one column per class, `y` class numbers;
 - kind `label`: `p` holds class numbers, made from probabilities by `decide`;
@@ -10,9 +11,11 @@ To add one, append an entry to `METRICS`. `score` is an expression over the trut
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+from mle_star.data import metrics as known
+from mle_star.errors import ConfigError
 
 MetricKind = Literal["probability", "label", "ordinal", "number"]
 
@@ -69,187 +72,164 @@ def decide(y, known, others):
 
 
 @dataclass(frozen=True)
-class Metric:
+class Recipe:
     """How a metric is computed and served. `multiclass` replaces `score` where there are more than two classes."""
 
-    name: str
-    aliases: tuple[str, ...]
     kind: MetricKind
     score: str
-    higher: bool = True
     multiclass: str = ""
     decide: str = ""
     multiclass_decide: str = ""
     imports: tuple[str, ...] = ()
     log_target: bool = False
     loss: Literal["squared", "absolute"] = "squared"
-    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of the task, with its recipe."""
+
+    name: str
+    higher: bool
+    recipe: Recipe
+
+    @property
+    def kind(self) -> MetricKind:
+        """What the models must predict."""
+        return self.recipe.kind
+
+    @property
+    def loss(self) -> str:
+        """The loss that models for it are fitted by."""
+        return self.recipe.loss
+
+    @property
+    def log_target(self) -> bool:
+        """Is it an error of logarithms?"""
+        return self.recipe.log_target
 
     def expression(self, classes: int) -> str:
-        """The score as an expression, with the sign that the task's direction asks for."""
-        text = self.multiclass if classes > 2 and self.multiclass else self.score
-        return f"-({text})" if self.negated else text
+        """The score as an expression."""
+        return self.recipe.multiclass if classes > 2 and self.recipe.multiclass else self.recipe.score
 
     def decision(self, classes: int) -> str:
         """The code of `decide`, or nothing when the blend itself is the answer."""
-        text = self.multiclass_decide if classes > 2 and self.multiclass_decide else self.decide
+        recipe = self.recipe
+        text = recipe.multiclass_decide if classes > 2 and recipe.multiclass_decide else recipe.decide
         return text.strip("\n")
 
     @property
-    def name_of_score(self) -> str:
-        """The scikit-learn function that the score needs, if any."""
-        return self.imports[0] if self.imports else ""
+    def imports(self) -> tuple[str, ...]:
+        """The functions that the score needs, of scikit-learn where no module is named."""
+        return self.recipe.imports
 
 
-_SM = "sklearn.metrics"
+def _f(beta: str) -> Recipe:
+    return Recipe(
+        "label", f"fbeta_score(y, p, beta={beta})", f'fbeta_score(y, p, beta={beta}, average="macro")', BEST_CUT,
+        CLASS_FACTORS, ("fbeta_score",),
+    )  # fmt: skip
 
-METRICS: tuple[Metric, ...] = (
-    # --- probabilities
-    Metric(
-        "average_precision", ("averageprecision", "prauc", "auprc", "auroprc", "aucpr", "precisionrecall"),
-        "probability", "average_precision_score(y, p[:, 1])",
-        multiclass="average_precision_score(np.eye(p.shape[1])[y], p)", imports=("average_precision_score",),
-    ),
-    Metric(
-        "roc_auc", ("auc", "rocauc", "areaundertheroccurve", "areaunderroc", "auroc", "receiveroperating"),
-        "probability", "roc_auc_score(y, p[:, 1])",
-        multiclass="roc_auc_score(y, p / p.sum(axis=1, keepdims=True), multi_class='ovr', "
-        "labels=np.arange(p.shape[1]))",
-        imports=("roc_auc_score",),
-    ),
-    Metric(
-        "gini", ("gini", "normalizedgini", "ginicoefficient"), "probability", "2 * roc_auc_score(y, p[:, 1]) - 1",
-        imports=("roc_auc_score",),
-    ),
-    Metric(
-        "log_loss", ("logloss", "crossentropy", "multiclassloss", "logarithmicloss", "mlogloss"),
-        "probability", "log_loss(y, np.clip(p, 1e-6, 1) / np.clip(p, 1e-6, 1).sum(axis=1, keepdims=True), "
-        "labels=np.arange(p.shape[1]))", higher=False, imports=("log_loss",),
-    ),
-    Metric(
-        "brier", ("brier", "brierscore", "brierscoreloss"), "probability", "np.mean((p[:, 1] - y) ** 2)",
-        multiclass="np.mean(((p - np.eye(p.shape[1])[y]) ** 2).sum(axis=1))", higher=False,
-    ),
-    # --- labels
-    Metric(
-        "balanced_accuracy", ("balancedaccuracy", "bacc", "macrorecall", "recallmacro", "uar", "balancedacc"), "label",
-        "balanced_accuracy_score(y, p)", decide=BY_SHARE, imports=("balanced_accuracy_score",),
-    ),
-    Metric(
-        "f1_macro", ("f1macro", "macrof1", "macroaveragedf1", "macrof1score", "meanf1", "f1scoremacro"), "label",
-        'f1_score(y, p, average="macro")', decide=CLASS_FACTORS, imports=("f1_score",),
-    ),
-    Metric(
-        "f1_micro", ("f1micro", "microf1", "microaveragedf1"), "label", 'f1_score(y, p, average="micro")',
-        decide=MOST_PROBABLE, imports=("f1_score",),
-    ),
-    Metric(
-        "f1_weighted", ("f1weighted", "weightedf1"), "label", 'f1_score(y, p, average="weighted")',
-        decide=CLASS_FACTORS, imports=("f1_score",),
-    ),
-    Metric(
-        "f2", ("f2", "f2score", "fbeta2"), "label", "fbeta_score(y, p, beta=2)", decide=BEST_CUT,
-        multiclass='fbeta_score(y, p, beta=2, average="macro")', multiclass_decide=CLASS_FACTORS,
-        imports=("fbeta_score",),
-    ),
-    Metric(
-        "f1", ("f1", "f1score", "fscore", "fmeasure", "binaryf1"), "label", "f1_score(y, p)", decide=BEST_CUT,
-        multiclass='f1_score(y, p, average="macro")', multiclass_decide=CLASS_FACTORS, imports=("f1_score",),
-    ),
-    Metric(
-        "mcc", ("mcc", "matthews", "matthewscorrcoef", "matthewscorrelationcoefficient"), "label",
-        "matthews_corrcoef(y, p)", decide=BEST_CUT, multiclass_decide=MOST_PROBABLE, imports=("matthews_corrcoef",),
-    ),
-    Metric(
-        "qwk", ("qwk", "quadraticweightedkappa", "quadratickappa", "weightedkappa", "cohenkappaquadratic"), "ordinal",
-        'cohen_kappa_score(y, p, weights="quadratic")', decide=CUT_POINTS, imports=("cohen_kappa_score",),
-    ),
-    Metric(
-        "kappa", ("kappa", "cohenkappa", "cohenskappa"), "label", "cohen_kappa_score(y, p)", decide=MOST_PROBABLE,
-        imports=("cohen_kappa_score",),
-    ),
-    Metric(
-        "precision", ("precision", "precisionmacro"), "label",
-        'precision_score(y, p, average="macro", zero_division=0)', decide=MOST_PROBABLE, imports=("precision_score",),
-    ),
-    Metric(
-        "recall", ("recall", "sensitivity"), "label", "recall_score(y, p)", decide=MOST_PROBABLE,
-        multiclass='recall_score(y, p, average="macro")', imports=("recall_score",),
-    ),
-    Metric(
-        "error_rate", ("errorrate", "misclassification", "classificationerror", "zerooneloss", "hammingloss"), "label",
-        "np.mean(y != p)", decide=MOST_PROBABLE, higher=False,
-    ),
-    Metric(
-        "accuracy", ("accuracy", "acc", "categorizationaccuracy", "accuracyscore"), "label", "accuracy_score(y, p)",
-        decide=MOST_PROBABLE, imports=("accuracy_score",),
-    ),
-    # --- numbers
-    Metric(
-        "rmsle", ("rmsle", "rootmeansquaredlogarithmicerror", "rootmeansquaredlogerror"), "number",
-        "np.sqrt(np.mean((np.log1p(y) - np.log1p(np.clip(p, 0, None))) ** 2))", higher=False, decide=NOT_NEGATIVE,
-        log_target=True,
-    ),
-    Metric(
-        "msle", ("msle", "meansquaredlogarithmicerror", "meansquaredlogerror"), "number",
-        "np.mean((np.log1p(y) - np.log1p(np.clip(p, 0, None))) ** 2)", higher=False, decide=NOT_NEGATIVE,
-        log_target=True,
-    ),
-    Metric(
-        "rmspe", ("rmspe", "rootmeansquarepercentageerror"), "number",
-        "np.sqrt(np.mean(((y[y != 0] - p[y != 0]) / y[y != 0]) ** 2))", higher=False, log_target=True,
-    ),
-    Metric(
-        "smape", ("smape", "symmetricmeanabsolutepercentageerror"), "number",
-        "100 * np.mean(2 * np.abs(y - p) / np.maximum(np.abs(y) + np.abs(p), 1e-9))", higher=False, log_target=True,
-        loss="absolute",
-    ),
-    Metric(
-        "mape", ("mape", "meanabsolutepercentageerror"), "number",
-        "np.mean(np.abs(y[y != 0] - p[y != 0]) / np.abs(y[y != 0]))", higher=False, log_target=True, loss="absolute",
-    ),
-    Metric(
-        "rmse", ("rmse", "rootmeansquarederror", "rootmeansquareerror", "mcrmse"), "number",
-        "np.sqrt(np.mean((y - p) ** 2))", higher=False,
-    ),
-    Metric("mse", ("mse", "meansquarederror", "l2"), "number", "np.mean((y - p) ** 2)", higher=False),
-    Metric(
-        "medae", ("medae", "medianabsoluteerror"), "number", "np.median(np.abs(y - p))", higher=False, loss="absolute"
-    ),
-    Metric(
-        "mae", ("mae", "meanabsoluteerror", "l1"), "number", "np.mean(np.abs(y - p))", higher=False, loss="absolute"
-    ),
-    Metric(
-        "r2", ("r2", "r2score", "rsquared", "coefficientofdetermination", "rsq", "explainedvariance"), "number",
-        "1 - np.sum((y - p) ** 2) / np.sum((y - y.mean()) ** 2)",
-    ),
-    Metric(
-        "spearman", ("spearman", "spearmanr", "rankcorrelation"), "number", "spearmanr(y, p)[0]",
-        imports=("scipy.stats:spearmanr",),
-    ),
-    Metric("pearson", ("pearson", "pearsonr", "correlation"), "number", "np.corrcoef(y, p)[0, 1]"),
+
+_RMSE = Recipe("number", "np.sqrt(np.mean((y - p) ** 2))")
+_RMSLE = Recipe(
+    "number", "np.sqrt(np.mean((np.log1p(y) - np.log1p(np.clip(p, 0, None))) ** 2))", decide=NOT_NEGATIVE,
+    log_target=True,
 )  # fmt: skip
 
+RECIPES: dict[str, Recipe] = {
+    # --- probabilities
+    "average_precision": Recipe(
+        "probability", "average_precision_score(y, p[:, 1])", "average_precision_score(np.eye(p.shape[1])[y], p)",
+        imports=("average_precision_score",),
+    ),
+    "roc_auc": Recipe(
+        "probability", "roc_auc_score(y, p[:, 1])",
+        "roc_auc_score(y, p / p.sum(axis=1, keepdims=True), multi_class='ovr', labels=np.arange(p.shape[1]))",
+        imports=("roc_auc_score",),
+    ),
+    "gini": Recipe("probability", "2 * roc_auc_score(y, p[:, 1]) - 1", imports=("roc_auc_score",)),
+    "log_loss": Recipe(
+        "probability", "log_loss(y, np.clip(p, 1e-6, 1) / np.clip(p, 1e-6, 1).sum(axis=1, keepdims=True), "
+        "labels=np.arange(p.shape[1]))", imports=("log_loss",),
+    ),
+    "brier_score": Recipe(
+        "probability", "np.mean((p[:, 1] - y) ** 2)", "np.mean(((p - np.eye(p.shape[1])[y]) ** 2).sum(axis=1))"
+    ),
+    "top_3_accuracy": Recipe("probability", "np.mean((np.argsort(-p, axis=1)[:, :3] == y[:, None]).any(axis=1))"),
+    "top_5_accuracy": Recipe("probability", "np.mean((np.argsort(-p, axis=1)[:, :5] == y[:, None]).any(axis=1))"),
+    # --- labels
+    "accuracy": Recipe("label", "accuracy_score(y, p)", decide=MOST_PROBABLE, imports=("accuracy_score",)),
+    "error_rate": Recipe("label", "np.mean(y != p)", decide=MOST_PROBABLE),
+    "balanced_accuracy": Recipe(
+        "label", "balanced_accuracy_score(y, p)", decide=BY_SHARE, imports=("balanced_accuracy_score",)
+    ),
+    "f1": Recipe(
+        "label", "f1_score(y, p)", 'f1_score(y, p, average="macro")', BEST_CUT, CLASS_FACTORS, ("f1_score",)
+    ),
+    "f1_macro": Recipe("label", 'f1_score(y, p, average="macro")', decide=CLASS_FACTORS, imports=("f1_score",)),
+    "f1_micro": Recipe("label", 'f1_score(y, p, average="micro")', decide=MOST_PROBABLE, imports=("f1_score",)),
+    "f1_weighted": Recipe("label", 'f1_score(y, p, average="weighted")', decide=CLASS_FACTORS, imports=("f1_score",)),
+    "f2": _f("2"),
+    "f0.5": _f("0.5"),
+    "precision": Recipe(
+        "label", "precision_score(y, p, zero_division=0)", 'precision_score(y, p, average="macro", zero_division=0)',
+        MOST_PROBABLE, imports=("precision_score",),
+    ),
+    "recall": Recipe(
+        "label", "recall_score(y, p)", 'recall_score(y, p, average="macro")', MOST_PROBABLE, imports=("recall_score",)
+    ),
+    "matthews_corrcoef": Recipe(
+        "label", "matthews_corrcoef(y, p)", decide=BEST_CUT, multiclass_decide=MOST_PROBABLE,
+        imports=("matthews_corrcoef",),
+    ),
+    "cohen_kappa": Recipe("label", "cohen_kappa_score(y, p)", decide=MOST_PROBABLE, imports=("cohen_kappa_score",)),
+    "quadratic_weighted_kappa": Recipe(
+        "ordinal", 'cohen_kappa_score(y, p, weights="quadratic")', decide=CUT_POINTS, imports=("cohen_kappa_score",)
+    ),
+    # --- numbers
+    "rmse": _RMSE,
+    "mcrmse": _RMSE,  # scripts take the mean over the targets in any case
+    "rmsle": _RMSLE,
+    "mcrmsle": _RMSLE,
+    "mse": Recipe("number", "np.mean((y - p) ** 2)"),
+    "msle": Recipe(
+        "number", "np.mean((np.log1p(y) - np.log1p(np.clip(p, 0, None))) ** 2)", decide=NOT_NEGATIVE, log_target=True
+    ),
+    "mae": Recipe("number", "np.mean(np.abs(y - p))", loss="absolute"),
+    "median_absolute_error": Recipe("number", "np.median(np.abs(y - p))", loss="absolute"),
+    "max_error": Recipe("number", "np.max(np.abs(y - p))"),
+    "pinball_loss": Recipe("number", "np.mean(np.abs(y - p)) / 2", loss="absolute"),
+    "mape": Recipe(
+        "number", "np.mean(np.abs(y[y != 0] - p[y != 0]) / np.abs(y[y != 0]))", log_target=True, loss="absolute"
+    ),
+    "smape": Recipe(
+        "number", "np.mean(200 * np.abs(y - p) / np.maximum(np.abs(y) + np.abs(p), 1e-9))", log_target=True,
+        loss="absolute",
+    ),
+    "wape": Recipe("number", "np.sum(np.abs(y - p)) / np.sum(np.abs(y))", loss="absolute"),
+    "rmspe": Recipe("number", "np.sqrt(np.mean(((y[y != 0] - p[y != 0]) / y[y != 0]) ** 2))", log_target=True),
+    "mean_poisson_deviance": Recipe(
+        "number", "mean_poisson_deviance(y, np.clip(p, 1e-9, None))", decide=NOT_NEGATIVE,
+        imports=("mean_poisson_deviance",),
+    ),
+    "mean_gamma_deviance": Recipe(
+        "number", "mean_gamma_deviance(y, np.clip(p, 1e-9, None))", decide=NOT_NEGATIVE,
+        imports=("mean_gamma_deviance",), log_target=True,
+    ),
+    "r2": Recipe("number", "1 - np.sum((y - p) ** 2) / np.sum((y - y.mean()) ** 2)"),
+    "explained_variance": Recipe("number", "1 - np.var(y - p) / np.var(y)"),
+    "pearson": Recipe("number", "np.corrcoef(y, p)[0, 1]"),
+    "spearman": Recipe("number", "spearmanr(y, p)[0]", imports=("scipy.stats:spearmanr",)),
+    "kendall": Recipe("number", "kendalltau(y, p)[0]", imports=("scipy.stats:kendalltau",)),
+}  # fmt: skip
 
-def find_metric(name: str, direction: str, *, numeric_target: bool) -> Metric:
-    """The metric that a task's word means; for an unknown one, the usual one for its direction and target."""
-    wanted = re.sub(r"[^a-z0-9]", "", name.lower())
-    wanted = re.sub(r"^(negative|neg)", "", wanted) or wanted
-    metric = next((m for m in METRICS if wanted in {*m.aliases, re.sub(r"[^a-z0-9]", "", m.name)}), None)
-    if metric is None and len(wanted) > 3:
-        metric = next((m for m in METRICS if any(_telling(a) and a in wanted for a in m.aliases)), None)
-    if metric is None:
-        usual = {(True, True): "r2", (True, False): "rmse", (False, True): "accuracy", (False, False): "log_loss"}
-        metric = _named(usual[numeric_target, direction == "maximize"])
-    if metric.higher != (direction == "maximize"):
-        metric = replace(metric, negated=True, higher=not metric.higher)
-    return metric
 
-
-def _named(name: str) -> Metric:
-    return next(metric for metric in METRICS if metric.name == name)
-
-
-def _telling(alias: str) -> bool:
-    """Is this alias long or odd enough to be looked for inside a longer text?"""
-    return len(alias) > 2 or alias in {"f1", "f2", "r2"}
+def find_metric(words: str) -> Metric:
+    """The metric that a task's words mean; one that scripts here cannot compute is refused, never replaced."""
+    named = known.find_metric(words)
+    told = None if named is not None else known.metric_in_prose(f"Metric: {words}")
+    metric = named or (told[0] if told else None) or known.known_metric(words)
+    if metric.name not in RECIPES:
+        raise ConfigError(f"it cannot compute {metric.name}; it knows {', '.join(RECIPES)}")
+    return Metric(metric.name, metric.higher_is_better, RECIPES[metric.name])

@@ -364,7 +364,13 @@ def _drop_model(model: models.Model) -> Move:
 
 def _weigh_classes() -> Move:
     def fits(block: str, profile: Profile) -> float:
-        uneven = profile.metric.name in ("balanced_accuracy", "f1_macro", "f1", "mcc", "average_precision")
+        uneven = profile.metric.name in (
+            "balanced_accuracy",
+            "f1_macro",
+            "f1",
+            "matthews_corrcoef",
+            "average_precision",
+        )
         return 0.35 if uneven and set(model_keys(block)) & {"lightgbm", "linear", "reader"} else 0.0
 
     def rewrite(block: str, profile: Profile) -> str:

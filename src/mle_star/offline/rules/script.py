@@ -6,12 +6,12 @@ names only: `train`, `test`, `y`, `folds`, `build_features`, `MODELS`, `combine`
 
 from __future__ import annotations
 
+from mle_star.data.values import is_number
 from mle_star.offline.rules import features, models, validation
 from mle_star.offline.rules.literals import docstring, name_list, one_line, quoted
 from mle_star.offline.rules.metrics import Metric
 from mle_star.offline.rules.profile import Profile
 from mle_star.offline.rules.sections import Script
-from mle_star.offline.rules.tables import is_number
 
 MANY_FOLDS_UP_TO = 10_000
 REPEATED_UP_TO = 1_000

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mle_star.config import did_you_mean
+from mle_star.data.columns import Column, describe
+from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
+from mle_star.data.survey import Survey, find_data_folder, survey
+from mle_star.data.targets import Target, given_target, guess_target
+from mle_star.data.wording import plural, task_in_words
 from mle_star.data_files import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
-from mle_star.tasks.columns import Profile, looks_like_classes, looks_like_id, looks_like_prose, profile
-from mle_star.tasks.metrics import METRICS, Metric, find_metric, metric_in_prose
-from mle_star.tasks.survey import Survey, find_data_folder, survey
-from mle_star.tasks.targets import Target, given_target, guess_target
-from mle_star.tasks.wording import describe, plural
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def guess_task(
         for target in data.outside_targets()[:3]
     ]
     goal = given_target(found, target) if target is not None else guess_target(found)
-    told = _told_metric(found, metric, direction)
+    told = _told_metric(found, data_folder, metric, direction)
     modality, modality_reason = _modality(found, goal)
     task_type, type_reason = _task_type(found, goal, modality, told[0] if told else None)
     chosen, metric_reason = told or _guess_metric(found, goal, task_type, direction)
@@ -63,7 +62,7 @@ def guess_task(
         data_modality=modality,
         evaluation_metric=chosen.name,
         metric_direction=chosen.direction,
-        description=describe(found, goal.names, goal.class_columns, chosen, wants_probabilities(found, goal)),
+        description=task_in_words(found, goal, chosen, wants_probabilities(found, goal)),
         data_dir=str(folder.resolve()),
     )
     return TaskGuess(task, goal.names, reasons, tuple(dict.fromkeys(found.notes)))
@@ -72,19 +71,20 @@ def guess_task(
 # --- kind of task ----------------------------------------------------------------------------------------
 
 
-def _features(found: Survey, goal: Target) -> dict[str, Profile]:
-    table = found.train
-    if table is None:
-        return {}
-    shared = set(found.test.columns) if found.test and found.test.has_header == table.has_header else set(table.columns)
-    profiles = {c: profile(table.values(c)) for c in table.columns if c in shared and c not in goal.names}
-    return {name: column for name, column in profiles.items() if not looks_like_id(name, column)}
+def _features(found: Survey, goal: Target) -> list[Column]:
+    train, test = found.train, found.test
+    if train is None:
+        return []
+    alike = test is not None and test.form.has_header == train.form.has_header
+    shared = test.columns if test is not None and alike else train.columns
+    columns = [describe(name, train.sample[name]) for name in train.columns if name in shared]
+    return [column for column in columns if column.name not in goal.names and not column.names_rows]
 
 
 def _modality(found: Survey, goal: Target) -> tuple[DataModality, str]:
     features = _features(found, goal)
     pictures = sum(len(names) for names in found.images.values())
-    prose = [name for name, column in features.items() if looks_like_prose(column)]
+    prose = [column.name for column in features if column.holds_prose]
     others = len(features) - len(prose)
     if pictures > 10 or found.audio > 10:
         kind, files = (
@@ -114,35 +114,33 @@ def _task_type(found: Survey, goal: Target, modality: DataModality, metric: Metr
             return TaskType.image_to_image, "Pictures in, pictures out."
         return TaskType.image_classification, "A folder of pictures for each class."
     classification = by_modality.get(modality, TaskType.classification)
-    profiles = goal.profiles
-    values = (
-        f"{goal.names[0]} has {plural(profiles[0].unique, 'different value')} in {plural(profiles[0].count, 'row')}"
-    )
-    if metric is not None and metric.kind == "numbers" and all(column.numeric for column in profiles):
+    columns = goal.columns
+    first = columns[0]
+    values = f"{first.name} has {plural(first.distinct, 'different value')} in {plural(first.count, 'row')}"
+    if metric is not None and metric.judges == "numbers" and all(column.numeric for column in columns):
         return TaskType.regression, f"{metric.name} judges numbers, and {values}."
-    if metric is not None and metric.kind == "classes":
+    if metric is not None and metric.judges == "classes":
         return classification, f"{metric.name} judges classes, and {values}."
-    if all(column.mean_words > 5 and column.unique_share > 0.5 and not column.numeric for column in profiles):
-        return TaskType.sequence_to_sequence, f"{goal.names[0]} holds sentences: text in, text out."
-    if all(looks_like_classes(column) for column in profiles):
+    if all(column.words > 5 and column.unique_share > 0.5 and not column.numeric for column in columns):
+        return TaskType.sequence_to_sequence, f"{first.name} holds sentences: text in, text out."
+    if all(column.holds_classes for column in columns):
         return classification, f"{values}."
-    what = "whole numbers" if all(column.integer for column in profiles) else "numbers"
+    what = "whole numbers" if all(column.whole for column in columns) else "numbers"
     return TaskType.regression, f"{values}, all {what}."
 
 
 # --- metric ----------------------------------------------------------------------------------------------
 
 
-def _told_metric(found: Survey, given: str | None, direction: MetricDirection | None) -> tuple[Metric, str] | None:
+def _told_metric(
+    found: Survey, folder: Path, given: str | None, direction: MetricDirection | None
+) -> tuple[Metric, str] | None:
     """The metric that the caller or a text in the folder names."""
     if given is not None and given.strip():
-        known = find_metric(given)
-        if known is None and direction is None:
-            names = did_you_mean(given, [metric.name for metric in METRICS])
-            raise ConfigError(f"unknown metric {given!r}: say --maximize or --minimize with it; {names}")
-        if known is None or direction is None or direction is known.direction:
-            return known or Metric(given.strip(), direction or MetricDirection.maximize, "any", ()), "Given."
-        raise ConfigError(f"{known.name} is to {known.direction.value}, not to {direction.value}")
+        metric = known_metric(given, folder=folder, direction=direction)
+        if direction is not None:
+            check_direction(metric, direction)
+        return metric, "Given."
     for file, text in found.prose:
         told = metric_in_prose(text)
         if told is not None and direction in (None, told[0].direction):
@@ -154,13 +152,13 @@ def wants_probabilities(found: Survey, goal: Target) -> bool:
     """Does the sample submission hold fractions where the target holds classes?"""
     if found.sample is None or goal.table is None:
         return False
-    if goal.class_columns:
+    if goal.class_prefix is not None:
         return True
     name = next((name for name in goal.names if name in found.sample.columns), None)
     if name is None:
         return False
-    column = profile(found.sample.values(name))
-    return column.numeric and not column.integer and column.minimum >= 0 and column.maximum <= 1
+    column = describe(name, found.sample.sample[name])
+    return column.numeric and not column.whole and column.low >= 0 and column.high <= 1
 
 
 def _guess_metric(
@@ -182,22 +180,25 @@ def _usual_metric(found: Survey, goal: Target, task_type: TaskType) -> tuple[str
     if task_type is TaskType.sequence_to_sequence:
         return "bleu", "The usual one between two texts."
     if task_type is TaskType.regression:
-        lowest = min(column.minimum for column in goal.profiles)
+        lowest = min(column.low for column in goal.columns)
         rest = " If relative errors count, rmsle is the other choice." if lowest >= 0 else ""
         return "rmse", f"The usual one for numbers; nothing in the folder names another.{rest}"
     if goal.table is None:
         return "accuracy", "The usual one for classes; nothing in the folder names another."
-    first = goal.profiles[0]
+    first = goal.columns[0]
     if wants_probabilities(found, goal):
         sample = found.sample.name if found.sample else ""
-        if first.unique <= 2:
+        if first.distinct <= 2:
             return "roc_auc", f"{sample} holds probabilities of two classes."
         return "log_loss", f"{sample} holds probabilities."
-    if first.unique <= 2 and first.smallest_share < 0.25:
+    if first.distinct <= 2 and first.smallest_share < 0.25:
         return "f1", f"The rarer of two classes has {first.smallest_share:.0%} of the rows: accuracy would hide it."
-    if first.unique > 2 and first.smallest_share * first.unique < 0.25:
-        return "f1_macro", f"The {first.unique} classes are of very different size: accuracy would hide the rare ones."
-    return "accuracy", f"{plural(first.unique, 'class')} of similar size, and nothing in the folder names another."
+    if first.distinct > 2 and first.smallest_share * first.distinct < 0.25:
+        return (
+            "f1_macro",
+            f"The {first.distinct} classes are of very different size: accuracy would hide the rare ones.",
+        )
+    return "accuracy", f"{plural(first.distinct, 'class')} of similar size, and nothing in the folder names another."
 
 
 def _name_of(folder: Path) -> tuple[str, str]:

@@ -1,33 +1,49 @@
-"""Which column is to be predicted, and how that can be told."""
+"""Which columns are to be predicted, and how that can be told."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from mle_star.config import did_you_mean
+from mle_star.data.columns import Column, describe
+from mle_star.data.survey import Survey
+from mle_star.data.tables import Table
+from mle_star.data.values import is_gap, is_number
 from mle_star.errors import ConfigError
-from mle_star.tasks.columns import Profile, looks_like_id, profile
-from mle_star.tasks.survey import Survey
-from mle_star.tasks.tables import Table
 
 TARGET_NAMES = ("target", "label", "labels", "class", "y", "outcome", "response", "output")
+_QUOTED = re.compile(r"[`'\"]([^`'\"\n]+)[`'\"]")
+_LIST = r"((?:[`'\"][^`'\"\n]+[`'\"](?:\s*(?:,|&|\band\b)\s*)*)+)"
+_TARGETS = re.compile(rf"\btargets?\b(?: columns?| variables?)?(?: is| are|:)\s*{_LIST}", re.IGNORECASE)
+_PREDICT = re.compile(rf"\bpredict\w*\b[^`'\".\n]{{0,60}}{_LIST}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be predicted: columns of `table`, or the names of folders when there is no table."""
+    """What is to be predicted: columns of `table`, or the names of folders when there is no table.
+
+    `class_prefix`: the submission has a column for each class, named by the class behind this prefix.
+    """
 
     names: tuple[str, ...]
     table: Table | None
     reason: str
-    class_columns: bool = False  # the submission has a column for each class
+    class_prefix: str | None = None
     pairs: bool = False  # pictures become pictures
 
     @property
-    def profiles(self) -> list[Profile]:
+    def columns(self) -> list[Column]:
         """The figures of the target columns."""
-        return [profile(self.table.values(name)) for name in self.names] if self.table else []
+        return [describe(name, self.table.sample[name]) for name in self.names] if self.table else []
+
+
+def labels_of(cells: list[Any]) -> list[str]:
+    """The cells of a target without its gaps. Among labels only an empty cell is a gap: `none` may be one of them."""
+    filled = [str(cell) for cell in cells if str(cell)]
+    known = [cell for cell in filled if not is_gap(cell)]
+    return known if known and all(map(is_number, known)) else filled
 
 
 def given_target(found: Survey, given: str) -> Target:
@@ -44,16 +60,20 @@ def given_target(found: Survey, given: str) -> Target:
     raise ConfigError(f"{found.folder}: no column {given!r} in the training table; {did_you_mean(given, known[:50])}")
 
 
-def guess_target(found: Survey) -> Target:
-    """The likeliest target: sample submission first, then what the test data lack, then names."""
+def guess_target(found: Survey, description: str = "") -> Target:
+    """The likeliest target: sample submission first, then what the description asks for, what test lacks, names."""
     if found.train is None:
         return _target_of_folders(found)
     tables = [table for table in (found.labels, found.train) if table is not None]
-    for guess in (_target_in_sample, _target_as_class_columns, _target_missing_in_test):
+    for guess in (_target_in_sample, _target_as_class_columns):
         for table in tables:
             target = guess(found, table)
             if target is not None:
                 return target
+    for table in tables:
+        target = _target_in_prose(found, table, description) or _target_missing_in_test(found, table)
+        if target is not None:
+            return target
     return _target_by_name(tables[0])
 
 
@@ -73,28 +93,63 @@ def _target_as_class_columns(found: Survey, table: Table) -> Target | None:
     """A submission with one column per class: the training column that holds those names as values."""
     if found.sample is None or len(found.sample.columns) < 3:
         return None
-    classes = {_plain(column) for column in found.sample.columns[1:]}
-    for column in table.columns:
-        values = {_plain(value) for value in table.values(column) if value}
-        if len(values) > 1 and (values <= classes or {f"{_plain(column)}{value}" for value in values} <= classes):
+    answers = found.sample.columns[1:]
+    absent = [c for c in table.columns if found.test is None or c not in found.test.columns]
+    for column in [*absent, *(c for c in table.columns if c not in absent)]:
+        prefix = _prefix_of_classes(answers, table.sample[column], column)
+        if prefix is not None:
             reason = f"Its values in {table.name} are the columns of {found.sample.name}: a probability for each class."
-            return Target((column,), table, reason, class_columns=True)
+            return Target((column,), table, reason, class_prefix=prefix)
     return None
+
+
+def _prefix_of_classes(answers: tuple[str, ...], cells: list[Any], column: str) -> str | None:
+    """What stands before the class in each answer column (`class_a` for `a`), or None when they are no classes."""
+    if any(isinstance(cell, (list, dict)) for cell in cells):
+        return None
+    values = set(labels_of(cells))
+    if len(values) < 2:
+        return None
+    for prefix in ("", *sorted({answers[0][:i] for i in range(1, len(answers[0]))}, key=len, reverse=True)):
+        named = {answer.removeprefix(prefix) for answer in answers if answer.startswith(prefix)}
+        if len(named) == len(answers) and len(named & values) >= 0.9 * len(values):
+            return prefix
+    plain = {_plain(answer) for answer in answers}
+    loosely = {_plain(value) for value in values}
+    return "" if loosely <= plain or {f"{_plain(column)}{value}" for value in loosely} <= plain else None
 
 
 def _plain(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).lower()
 
 
+def _target_in_prose(found: Survey, table: Table, description: str) -> Target | None:
+    """The columns that a description says are to be predicted: names in quotes, one beside the other."""
+    test = found.test.columns if found.test else ()
+    columns = [c for c in table.columns if c not in test and not describe(c, table.sample[c]).names_rows]
+    for names in (*reversed(_TARGETS.findall(description)), *_PREDICT.findall(description)):
+        asked = tuple(dict.fromkeys(name for name in _QUOTED.findall(names) if name in columns))
+        if asked:
+            return Target(asked, table, "The description asks for it.")
+    quoted = [name for name in _QUOTED.findall(description) if name in columns]
+    if quoted and (found.test is None or len(columns) > 1):
+        return Target((quoted[-1] if found.test is None else quoted[0],), table, "The description names it.")
+    return None
+
+
 def _target_missing_in_test(found: Survey, table: Table) -> Target | None:
-    if found.test is None or found.test.has_header != table.has_header:
+    if found.test is None or found.test.form.has_header != table.form.has_header:
         return None
     missing = [column for column in table.columns if column not in found.test.columns]
     if not missing or len(missing) == len(table.columns):
         return None
     if len(missing) == 1:
         return Target((missing[0],), table, f"The only column of {table.name} that {found.test.name} lacks.")
-    best = next((c for c in missing if _plain(c) in TARGET_NAMES), missing[-1])
+    lists = {c for c in missing if describe(c, table.sample[c]).kind == "list"}
+    best = next(
+        (c for c in missing if _plain(c) in TARGET_NAMES),
+        [c for c in missing if c not in lists or len(lists) == len(missing)][-1],
+    )
     listed = ", ".join(missing[:8])
     return Target(
         (best,), table, f"{found.test.name} lacks {len(missing)} columns of {table.name}: {listed}. Look at this."
@@ -102,7 +157,7 @@ def _target_missing_in_test(found: Survey, table: Table) -> Target | None:
 
 
 def _target_by_name(table: Table) -> Target:
-    candidates = [c for c in table.columns if not looks_like_id(c, profile(table.values(c)))] or table.columns
+    candidates = [c for c in table.columns if not describe(c, table.sample[c]).names_rows] or list(table.columns)
     for column in candidates:
         if _plain(column) in TARGET_NAMES or re.search(r"(?i)^(target|label)[_ ]|[_ ](target|label)$", column):
             return Target((column,), table, f"The name of a column of {table.name} says so.")

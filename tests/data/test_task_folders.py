@@ -22,12 +22,11 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from mle_star.data import guess_task, load_task, write_task
+from mle_star.data.files import WHOLE_BYTES
+from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
-from mle_star.offline.rules import tables as offline_tables
-from mle_star.tasks import find_metric, guess_task, load_task, normalise_metric, write_task
-from mle_star.tasks.metrics import METRICS, metric_in_prose
-from mle_star.tasks.tables import WHOLE_BYTES, Table, read_table
 
 Rows = Sequence[Sequence[Any]]
 WORDS = [
@@ -280,7 +279,7 @@ def test_the_end_of_a_large_file_is_looked_at_too(tmp_path: Path) -> None:
             stream.write(f"1,{value}\n" * rows)
     table = read_table(tmp_path / "big.csv")
     assert isinstance(table, Table)
-    assert set(table.values("goal")) == {"a", "b"}
+    assert set(table.sample["goal"]) == {"a", "b"}
     assert not table.whole
 
 
@@ -357,8 +356,7 @@ def test_a_parquet_file_that_unfolds_to_all_memory_is_a_line_not_a_crash(tmp_pat
     bomb = tmp_path / "train.parquet"
     parquet.write_table(arrow.table({"x": long}), bomb, compression="zstd", store_schema=False)
     assert bomb.stat().st_size < 10_000
-    assert "within 2 GB of memory" in str(read_table(bomb))
-    assert offline_tables.read_table(bomb, "train.parquet") is None
+    assert "rows of 38 MB" in str(read_table(bomb))
     with pytest.raises(ConfigError, match="no data found"):
         guess_task(tmp_path)
 
@@ -387,7 +385,7 @@ def test_ragged_and_odd_tables_are_read_as_far_as_they_go(tmp_path: Path, conten
     _put(tmp_path / "train.csv", content)
     table = read_table(tmp_path / "train.csv")
     assert isinstance(table, Table)
-    assert (len(table.rows), table.whole) == (rows, note == "")
+    assert (len(table.sample["goal"]), table.whole) == (rows, note == "")
     assert note in " ".join(table.notes)
     assert guess_task(tmp_path).targets == ("goal",)
 
@@ -423,64 +421,22 @@ def test_what_is_given_replaces_the_guess(tmp_path: Path) -> None:
     assert guess_task(folder, metric="rmse").task.task_type == "regression"
     assert guess_task(folder, direction=MetricDirection.minimize).task.evaluation_metric == "log_loss"
     assert guess_task(folder, target="f1,f2").targets == ("f1", "f2")
-    profit = guess_task(folder, metric="profit", direction=MetricDirection.minimize).task
-    assert (profit.evaluation_metric, profit.metric_direction) == ("profit", "minimize")
+    (tmp_path / "score.py").write_text("def profit(truth, answer): return 1.0")
+    profit = guess_task(folder, metric="score.py:profit", direction=MetricDirection.minimize).task
+    assert (profit.evaluation_metric, profit.metric_direction) == ("score.py:profit", "minimize")
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"target": "gaol"}, "no column 'gaol'.*did you mean goal"),
-        ({"metric": "profit"}, "unknown metric 'profit': say --maximize or --minimize"),
-        ({"metric": "rmse", "direction": MetricDirection.maximize}, "rmse is to minimize, not to maximize"),
+        ({"metric": "profit", "direction": MetricDirection.minimize}, "unknown metric 'profit': known are: .*rmse"),
+        ({"metric": "rmse", "direction": MetricDirection.maximize}, "rmse is to minimize"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         guess_task(folder_of(tmp_path, lambda i: i % 2), **given)
-
-
-# --- metrics ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("spelling", "name", "direction"),
-    [
-        ("AUC", "roc_auc", "maximize"), ("ROC-AUC", "roc_auc", "maximize"), ("roc_auc", "roc_auc", "maximize"),
-        ("RMSE", "rmse", "minimize"), ("root mean squared error", "rmse", "minimize"), ("rmsle", "rmsle", "minimize"),
-        ("MAE", "mae", "minimize"), ("logloss", "log_loss", "minimize"), ("Log Loss", "log_loss", "minimize"),
-        ("f1", "f1", "maximize"), ("macro-F1", "f1_macro", "maximize"), ("f1_macro", "f1_macro", "maximize"),
-        ("QWK", "quadratic_weighted_kappa", "maximize"), ("acc", "accuracy", "maximize"),
-        ("balanced accuracy", "balanced_accuracy", "maximize"), ("R2", "r2", "maximize"), ("R²", "r2", "maximize"),
-        ("MAPE", "mape", "minimize"), ("mcc", "matthews_corrcoef", "maximize"),
-    ],
-)  # fmt: skip
-def test_a_metric_is_known_by_its_usual_names(spelling: str, name: str, direction: str) -> None:
-    metric = find_metric(spelling)
-    assert metric is not None
-    assert (metric.name, metric.direction) == (name, direction)
-    assert normalise_metric(spelling) == name
-    assert normalise_metric(" Profit ") == "Profit"
-
-
-def test_no_two_metrics_share_a_spelling() -> None:
-    for metric in METRICS:
-        assert {normalise_metric(alias) for alias in (metric.name, *metric.aliases)} == {metric.name}
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("Submissions are scored on the Root Mean Squared Logarithmic Error.", "rmsle"),
-        ("We recall that precision matters. The metric is the macro F1 score.", "f1_macro"),
-        ("Minimise the mean absolute error of the price.", "mae"),
-        ("Recall the sunny days of old, and the precision of clocks.", None),
-        ("", None),
-    ],
-)
-def test_a_metric_is_found_in_prose(text: str, name: str | None) -> None:
-    found = metric_in_prose(text)
-    assert (found[0].name if found else None) == name
 
 
 # --- task files ------------------------------------------------------------------------------------------
@@ -617,7 +573,12 @@ def test_init_on_a_folder_without_data_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-REAL_TASKS = Path(__file__).parents[2] / "shared" / "data"
+TARGETS = {
+    "adult-income": "income", "ag-news": "topic", "air-quality": "NO2(GT)", "bankruptcy": "bankrupt",
+    "bike-sharing": "count", "california-housing": "median_house_value", "diamonds": "price", "movie-year": "year",
+    "page-views": "views", "phone-activity": "activity", "sms-spam": "spam", "titanic": "Survived",
+}  # fmt: skip
+REAL_TASKS = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.mark.skipif(not REAL_TASKS.is_dir(), reason="the real data sets are not here")
@@ -626,11 +587,9 @@ def test_most_real_tasks_are_guessed_right_from_their_data_alone() -> None:
     wrong = []
     for folder in folders:
         truth = yaml.safe_load((folder / "task.yaml").read_text(encoding="utf-8"))
-        with (folder / "answers.csv").open(encoding="utf-8") as stream:
-            _, target = next(csv.reader(stream))
         guess = guess_task(folder / "input")
         guessed = (guess.targets, guess.task.task_type.value, guess.task.metric_direction.value)
-        if guessed != ((target,), truth["task_type"], truth["metric_direction"]):
+        if guessed != ((TARGETS[folder.name],), truth["task_type"], truth["metric_direction"]):
             wrong.append((folder.name, guessed))
     assert folders
     assert len(wrong) <= 0.2 * len(folders), wrong

@@ -8,26 +8,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mle_star.data.tables import TABLE_SUFFIXES, Table, read_table, table_form
 from mle_star.data_files import holds_runs
 from mle_star.errors import ConfigError
-from mle_star.tasks.tables import TABLE_SUFFIXES, Table, read_table, table_suffix
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 AUDIO_SUFFIXES = {".wav", ".mp3", ".flac", ".ogg", ".aif", ".aiff", ".m4a"}
 MAX_ENTRIES = 5_000
 """Files looked at per folder: a folder of a million pictures is told by its first thousands."""
 MAX_TABLES = 12
+_ANSWERS = {"answer", "answers", "solution", "solutions", "truth", "groundtruth"}
+_LABELS = {"label", "labels", "target", "targets", "y"}
 
 
 @dataclass
 class Survey:
-    """The roles that the files of a data folder play."""
+    """The roles that the files of a data folder play; `others` are the tables without one."""
 
     folder: Path
     train: Table | None = None
     test: Table | None = None
     sample: Table | None = None
     labels: Table | None = None
+    others: list[Table] = field(default_factory=list)
     images: dict[str, set[str]] = field(default_factory=dict)  # folder, relative to the data: names of its pictures
     audio: int = 0
     prose: list[tuple[str, str]] = field(default_factory=list)
@@ -35,8 +38,9 @@ class Survey:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables that have a role, training data first."""
-        return [table for table in (self.train, self.labels, self.test, self.sample) if table is not None]
+        """All tables, training data first."""
+        roles = (self.train, self.labels, self.test, self.sample)
+        return [*(table for table in roles if table is not None), *self.others]
 
 
 def find_data_folder(folder: Path) -> Path:
@@ -63,10 +67,9 @@ def survey(folder: Path) -> Survey:
             found.images.setdefault(path.parent.relative_to(folder).as_posix(), set()).add(path.name)
         elif suffix in AUDIO_SUFFIXES:
             found.audio += 1
-        elif table_suffix(path) is not None:
+        elif table_form(path) is not None:
             paths.append(path)
-    top = [path for path in paths if path.parent == folder]
-    _read_tables(found, top or paths)
+    _read_tables(found, paths)
     found.prose = list(_prose(folder))
     if not found.tables and not found.images and not found.audio:
         why = f" ({'; '.join(found.notes[:3])})" if found.notes else ""
@@ -76,18 +79,22 @@ def survey(folder: Path) -> Survey:
 
 
 def _read_tables(found: Survey, paths: list[Path]) -> None:
-    ranked = sorted(paths, key=lambda path: (_role(path, found.folder) == "other", -path.stat().st_size, path.name))
+    """Read the telling tables, those at the top first."""
+    names = {path: path.relative_to(found.folder).as_posix() for path in paths}
+    ranked = sorted(
+        paths, key=lambda p: (names[p].count("/"), _role(names[p]) == "other", -p.stat().st_size, p.name)
+    )  # fmt: skip
     tables: list[tuple[str, Table]] = []
     for path in ranked[:MAX_TABLES]:
-        role = _role(path, found.folder)
+        role = _role(names[path])
         if role == "answers":
             found.notes.append(f"{path.name} looks like the answers: keep it out of the data folder")
             continue
-        table = read_table(path)
+        table = read_table(path, names[path])
         if isinstance(table, str):
             found.notes.append(table)
         elif table.columns:
-            tables.append((role, table._replace(name=path.relative_to(found.folder).as_posix())))
+            tables.append((role, table))
             found.notes.extend(table.notes)
     if len(ranked) > MAX_TABLES:
         found.notes.append(f"{len(ranked)} tables: only the {MAX_TABLES} most telling ones were looked at")
@@ -96,8 +103,10 @@ def _read_tables(found: Survey, paths: list[Path]) -> None:
 
 def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
     by_role: dict[str, list[Table]] = {}
+    top = min((table.name.count("/") for _, table in tables), default=0)
     for role, table in tables:
-        by_role.setdefault(role, []).append(table)
+        if table.name.count("/") == top:  # copies and extras lie in sub-folders
+            by_role.setdefault(role, []).append(table)
     found.sample = next(iter(by_role.get("sample", [])), None)
     found.test = next(iter(by_role.get("test", [])), None)
     found.train = next(iter(by_role.get("train", [])), None)
@@ -105,48 +114,63 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
     others = by_role.get("other", [])
     if found.train is None and others:
         found.train = _training_table(found, others)
+    elif found.train is not None and found.test is None:
+        found.test = _test_table(found.train, others)
     if found.train is None and found.labels is not None:
         found.train, found.labels = found.labels, None
     if found.train is None and found.sample is None and found.test is not None:
         found.train, found.test = found.test, None  # a lone table is what there is to learn from
+    given = found.tables
+    found.others = [table for _, table in tables if not any(table is other for other in given)]
 
 
 def _training_table(found: Survey, others: list[Table]) -> Table:
     """Of tables without a telling name: the one that has all columns of another and more, else the largest."""
     for table in others:
         for other in [found.test] if found.test else others:
-            extra = set(table.columns) - set(other.columns)
-            if table is not other and extra and len(extra) <= 10 and set(other.columns) < set(table.columns):
+            if table is not other and _lacks_targets(other, table):
                 if found.test is None:
                     found.test = other
                 return table
     return others[0]
 
 
-def _role(path: Path, folder: Path) -> str:
+def _test_table(train: Table, others: list[Table]) -> Table | None:
+    return next((table for table in others if _lacks_targets(table, train)), None)
+
+
+def _lacks_targets(test: Table, train: Table) -> bool:
+    """Has `train` every column of `test`, and a few more?"""
+    extra = set(train.columns) - set(test.columns)
+    return 0 < len(extra) <= 10 and set(test.columns) < set(train.columns)
+
+
+def _role(name: str) -> str:
     """The role that a file's name tells."""
-    stem = path.relative_to(folder).as_posix().lower()
-    words = re.findall(r"[a-z]+", stem.removesuffix("".join(path.suffixes).lower()))
-    if any(word in ("answer", "answers", "solution", "solutions", "truth", "groundtruth") for word in words):
+    words = re.findall(r"[a-z]+", name.lower().rpartition("/")[0] + "/" + Path(name.lower()).name.split(".")[0])
+    if any(word in _ANSWERS for word in words):
         return "answers"
-    if any(word.startswith(("samplesub", "submission", "submit")) or word == "sample" for word in words):
+    if any(word.startswith(("samplesub", "submission", "submit")) or word in ("sample", "example") for word in words):
         return "sample"
-    if any(word in ("label", "labels", "target", "targets", "y") for word in words) and not _is_test(words):
+    if any(word in _LABELS for word in words) and not _is_test(words):
         return "labels"
-    if any(word.startswith("train") for word in words):
+    if any(word.startswith("train") or word in ("learn", "fit") for word in words):
         return "train"
     return "test" if _is_test(words) else "other"
 
 
 def _is_test(words: list[str]) -> bool:
-    return any(word.startswith("test") or word in ("holdout", "unseen") for word in words)
+    return any(word.startswith(("test", "eval", "unlabel")) or word in ("holdout", "unseen") for word in words)
+
+
+# --- files -------------------------------------------------------------------------------------------------------
 
 
 def _walk(folder: Path, depth: int = 3) -> Iterator[Path]:
     """The regular files of a folder and of its sub-folders; beyond a limit per folder, tables only."""
     below: list[Path] = []
     for count, entry in enumerate(_entries(folder)):
-        if count >= MAX_ENTRIES and table_suffix(Path(entry.name)) is None:
+        if count >= MAX_ENTRIES and table_form(Path(entry.name)) is None:
             continue
         if entry.is_dir():
             below.append(Path(entry.path))
@@ -174,7 +198,7 @@ def _holds_data(folder: Path) -> bool:
     return any(
         entry.is_file()
         and (
-            table_suffix(Path(entry.name)) is not None
+            table_form(Path(entry.name)) is not None
             or Path(entry.name).suffix.lower() in IMAGE_SUFFIXES | AUDIO_SUFFIXES
         )
         for entry in _entries(folder)

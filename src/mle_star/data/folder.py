@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from mle_star.config import did_you_mean, read_mapping
+from mle_star.data.guess import TaskGuess
+from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
 from mle_star.data_files import refuse_place
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
-from mle_star.tasks.guess import TaskGuess
-from mle_star.tasks.metrics import METRICS, find_metric
 
 TASK_FILE = "task.yaml"
 _ENUMS: dict[str, type[Enum]] = {
@@ -42,7 +42,7 @@ def load_task(folder: Path | str) -> TaskDescription:
         if key not in _KNOWN:
             raise ConfigError(f"{path}: unknown field {key!r}; {did_you_mean(key, _KNOWN)}")
     values = {name: _required(path, content, name) for name in _REQUIRED}
-    _check_direction(path, values)
+    _check_metric(path, values)
     values["description"] = _description(path, content)
     values["data_dir"] = _data_dir(path, content)
     if "output_dir" in content:
@@ -133,14 +133,13 @@ def _hint(content: dict[str, Any], name: str) -> str:
     return ""
 
 
-def _check_direction(path: Path, values: dict[str, Any]) -> None:
-    """A known metric turned upside down would make the whole run search for the worst solution."""
-    metric = find_metric(values["evaluation_metric"])
-    if metric is not None and metric.direction is not values["metric_direction"]:
-        raise ConfigError(
-            f"{path}: metric_direction is {values['metric_direction'].value!r}, "
-            f"but {values['evaluation_metric']} is to {metric.direction.value}"
-        )
+def _check_metric(path: Path, values: dict[str, Any]) -> None:
+    """An unknown metric cannot be computed; a known one must not be turned upside down."""
+    name, direction = values["evaluation_metric"], values["metric_direction"]
+    try:
+        check_direction(known_metric(name, folder=path.parent, direction=direction), direction)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _text(path: Path, name: str, value: Any) -> str:

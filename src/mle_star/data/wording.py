@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from mle_star.data.metrics import Metric
+from mle_star.data.survey import Survey
+from mle_star.data.tables import Table
+from mle_star.data.targets import Target
 from mle_star.data_files import printable
 from mle_star.models import MetricDirection
-from mle_star.tasks.metrics import Metric
-from mle_star.tasks.survey import Survey
-from mle_star.tasks.tables import Table
 
 MAX_NAMES = 40
 
 
-def describe(found: Survey, targets: tuple[str, ...], class_columns: bool, metric: Metric, probabilities: bool) -> str:
+def task_in_words(found: Survey, target: Target, metric: Metric, probabilities: bool) -> str:
     """What to predict, from what, and what to hand in."""
-    what = _join(targets) if targets else "the target"
+    what = _join(target.names) if target.names else "the target"
     where = f"for every row of {_path(found.test)}" if found.test else "for the test data"
     lines = [f"Predict {what} {where}."]
     if found.train is not None:
-        rows = f" ({plural(len(found.train.rows), 'row')})" if found.train.whole else ""
+        rows = f" ({plural(found.train.rows, 'row')})" if found.train.whole else ""
         lines.append(f"{_path(found.train)}{rows} holds the columns {_join(found.train.columns)}.")
-        if not found.train.has_header:
+        if not found.train.form.has_header:
             lines.append("The file has no header line: column_1 is its first column.")
     if found.labels is not None:
         lines.append(f"{_path(found.labels)} holds {_join(found.labels.columns)}.")
@@ -27,21 +28,20 @@ def describe(found: Survey, targets: tuple[str, ...], class_columns: bool, metri
         lines.append(
             "Pictures lie in " + ", ".join(f"./input/{printable(name)}/" for name in sorted(found.images)[:10]) + "."
         )
-    lines.append(_submission(found, targets, class_columns, probabilities))
+    lines.append(_submission(found, target, probabilities))
     better = "larger" if metric.direction is MetricDirection.maximize else "smaller"
     lines.append(f"Metric: {metric.name} ({better} is better).")
     return "\n".join(lines)
 
 
-def _submission(found: Survey, targets: tuple[str, ...], class_columns: bool, probabilities: bool) -> str:
+def _submission(found: Survey, target: Target, probabilities: bool) -> str:
     if found.sample is not None:
-        value = (
-            " with a probability for each class" if class_columns else " with probabilities" if probabilities else ""
-        )
+        value = " with probabilities" if probabilities else ""
+        value = value if target.class_prefix is None else " with a probability for each class"
         return f"Submit the columns of {_path(found.sample)}{value}: {_join(found.sample.columns)}."
     if found.test is not None:
         key = found.test.columns[0]
-        return f"Submit one row per test row, in the same order: {_join((key, *targets))}."
+        return f"Submit one row per test row, in the same order: {_join((key, *target.names))}."
     return "There is no test file: predict the training rows, and validate on rows held out."
 
 

@@ -1,0 +1,171 @@
+"""What a column holds: numbers, categories, dates, texts, lists, or nothing of use."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from mle_star.data.values import is_gap, is_number
+
+Kind = Literal["number", "messy number", "category", "date", "text", "list", "constant"]
+
+DATE_FORMATS = (
+    "%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M", "%Y/%m/%d",
+    "%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M",
+    "%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S", "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y",
+    "%b %d, %Y", "%d-%b-%Y", "%Y%m%d", "%Y-%m", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%f", "%m/%d/%y",
+)  # fmt: skip
+MANY_LEVELS = 40
+"""Above this many levels a category is better encoded by frequency or target than by one column a level."""
+LISTED_VALUES = 200
+_AMOUNT = re.compile(r"^[$€£]?\s?-?[\d,]*\.?\d+\s?(%|[a-zA-Z]{1,3})?$")
+_ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|index)$|[a-z]I[dD]$|^id[_\W]|^(row|unnamed)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a sample of a column shows. Gaps are left out of all figures but `gaps`, their share."""
+
+    name: str
+    kind: Kind
+    count: int = 0
+    gaps: float = 0.0
+    distinct: int = 0
+    shares: tuple[tuple[str, float], ...] = ()  # the most frequent values, largest share first
+    numeric: bool = False  # every value is a number
+    whole: bool = False
+    low: float = 0.0
+    high: float = 0.0
+    zeros: float = 0.0
+    skew: float = 0.0
+    words: float = 0.0
+    characters: float = 0.0
+    date_format: str = ""
+    counts_up: bool = False  # each value is the one before plus one
+
+    @property
+    def unique_share(self) -> float:
+        """How many of the values are different ones."""
+        return self.distinct / self.count if self.count else 0.0
+
+    @property
+    def smallest_share(self) -> float:
+        """The share of the rarest of the listed values."""
+        return self.shares[-1][1] if self.shares else 0.0
+
+    @property
+    def has_time(self) -> bool:
+        """Do its dates tell the hour?"""
+        return "%H" in self.date_format
+
+    @property
+    def many_levels(self) -> bool:
+        """Is this a category with too many levels for a column each?"""
+        return self.kind == "category" and self.distinct > MANY_LEVELS
+
+    @property
+    def holds_classes(self) -> bool:
+        """Are the values names or codes of classes, rather than quantities?"""
+        if not self.numeric or self.distinct <= 2:
+            return True
+        return self.whole and self.distinct <= 20 and self.count >= 5 * self.distinct
+
+    @property
+    def holds_prose(self) -> bool:
+        """Do most rows hold their own sentence? Names of people and places are shorter."""
+        return not self.numeric and self.words >= 6 and self.unique_share > 0.5
+
+    @property
+    def names_rows(self) -> bool:
+        """Does the column, by its name, only number or name the rows?"""
+        return is_id_name(self.name) and self.unique_share > 0.95
+
+
+def is_id_name(name: str) -> bool:
+    """Is this what a column of identifiers is called?"""
+    return _ID_NAME.search(name) is not None
+
+
+def describe(name: str, cells: list[Any]) -> Column:
+    """Judge a column by its sampled cells."""
+    if any(isinstance(cell, (list, dict)) for cell in cells):
+        return Column(name, "list", len(cells), distinct=len(cells))
+    values = [cell for cell in cells if not is_gap(cell)]
+    counts = Counter(values)
+    numbers = [number for number in map(_finite, values) if number is not None]
+    numeric = bool(values) and all(is_number(value) for value in counts)
+    date_format = _date_format(name, values, numeric)
+    known: dict[str, Any] = {
+        "count": len(values),
+        "gaps": 1 - len(values) / max(len(cells), 1),
+        "distinct": len(set(numbers)) if numeric else len(counts),
+        "shares": tuple((value, number / len(values)) for value, number in counts.most_common(LISTED_VALUES)),
+        "numeric": numeric,
+        "words": sum(len(value.split()) for value in values) / max(len(values), 1),
+        "characters": sum(map(len, values)) / max(len(values), 1),
+        **(_figures(numbers) if numbers else {}),
+    }
+    if len(counts) <= 1:
+        return Column(name, "constant", **known)
+    if date_format:
+        return Column(name, "date", date_format=date_format, **known)
+    if len(numbers) >= 0.98 * len(values):
+        return Column(name, "number" if len(numbers) == len(values) else "messy number", **known)
+    amounts = sum(bool(_AMOUNT.match(value)) for value in values[:500])
+    if amounts >= 0.98 * len(values[:500]) and len(counts) > 20:
+        return Column(name, "messy number", **known)
+    share, words = len(counts) / len(values), known["words"]
+    is_text = (words >= 3 and share > 0.5) or (words >= 6 and len(counts) > 100)
+    return Column(name, "text" if is_text else "category", **known)
+
+
+def _figures(numbers: list[float]) -> dict[str, Any]:
+    count = len(numbers)
+    unit = max(map(abs, numbers)) or 1.0  # squares of huge numbers are no numbers
+    scaled = [number / unit for number in numbers]
+    mean = sum(scaled) / count
+    spread = math.sqrt(sum((number - mean) ** 2 for number in scaled) / count)
+    steps = sum(after == before + 1 for before, after in itertools.pairwise(numbers))
+    return {
+        "whole": all(number == int(number) for number in numbers),
+        "low": min(numbers),
+        "high": max(numbers),
+        "zeros": numbers.count(0.0) / count,
+        "skew": sum(((number - mean) / spread) ** 3 for number in scaled) / count if spread else 0.0,
+        "counts_up": count > 1 and steps > 0.95 * (count - 1),
+    }
+
+
+def _finite(value: str) -> float | None:
+    number = float(value) if is_number(value) else math.nan
+    return number if math.isfinite(number) else None
+
+
+def _date_format(name: str, values: list[str], numeric: bool) -> str:
+    """The format that nearly all values follow, or nothing. Bare numbers count only where the name speaks of time."""
+    some = values[:: max(1, len(values) // 200)][:200]
+    if numeric:
+        told = re.search(r"date|day|time", name, re.IGNORECASE)
+        if told is None or not all(re.fullmatch(r"(19|20)\d{6}", value) for value in some):
+            return ""
+        return "%Y%m%d" if _fits(some, "%Y%m%d") else ""
+    if not some or not all(any(character.isdigit() for character in value) for value in some):
+        return ""
+    return next((form for form in DATE_FORMATS if _fits(some, form)), "")
+
+
+def _fits(values: list[str], date_format: str) -> bool:
+    return sum(as_date(value, date_format) is not None for value in values) >= 0.95 * len(values)
+
+
+def as_date(value: str, date_format: str) -> datetime | None:
+    """The moment that a value names in this format."""
+    try:
+        return datetime.strptime(value, date_format)
+    except ValueError:
+        return None

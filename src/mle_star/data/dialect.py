@@ -1,0 +1,113 @@
+"""How a file of separated values is written: what parts its fields, its decimals and its thousands, and its header."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from mle_star.data.values import is_gap, is_number
+
+SNIFFED_CHARACTERS = 20_000
+DELIMITERS = [",", "\t", ";", "|"]
+_COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?", re.IGNORECASE)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
+"""What may as well be a whole number with commas between its thousands."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The marks of a file. `blanks`: fields begin with blanks that mean nothing."""
+
+    separator: str = ","
+    decimal: str = "."
+    thousands: str = ""
+    blanks: bool = False
+
+
+def sniff_separator(name: str, text: str) -> str:
+    """What parts the fields of a text."""
+    import clevercsv
+
+    if re.search(r"\.(tsv|tab)\b", name.lower()):
+        return "\t"
+    head = text[:SNIFFED_CHARACTERS]
+    if len(text) > SNIFFED_CHARACTERS and "\n" in head:
+        head = head[: head.rfind("\n") + 1]
+    try:
+        found = clevercsv.Sniffer().sniff(head, delimiters=DELIMITERS)
+    except (clevercsv.Error, ValueError, IndexError):
+        return ","
+    return str(found.delimiter) if found is not None and found.delimiter in DELIMITERS else ","
+
+
+def rows_of(text: str, separator: str, limit: int) -> Iterator[list[str]]:
+    """The rows of a text that hold anything; an empty one for a row that cannot be read."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+    while limit > 0:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:  # a field that never ends: an unbalanced quote, or megabytes in one cell
+            limit -= 1
+            yield []
+            continue
+        if any(cell.strip() for cell in row):
+            limit -= 1
+            yield row
+
+
+def has_blanks(text: str, separator: str) -> bool:
+    """Do names or cells begin with a blank, as in `a, b`?"""
+    rows = csv.reader(io.StringIO(text[: 10 * SNIFFED_CHARACTERS], newline=""), delimiter=separator)
+    try:
+        return any(cell.startswith(" ") for row in rows for cell in row)
+    except csv.Error:
+        return False
+
+
+def comma_columns(columns: list[list[str]], separator: str) -> list[int]:
+    """The columns whose numbers are written with a decimal comma.
+
+    `1,234` may be a thousand or a fraction: among commas as separators it counts as a thousand, in other files not.
+    """
+    found = []
+    for index, cells in enumerate(columns):
+        told = [cell for cell in cells if not is_gap(cell)]
+        commas = [cell for cell in told if "," in cell]
+        if not commas or not all(_COMMA_NUMBER.fullmatch(cell) for cell in told):
+            continue
+        if separator != "," or not all(_GROUPED.fullmatch(cell) for cell in commas):
+            found.append(index)
+    return found
+
+
+def with_point(cell: str) -> str:
+    """A number with a decimal comma as every program reads it."""
+    return cell if is_gap(cell) else cell.replace(".", "").replace(",", ".")
+
+
+def is_header(first: list[str], body: list[list[str]]) -> bool:
+    """Is the first row made of names? Numbers over number columns, or values that come again below, are none."""
+    sample = body[:1000]
+    if not sample:
+        return not any(is_number(cell) for cell in first)
+    columns = [[row[i] for row in sample] for i in range(len(first))]
+    numeric = [i for i, cells in enumerate(columns) if _mostly_numbers(cells)]
+    numbers = [i for i in numeric if is_number(first[i])]
+    if numbers:
+        counting = [float(first[i]) for i in numbers]
+        # Pixels and the like are named 0, 1, 2, ...
+        return len(counting) > 2 and all(b - a == 1 for a, b in pairwise(counting))
+    if numeric:
+        return True
+    return sum(first[i] in set(columns[i]) for i in range(len(first)) if first[i]) * 2 <= len(first)
+
+
+def _mostly_numbers(cells: list[str]) -> bool:
+    told = [cell for cell in cells if cell]
+    return bool(told) and sum(map(is_number, told)) >= 0.9 * len(told)

@@ -1,0 +1,89 @@
+"""Data files as bytes and texts: compressed or not, in any usual encoding, and never more of them than is needed."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import lzma
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+WHOLE_BYTES = 4_000_000
+"""A file up to this size is read whole; of a larger one, this much."""
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+COMPRESSED = (*_OPENERS, ".zip")
+
+
+class Pieces(NamedTuple):
+    """What was read of a text file: all of it, or its beginning and three pieces from further down."""
+
+    texts: list[str]
+    encoding: str
+    whole: bool
+
+
+@contextmanager
+def open_data(path: Path) -> Iterator[IO[bytes]]:
+    """The content of a file; of an archive, that of its only member."""
+    suffix = path.suffix.lower()
+    if suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.namelist() if not member.endswith("/")]
+            if len(members) != 1:
+                raise ValueError(f"{len(members)} files in the archive, one is wanted")
+            with archive.open(members[0]) as stream:
+                yield stream
+    else:
+        with _OPENERS.get(suffix, open)(path, "rb") as stream:
+            yield stream
+
+
+def read_pieces(path: Path) -> Pieces | None:
+    """As much of a text file as tells what it holds, or None for binary data. Rows may be sorted by the target."""
+    compressed = path.suffix.lower() in COMPRESSED
+    size = 0 if compressed else path.stat().st_size
+    with open_data(path) as stream:
+        if size <= WHOLE_BYTES:
+            data = stream.read(WHOLE_BYTES + 1)
+            chunks, whole = [data[:WHOLE_BYTES]], len(data) <= WHOLE_BYTES
+        else:
+            part = WHOLE_BYTES // 4
+            chunks, whole = [stream.read(part)], False
+            for share in (0.33, 0.66, 1.0):
+                stream.seek(int((size - part) * share))
+                chunks.append(stream.read(part).partition(b"\n")[2])
+    decoded = _decode(chunks)
+    return None if decoded is None else Pieces(*decoded, whole)
+
+
+def count_lines(path: Path) -> int:
+    """The lines of a file that hold anything but their end, counted without reading them as text."""
+    count, last = 0, b"\n"
+    with open_data(path) as stream:
+        while chunk := stream.read(1 << 20):
+            count += chunk.count(b"\n")
+            last = chunk[-1:]
+    return count + (last != b"\n")
+
+
+def _decode(chunks: list[bytes]) -> tuple[list[str], str] | None:
+    """The chunks as texts, with the encoding's name. A last character that is cut is dropped."""
+    head = chunks[0]
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return [codecs.getincrementaldecoder("utf-16")("replace").decode(head)], "utf-16"
+    start = head[:4096]
+    if b"\0" in start or sum(byte < 32 and byte not in b"\t\n\r\f" for byte in start) > len(start) // 50:
+        return None
+    marked = head.startswith(codecs.BOM_UTF8)
+    for encoding in ("utf-8", "cp1252"):
+        try:
+            # Holes of a sparse file read as NUL.
+            plain = [codecs.getincrementaldecoder(encoding)().decode(chunk).replace("\0", "") for chunk in chunks]
+        except UnicodeDecodeError:
+            continue
+        return [plain[0].removeprefix("\ufeff"), *plain[1:]], "utf-8-sig" if marked else encoding
+    return [chunk.decode("latin-1").replace("\0", "") for chunk in chunks], "latin-1"

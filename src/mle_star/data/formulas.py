@@ -1,0 +1,414 @@
+"""The figures behind the metrics, on plain arrays; scikit-learn's own where it has them.
+
+Each takes the truth and the answer in the form that its metric's `needs` names (`mle_star.data.metrics`). Libraries are
+imported inside, so that the command line starts without them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+SMALLEST = 1e-15
+
+# --- labels ------------------------------------------------------------------------------------------------------
+
+
+def accuracy(truth: Any, answer: Any) -> float:
+    """The share of right labels."""
+    return float((truth == answer).mean())
+
+
+def error_rate(truth: Any, answer: Any) -> float:
+    """The share of wrong labels."""
+    return float((truth != answer).mean())
+
+
+def balanced_accuracy(truth: Any, answer: Any) -> float:
+    """The mean recall of the classes that occur."""
+    import numpy as np
+
+    return float(np.mean([(answer[truth == label] == label).mean() for label in np.unique(truth)]))
+
+
+def positive_label(labels: Any) -> Any:
+    """Of two classes the one that is looked for: `1`, `true` and the like, else the last in their order."""
+    known = sorted(set(labels))
+    telling = [label for label in known if str(label).lower() in ("1", "1.0", "true", "yes", "y", "positive")]
+    return telling[0] if len(telling) == 1 else known[-1]
+
+
+def _f(truth: Any, answer: Any, beta: float, average: str) -> float:
+    from sklearn.metrics import fbeta_score
+
+    if average == "binary" and len(set(truth)) <= 2:  # an answer may hold labels that never occur in truth
+        positive = positive_label(truth)
+        return float(fbeta_score(truth == positive, answer == positive, beta=beta, zero_division=0))
+    average, labels = "macro" if average == "binary" else average, sorted(set(truth))
+    return float(fbeta_score(truth, answer, beta=beta, average=average, labels=labels, zero_division=0))
+
+
+def f1(truth: Any, answer: Any) -> float:
+    """F1 of the class that is looked for; of more than two classes the mean."""
+    return _f(truth, answer, 1.0, "binary")
+
+
+def f2(truth: Any, answer: Any) -> float:
+    """As F1, recall counting more."""
+    return _f(truth, answer, 2.0, "binary")
+
+
+def f_half(truth: Any, answer: Any) -> float:
+    """As F1, precision counting more."""
+    return _f(truth, answer, 0.5, "binary")
+
+
+def f1_macro(truth: Any, answer: Any) -> float:
+    """The mean of the F1 of all classes."""
+    return _f(truth, answer, 1.0, "macro")
+
+
+def f1_micro(truth: Any, answer: Any) -> float:
+    """F1 over all decisions."""
+    return _f(truth, answer, 1.0, "micro")
+
+
+def f1_weighted(truth: Any, answer: Any) -> float:
+    """The mean of the F1 of all classes, each weighing as many rows as it has."""
+    return _f(truth, answer, 1.0, "weighted")
+
+
+def _of_positive(truth: Any, answer: Any, name: str) -> float:
+    from sklearn import metrics
+
+    function = getattr(metrics, name)
+    if len(set(truth)) > 2:
+        return float(function(truth, answer, average="macro", labels=sorted(set(truth)), zero_division=0))
+    positive = positive_label(truth)
+    return float(function(truth == positive, answer == positive, zero_division=0))
+
+
+def precision(truth: Any, answer: Any) -> float:
+    """Of the rows that are said to be positive, the share that is."""
+    return _of_positive(truth, answer, "precision_score")
+
+
+def recall(truth: Any, answer: Any) -> float:
+    """Of the positive rows, the share that is found."""
+    return _of_positive(truth, answer, "recall_score")
+
+
+def matthews(truth: Any, answer: Any) -> float:
+    """The correlation of two labellings."""
+    from sklearn.metrics import matthews_corrcoef
+
+    if len({*truth.tolist(), *answer.tolist()}) == 1:
+        return 0.0
+    return float(matthews_corrcoef(truth, answer))
+
+
+def kappa(truth: Any, answer: Any) -> float:
+    """Agreement beyond chance."""
+    return _kappa(truth, answer, None)
+
+
+def quadratic_kappa(truth: Any, answer: Any) -> float:
+    """Agreement of grades beyond chance; an error weighs as the square of its distance."""
+    return _kappa(truth, answer, "quadratic")
+
+
+def _kappa(truth: Any, answer: Any, weights: str | None) -> float:
+    from sklearn.metrics import cohen_kappa_score
+
+    if len({*truth.tolist(), *answer.tolist()}) == 1:
+        return 0.0  # nothing but chance agrees here
+    return float(cohen_kappa_score(truth, answer, weights=weights))
+
+
+def _or_zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
+
+
+# --- probabilities -------------------------------------------------------------------------------------------------
+
+
+def _normal(answer: Any) -> Any:
+    import numpy as np
+
+    known = np.clip(answer, 0.0, None)
+    return np.clip(known / np.maximum(known.sum(axis=1, keepdims=True), SMALLEST), SMALLEST, 1.0)
+
+
+def log_loss(truth: Any, answer: Any) -> float:
+    """The mean negative logarithm of what was given to the right class; rows are scaled to a sum of 1."""
+    import numpy as np
+
+    return float(-np.log(_normal(answer)[np.arange(len(truth)), truth]).mean())
+
+
+def brier(truth: Any, answer: Any) -> float:
+    """The mean squared error of the probabilities: of the second class alone where there are two."""
+    import numpy as np
+
+    if answer.shape[1] == 2:
+        return float(np.mean((answer[:, 1] - truth) ** 2))
+    return float(np.mean(((answer - np.eye(answer.shape[1])[truth]) ** 2).sum(axis=1)))
+
+
+def _one_against_rest(truth: Any, answer: Any, name: str) -> float:
+    """A figure of two classes; of more, the mean over the classes that occur and do not stand alone."""
+    import numpy as np
+    from sklearn import metrics
+
+    function = getattr(metrics, name)
+    if answer.shape[1] == 2:
+        return float(function(truth == 1, answer[:, 1]))
+    present = [label for label in np.unique(truth) if (truth != label).any()]
+    return float(np.mean([function(truth == label, answer[:, label]) for label in present]))
+
+
+def roc_auc(truth: Any, answer: Any) -> float:
+    """How often a row of the class gets more than one of another class."""
+    if len(set(truth.tolist())) < 2:
+        raise ValueError("the rows hold one class only")
+    return _one_against_rest(truth, answer, "roc_auc_score")
+
+
+def average_precision(truth: Any, answer: Any) -> float:
+    """The area under the curve of precision and recall."""
+    if not (truth > 0).any():
+        raise ValueError("the rows hold one class only")
+    return _one_against_rest(truth, answer, "average_precision_score")
+
+
+def _top(truth: Any, answer: Any, count: int) -> float:
+    import numpy as np
+
+    best = np.argsort(-answer, axis=1, kind="stable")[:, :count]
+    return float((best == truth[:, None]).any(axis=1).mean())
+
+
+def top_3(truth: Any, answer: Any) -> float:
+    """How often the right class is among the first three."""
+    return _top(truth, answer, 3)
+
+
+def top_5(truth: Any, answer: Any) -> float:
+    """How often the right class is among the first five."""
+    return _top(truth, answer, 5)
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def mse(truth: Any, answer: Any) -> float:
+    """The mean squared error."""
+    return float(((truth - answer) ** 2).mean())
+
+
+def rmse(truth: Any, answer: Any) -> float:
+    """The root of the mean squared error."""
+    return math.sqrt(mse(truth, answer))
+
+
+def msle(truth: Any, answer: Any) -> float:
+    """The mean squared error of the logarithms; answers below zero count as zero."""
+    import numpy as np
+
+    return mse(np.log1p(truth), np.log1p(np.clip(answer, 0.0, None)))
+
+
+def rmsle(truth: Any, answer: Any) -> float:
+    """The root of the mean squared error of the logarithms."""
+    return math.sqrt(msle(truth, answer))
+
+
+def mae(truth: Any, answer: Any) -> float:
+    """The mean absolute error."""
+    return float(abs(truth - answer).mean())
+
+
+def median_absolute_error(truth: Any, answer: Any) -> float:
+    """The median of the absolute errors."""
+    import numpy as np
+
+    return float(np.median(abs(truth - answer)))
+
+
+def max_error(truth: Any, answer: Any) -> float:
+    """The largest error."""
+    return float(abs(truth - answer).max())
+
+
+def mape(truth: Any, answer: Any) -> float:
+    """The mean error as a share of the truth, over the rows whose truth is not zero."""
+    told = truth != 0
+    return float((abs(truth - answer)[told] / abs(truth)[told]).mean())
+
+
+def smape(truth: Any, answer: Any) -> float:
+    """The mean of 200 |error| / (|truth| + |answer|), nothing where both are zero."""
+    import numpy as np
+
+    size = abs(truth) + abs(answer)
+    return float((200 * abs(truth - answer) / np.where(size == 0, 1.0, size)).mean())
+
+
+def wape(truth: Any, answer: Any) -> float:
+    """The sum of the errors as a share of the sum of the truth."""
+    return float(abs(truth - answer).sum() / abs(truth).sum())
+
+
+def rmspe(truth: Any, answer: Any) -> float:
+    """The root of the mean squared relative error, over the rows whose truth is not zero."""
+    told = truth != 0
+    return math.sqrt(float((((truth - answer)[told] / truth[told]) ** 2).mean()))
+
+
+def pinball(truth: Any, answer: Any) -> float:
+    """The loss of the median."""
+    return mae(truth, answer) / 2
+
+
+def poisson_deviance(truth: Any, answer: Any) -> float:
+    """The deviance of counts."""
+    import numpy as np
+    from sklearn.metrics import mean_poisson_deviance
+
+    return float(mean_poisson_deviance(truth, np.clip(answer, 1e-9, None)))
+
+
+def gamma_deviance(truth: Any, answer: Any) -> float:
+    """The deviance of amounts above zero."""
+    import numpy as np
+    from sklearn.metrics import mean_gamma_deviance
+
+    return float(mean_gamma_deviance(truth, np.clip(answer, 1e-9, None)))
+
+
+def r2(truth: Any, answer: Any) -> float:
+    """The share of the variance that is explained."""
+    from sklearn.metrics import r2_score
+
+    return float(r2_score(truth, answer))
+
+
+def explained_variance(truth: Any, answer: Any) -> float:
+    """As R2, a constant error forgiven."""
+    from sklearn.metrics import explained_variance_score
+
+    return float(explained_variance_score(truth, answer))
+
+
+def _correlation(truth: Any, answer: Any, name: str) -> float:
+    import warnings
+
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of constant answers, whose correlation is nothing
+        return _or_zero(float(getattr(stats, name)(truth, answer)[0]))
+
+
+def pearson(truth: Any, answer: Any) -> float:
+    """The linear correlation."""
+    return _correlation(truth, answer, "pearsonr")
+
+
+def spearman(truth: Any, answer: Any) -> float:
+    """The correlation of the ranks."""
+    return _correlation(truth, answer, "spearmanr")
+
+
+def kendall(truth: Any, answer: Any) -> float:
+    """The agreement of all pairs."""
+    return _correlation(truth, answer, "kendalltau")
+
+
+def gini(truth: Any, answer: Any) -> float:
+    """The normalised Gini coefficient: how well the answers sort the truth, against its own order."""
+    import numpy as np
+
+    def area(order: Any) -> float:
+        gained = np.cumsum(truth[order]) / truth.sum()
+        return float((gained - np.arange(1, len(truth) + 1) / len(truth)).sum())
+
+    best = area(np.argsort(-truth, kind="stable"))
+    return area(np.argsort(-answer, kind="stable")) / best if best else 0.0
+
+
+# --- rankings, label sets, texts -----------------------------------------------------------------------------------
+
+
+def _map_at(truth: Any, answer: Any, count: int) -> float:
+    """One right label a row: 1 / place where it stands among the first, else nothing."""
+    total = 0.0
+    for right, said in zip(truth, answer, strict=True):
+        guesses = list(dict.fromkeys(str(said).split()))[:count]
+        if str(right) in guesses:
+            total += 1 / (guesses.index(str(right)) + 1)
+    return total / len(truth)
+
+
+def map_at_3(truth: Any, answer: Any) -> float:
+    """The mean average precision of three guesses."""
+    return _map_at(truth, answer, 3)
+
+
+def map_at_5(truth: Any, answer: Any) -> float:
+    """The mean average precision of five guesses."""
+    return _map_at(truth, answer, 5)
+
+
+def map_at_10(truth: Any, answer: Any) -> float:
+    """The mean average precision of ten guesses."""
+    return _map_at(truth, answer, 10)
+
+
+def _multilabel_f1(truth: Any, answer: Any, average: str) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(truth, answer, average=average, zero_division=0))
+
+
+def multilabel_f1_micro(truth: Any, answer: Any) -> float:
+    """F1 over all labels of all rows."""
+    return _multilabel_f1(truth, answer, "micro")
+
+
+def multilabel_f1_macro(truth: Any, answer: Any) -> float:
+    """The mean F1 of the labels."""
+    return _multilabel_f1(truth, answer, "macro")
+
+
+def multilabel_f1_samples(truth: Any, answer: Any) -> float:
+    """The mean F1 of the rows."""
+    return _multilabel_f1(truth, answer, "samples")
+
+
+def hamming(truth: Any, answer: Any) -> float:
+    """The share of wrong decisions over all labels."""
+    return float((truth != answer).mean())
+
+
+def _edits(wanted: list[str], said: list[str]) -> int:
+    """The fewest insertions, deletions and changes that make one sequence of the other."""
+    row = list(range(len(said) + 1))
+    for i, token in enumerate(wanted, 1):
+        before, row[0] = row[0], i
+        for j, other in enumerate(said, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (token != other))
+    return row[-1]
+
+
+def word_error_rate(truth: Any, answer: Any) -> float:
+    """The edits of words that the texts need, as a share of the words."""
+    words = [str(text).split() for text in truth]
+    edits = sum(_edits(wanted, str(said).split()) for wanted, said in zip(words, answer, strict=True))
+    return edits / max(sum(map(len, words)), 1)
+
+
+def character_error_rate(truth: Any, answer: Any) -> float:
+    """The edits of characters that the texts need, as a share of the characters."""
+    edits = sum(_edits(list(str(t)), list(str(a))) for t, a in zip(truth, answer, strict=True))
+    return edits / max(sum(len(str(text)) for text in truth), 1)

@@ -1,0 +1,288 @@
+"""The metrics of the whole program: names, direction, range, what an answer must hold, and the figure itself.
+
+An entry point of the group `mle_star.metrics` adds one (its name is the metric's, its object a `Metric`); a function of
+the user's own is named in `task.yaml` as `file.py:function` and takes truth and answers as two data frames.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from mle_star.config import did_you_mean
+from mle_star.data import formulas as f
+from mle_star.errors import ConfigError
+from mle_star.models import MetricDirection
+
+METRIC_GROUP = "mle_star.metrics"
+
+Needs = Literal["labels", "grades", "probabilities", "numbers", "rankings", "label sets", "texts", "frames", "files"]
+"""What truth and answer are handed over as.
+
+- labels, texts: two arrays of texts;
+- grades: two arrays of whole numbers, the classes' places in their order;
+- probabilities: the classes' numbers, and a column for each class;
+- numbers: two arrays of floats;
+- rankings: labels, and texts of labels in the order of belief;
+- label sets: two arrays of booleans, a column for each label;
+- frames: two data frames, for a function of the user's own;
+- files: pictures and the like, which only a script can judge.
+"""
+Formula = Callable[[Any, Any], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. `aliases` are matched without case and punctuation; without `formula` only scripts compute it."""
+
+    name: str
+    direction: MetricDirection
+    needs: Needs
+    formula: Formula | None
+    low: float = 0.0
+    high: float = math.inf
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Is it to be maximized?"""
+        return self.direction is MetricDirection.maximize
+
+    @property
+    def judges(self) -> Literal["classes", "numbers", "any"]:
+        """The kind of target that this metric is for."""
+        if self.needs in ("labels", "probabilities", "label sets"):
+            return "classes"
+        return "numbers" if self.needs == "numbers" and self.name not in _FOR_ANY_TARGET else "any"
+
+    def is_possible(self, value: float) -> bool:
+        """Can the metric have this value at all? (Rounding may carry it a little beyond its range.)"""
+        slack = 1e-6
+        return math.isfinite(value) and self.low - slack <= value <= self.high + slack
+
+    def compute(self, truth: Any, answer: Any) -> float:
+        """The figure for answers in the form that `needs` names; several columns count as their mean."""
+        if self.formula is None:
+            raise ConfigError(f"{self.name} can only be computed by a script")
+        if self.needs in ("labels", "grades", "numbers") and getattr(truth, "ndim", 1) == 2:
+            columns = range(truth.shape[1])
+            return float(sum(self.formula(truth[:, i], answer[:, i]) for i in columns) / len(columns))
+        return float(self.formula(truth, answer))
+
+
+_FOR_ANY_TARGET = {"gini"}
+_UP, _DOWN = MetricDirection.maximize, MetricDirection.minimize
+
+
+def _up(name: str, needs: Needs, formula: Formula | None, *aliases: str, low: float = 0.0, high: float = 1.0) -> Metric:
+    return Metric(name, _UP, needs, formula, low, high, aliases)
+
+
+def _down(name: str, needs: Needs, formula: Formula | None, *aliases: str, high: float = math.inf) -> Metric:
+    return Metric(name, _DOWN, needs, formula, 0.0, high, aliases)
+
+
+METRICS: tuple[Metric, ...] = (
+    # --- labels
+    _up("accuracy", "labels", f.accuracy, "acc", "accuracy score", "classification accuracy",
+        "categorization accuracy"),
+    _up("balanced_accuracy", "labels", f.balanced_accuracy, "balanced acc", "bacc", "balanced accuracy score",
+        "macro recall", "recall macro", "uar"),
+    _up("f1", "labels", f.f1, "f1 score", "f score", "f measure", "binary f1", "f1 binary"),
+    _up("f1_macro", "labels", f.f1_macro, "macro f1", "macro f1 score", "f1 score macro", "macro averaged f1",
+        "mean f1"),
+    _up("f1_micro", "labels", f.f1_micro, "micro f1", "micro f1 score", "micro averaged f1"),
+    _up("f1_weighted", "labels", f.f1_weighted, "weighted f1", "weighted f1 score"),
+    _up("f2", "labels", f.f2, "f2 score", "fbeta 2", "f beta 2"),
+    _up("f0.5", "labels", f.f_half, "f05 score", "fbeta 0.5", "f beta 0.5"),
+    _up("precision", "labels", f.precision, "precision score"),
+    _up("recall", "labels", f.recall, "recall score", "sensitivity"),
+    _up("matthews_corrcoef", "labels", f.matthews, "mcc", "matthews correlation", "matthews correlation coefficient",
+        "matthews", low=-1.0),
+    _up("cohen_kappa", "labels", f.kappa, "kappa", "cohens kappa", "cohen kappa score", low=-1.0),
+    _up("quadratic_weighted_kappa", "grades", f.quadratic_kappa, "qwk", "quadratic kappa", "weighted kappa",
+        "quadratic weighted cohen kappa", "cohen kappa quadratic", low=-1.0),
+    _down("error_rate", "labels", f.error_rate, "misclassification rate", "classification error", "zero one loss",
+          "misclassification", high=1.0),
+    # --- probabilities
+    _up("roc_auc", "probabilities", f.roc_auc, "auc", "auroc", "roc", "auc roc", "roc auc score",
+        "area under the roc curve", "area under the curve", "area under roc",
+        "area under the receiver operating characteristic curve"),
+    _up("average_precision", "probabilities", f.average_precision, "ap", "pr auc", "auprc", "aucpr",
+        "area under the precision recall curve", "mean average precision", "average precision score"),
+    _up("gini", "numbers", f.gini, "gini coefficient", "normalized gini", "normalised gini", low=-1.0),
+    _down("log_loss", "probabilities", f.log_loss, "logloss", "cross entropy", "binary cross entropy", "bce",
+          "logarithmic loss", "multi log loss", "multi class log loss", "multi class logarithmic loss", "mlogloss",
+          "negative log likelihood", "nll", "multiclass loss"),
+    _down("brier_score", "probabilities", f.brier, "brier", "brier score loss", "brier loss", high=2.0),
+    _up("top_3_accuracy", "probabilities", f.top_3, "top 3 acc", "accuracy top 3"),
+    _up("top_5_accuracy", "probabilities", f.top_5, "top 5 acc", "accuracy top 5"),
+    # --- numbers
+    _down("rmse", "numbers", f.rmse, "root mean squared error", "root mean square error", "rmsd", "root mse"),
+    _down("mcrmse", "numbers", f.rmse, "mean columnwise rmse", "mean columnwise root mean squared error",
+          "mean column wise root mean squared error"),
+    _down("rmsle", "numbers", f.rmsle, "root mean squared log error", "root mean squared logarithmic error",
+          "root mean square log error", "root mean square logarithmic error"),
+    _down("mcrmsle", "numbers", f.rmsle, "mean columnwise rmsle", "mean column wise rmsle",
+          "mean columnwise root mean squared logarithmic error"),
+    _down("mse", "numbers", f.mse, "mean squared error", "mean square error", "l2"),
+    _down("msle", "numbers", f.msle, "mean squared log error", "mean squared logarithmic error"),
+    _down("mae", "numbers", f.mae, "mean absolute error", "mean absolute deviation", "l1"),
+    _down("median_absolute_error", "numbers", f.median_absolute_error, "medae", "mdae"),
+    _down("mape", "numbers", f.mape, "mean absolute percentage error"),
+    _down("smape", "numbers", f.smape, "symmetric mape", "symmetric mean absolute percentage error", high=200.0),
+    _down("wape", "numbers", f.wape, "weighted absolute percentage error", "wmape", "weighted mape"),
+    _down("rmspe", "numbers", f.rmspe, "root mean square percentage error", "root mean squared percentage error"),
+    _down("max_error", "numbers", f.max_error, "maximum error"),
+    _down("pinball_loss", "numbers", f.pinball, "pinball", "quantile loss"),
+    _down("mean_poisson_deviance", "numbers", f.poisson_deviance, "poisson deviance"),
+    _down("mean_gamma_deviance", "numbers", f.gamma_deviance, "gamma deviance"),
+    _up("r2", "numbers", f.r2, "r 2", "r²", "r^2", "r2 score", "r squared", "rsq", "coefficient of determination",
+        low=-math.inf),
+    _up("explained_variance", "numbers", f.explained_variance, "explained variance score", low=-math.inf),
+    _up("pearson", "numbers", f.pearson, "pearsonr", "pearson correlation", "pearson correlation coefficient",
+        "correlation", low=-1.0),
+    _up("spearman", "numbers", f.spearman, "spearmanr", "spearman correlation", "spearman rank correlation",
+        "rank correlation", low=-1.0),
+    _up("kendall", "numbers", f.kendall, "kendall tau", "kendalls tau", low=-1.0),
+    # --- several labels, rankings, texts
+    _up("map@3", "rankings", f.map_at_3, "mean average precision at 3", "map 3"),
+    _up("map@5", "rankings", f.map_at_5, "mean average precision at 5", "map 5"),
+    _up("map@10", "rankings", f.map_at_10, "mean average precision at 10", "map 10"),
+    _up("multilabel_f1_micro", "label sets", f.multilabel_f1_micro, "micro f1 multilabel", "multi label f1",
+        "multilabel f1"),
+    _up("multilabel_f1_macro", "label sets", f.multilabel_f1_macro, "macro f1 multilabel"),
+    _up("multilabel_f1_samples", "label sets", f.multilabel_f1_samples, "mean f1 score", "samples f1", "example f1"),
+    _down("hamming_loss", "label sets", f.hamming, "hamming", high=1.0),
+    _down("word_error_rate", "texts", f.word_error_rate, "wer"),
+    _down("character_error_rate", "texts", f.character_error_rate, "cer"),
+    # --- what only a script can compute
+    _up("ndcg", "files", None, "normalized discounted cumulative gain", "normalised discounted cumulative gain"),
+    _up("iou", "files", None, "jaccard", "jaccard index", "jaccard score", "intersection over union", "mean iou"),
+    _up("dice", "files", None, "dice coefficient", "dice score"),
+    _up("psnr", "files", None, "peak signal to noise ratio", high=math.inf),
+    _up("ssim", "files", None, "structural similarity", low=-1.0),
+    _up("bleu", "files", None, "bleu score", high=100.0),
+    _up("rouge", "files", None, "rouge l", "rouge score", high=100.0),
+    _down("perplexity", "files", None, "ppl"),
+)  # fmt: skip
+
+
+# --- by name ---------------------------------------------------------------------------------------------------
+
+
+def metric_key(text: str) -> str:
+    """A name as it is compared: without case, blanks and punctuation, and without the `neg_` of some libraries."""
+    key = re.sub(r"[\s_\-.'’()@]+", "", text).lower()
+    return re.sub(r"^neg(ative)?(?=mean|root|log|rms|mae|mse)", "", key)
+
+
+@lru_cache(maxsize=1)
+def _by_key() -> dict[str, Metric]:
+    known = [*METRICS, *_plugins()]
+    return {metric_key(name): metric for metric in known for name in (metric.name, *metric.aliases)}
+
+
+def _plugins() -> Iterator[Metric]:
+    for point in importlib.metadata.entry_points(group=METRIC_GROUP):
+        metric = point.load()
+        if not isinstance(metric, Metric):
+            raise ConfigError(f"the metric {point.name} of {point.value} is no mle_star Metric")
+        yield metric
+
+
+def find_metric(text: str) -> Metric | None:
+    """The metric that a name means, however it is spelled; None when the name is not known."""
+    return _by_key().get(metric_key(text))
+
+
+def known_metric(text: str, *, folder: Path | None = None, direction: MetricDirection | None = None) -> Metric:
+    """The metric of this name, or the user's own function; an unknown one is refused with the nearest names."""
+    if is_own_metric(text):
+        return own_metric(text, folder or Path(), direction)
+    metric = find_metric(text)
+    if metric is None:
+        nearest = did_you_mean(text, sorted({metric.name for metric in _by_key().values()}))
+        raise ConfigError(f"unknown metric {text!r}: {nearest}; or name a function of yours as file.py:function")
+    return metric
+
+
+def check_direction(metric: Metric, direction: MetricDirection) -> None:
+    """A metric turned upside down would make the whole run search for the worst solution."""
+    if metric.direction is not direction:
+        raise ConfigError(f"metric_direction is {direction.value!r}, but {metric.name} is to {metric.direction.value}")
+
+
+# --- a function of the user's own ------------------------------------------------------------------------------
+
+
+def is_own_metric(text: str) -> bool:
+    """Does the name stand for a function in a file: `score.py:profit`?"""
+    return re.fullmatch(r"[^:]+\.py:\w+", text.strip()) is not None
+
+
+def own_metric(text: str, folder: Path, direction: MetricDirection | None) -> Metric:
+    """The function `file.py:name` of a task folder; it gets truth and answers as data frames, rows in one order."""
+    file, name = text.strip().rsplit(":", 1)
+    path = folder / file
+    if direction is None:
+        raise ConfigError(f"{text}: say with metric_direction whether to maximize or to minimize it")
+    if not path.is_file():
+        raise ConfigError(f"{text}: there is no file {path}")
+    return Metric(text.strip(), direction, "frames", _Own(path, name), low=-math.inf)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """Loads the file when the first figure is wanted."""
+
+    path: Path
+    name: str
+
+    def __call__(self, truth: Any, answer: Any) -> float:
+        spec = importlib.util.spec_from_file_location(self.path.stem, self.path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+            value = float(getattr(module, self.name)(truth, answer))
+        except Exception as error:  # whatever the user's code raises, the user reads it
+            raise ConfigError(f"{self.path}:{self.name} failed: {type(error).__name__}: {error}") from error
+        return value
+
+
+# --- in prose --------------------------------------------------------------------------------------------------
+
+_TELLING = re.compile(r"\b(metric|evaluat\w*|scored?|scoring|judged|leaderboard)\b", re.IGNORECASE)
+
+
+def metric_in_prose(text: str) -> tuple[Metric, str] | None:
+    """The metric that a text speaks of, with the words it was told by. A single word counts only near "evaluated"."""
+    sentences = re.split(r"(?<=[.!?:])\s+|\n{2,}|\n(?=[#*-])", text)
+    pairs = zip(["", *sentences], sentences, strict=False)
+    telling = [bool(_TELLING.search(f"{before} {sentence}")) for before, sentence in pairs]
+    for wanted in (True, False):
+        for sentence, tells in zip(sentences, telling, strict=True):
+            found = _longest_name(sentence, shortest=1 if wanted else 2) if tells is wanted else None
+            if found is not None:
+                return found
+    return None
+
+
+def _longest_name(sentence: str, shortest: int) -> tuple[Metric, str] | None:
+    """Longest first, so that "root mean squared logarithmic error" is not read as its shorter relatives."""
+    words = re.findall(r"[\w²^’'@-]+", sentence)
+    for size in range(8, shortest - 1, -1):
+        for start in range(len(words) - size + 1):
+            phrase = " ".join(words[start : start + size])
+            metric = find_metric(phrase)
+            if metric is not None and (size > 1 or len(phrase) > 2 or phrase.upper() in ("R2", "F1", "F2")):
+                return metric, phrase
+    return None

@@ -1,0 +1,307 @@
+"""Tables in files: separated values, JSON, Parquet and Excel, looked at by a sample that spans the whole file."""
+
+from __future__ import annotations
+
+import csv
+import json
+import lzma
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from mle_star.data.dialect import Dialect, comma_columns, has_blanks, is_header, rows_of, sniff_separator, with_point
+from mle_star.data.files import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
+from mle_star.data.values import odd_gaps
+
+MAX_ROWS = 20_000
+MAX_CELLS = 400_000
+"""A sample is no larger: more would cost seconds and tell nothing new."""
+JSON_BYTES = 400_000_000
+"""A larger JSON file is looked at by its beginning."""
+PARQUET_BYTES = 256 << 20
+"""What is unfolded of a Parquet file at the most."""
+FORMS: dict[str, tuple[str, ...]] = {
+    "csv": (".csv", ".tsv", ".tab", ".txt"),
+    "json": (".json", ".jsonl", ".ndjson"),
+    "parquet": (".parquet", ".pq"),
+    "excel": (".xlsx", ".xlsm"),
+}
+TABLE_SUFFIXES = tuple(suffix for suffixes in FORMS.values() for suffix in suffixes)
+
+FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a file is written: all that another program must be told to read it alike.
+
+    JSON comes as `lines` (an object each), `records` (a list of objects, at `key` where it lies inside another object)
+    or `columns` (an object of columns).
+    """
+
+    kind: FormKind = "csv"
+    encoding: str = "utf-8"
+    dialect: Dialect = field(default_factory=Dialect)
+    has_header: bool = True
+    key: str = ""
+    odd_gaps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file with rows and columns. `sample` holds sampled cells by column: texts, an empty one for a gap, or lists.
+
+    `rows` is how many the file has (near enough, where `whole` says that not all were read); `notes` is what a person
+    should know about it.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    sample: dict[str, list[Any]] = field(repr=False)
+    rows: int
+    whole: bool = True
+    form: Form = field(default_factory=Form)
+    notes: tuple[str, ...] = ()
+
+
+def table_form(path: Path) -> str | None:
+    """What kind of table the suffix of a file promises (`csv` for `x.tsv.gz`), or None for a file that is no table."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    return next((form for form, known in FORMS.items() if suffixes and suffixes[-1] in known), None)
+
+
+def read_table(path: Path, name: str = "") -> Table | str:
+    """A look at a file, or one line that says why it is no table. `name` is how it is called, else its own name."""
+    name = name or path.name
+    readers: dict[str, Callable[[Path, str], Table | str]] = {
+        "csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "excel": _read_excel
+    }  # fmt: skip
+    form = table_form(path)
+    if form is None:
+        return f"{name}: not a table"
+    try:
+        return readers[form](path, name)
+    except ImportError as error:
+        return f"{name}: reading it needs {error.name} (pip install {error.name})"
+    except (
+        OSError, EOFError, ValueError, KeyError, MemoryError, csv.Error, zipfile.BadZipFile, lzma.LZMAError,
+        RecursionError,
+    ) as error:  # fmt: skip
+        return f"{name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
+
+
+# --- separated values ------------------------------------------------------------------------------------------
+
+
+def _read_csv(path: Path, name: str) -> Table | str:
+    pieces = read_pieces(path)
+    if pieces is None:
+        return f"{name}: binary, not a text"
+    separator = sniff_separator(path.name, pieces.texts[0])
+    rows: list[list[str]] = []
+    for text in pieces.texts:
+        found = list(rows_of(text, separator, MAX_ROWS // len(pieces.texts) + 1))
+        # The last row of a piece of a larger file is usually cut.
+        rows.extend(found if pieces.whole else found[:-1])
+    while rows and not rows[0]:
+        rows.pop(0)
+    if not rows:
+        return f"{name}: empty"
+    first, width = rows[0], len(rows[0])
+    if ".txt" in name.lower() and (width == 1 or len(rows) == 1):
+        return f"{name}: prose, not a table"
+    body = [[cell.strip() for cell in row] for row in rows[1:] if len(row) == width]
+    notes = _notes(name, pieces.encoding, ragged=len(rows) - 1 - len(body), rows=len(rows) - 1)
+    has_header = is_header(first, body)
+    if has_header:
+        columns, renamed = told_apart(first)
+        if renamed:
+            notes += (f"{name}: column names are repeated or empty; told apart as {', '.join(renamed[:5])}",)
+    else:
+        first = [cell.strip() for cell in first]
+        columns, body = [f"column_{index + 1}" for index in range(width)], [first, *body]
+        notes += (f"{name}: no header line; the columns are called column_1 to column_{width}",)
+    cells = [list(column) for column in zip(*body, strict=True)] if body else [[] for _ in columns]
+    commas = comma_columns(cells, separator)
+    for index in commas:
+        cells[index] = [with_point(cell) for cell in cells[index]]
+    dotted = any("." in row[index] for index in commas for row in body)
+    dialect = Dialect(
+        separator, "," if commas else ".", "." if dotted else "", has_blanks(pieces.texts[0], separator)
+    )  # fmt: skip
+    form = Form("csv", pieces.encoding, dialect, has_header, odd_gaps=odd_gaps(cells))
+    whole = pieces.whole and len(rows) <= MAX_ROWS and len(body) >= len(rows) - 1
+    count = len(body) if pieces.whole and len(rows) <= MAX_ROWS else max(count_lines(path) - has_header, len(body))
+    return Table(name, tuple(columns), dict(zip(columns, cells, strict=True)), count, whole, form, notes)
+
+
+def _notes(name: str, encoding: str, *, ragged: int, rows: int) -> tuple[str, ...]:
+    notes: tuple[str, ...] = ()
+    if not encoding.startswith("utf-8"):
+        notes += (f"{name} is not UTF-8: read it with encoding={encoding!r}",)
+    if ragged:
+        notes += (f"{name}: {ragged} of {rows} sampled rows have another number of fields",)
+    return notes
+
+
+def told_apart(names: list[str]) -> tuple[list[str], list[str]]:
+    """The names that pandas gives to columns (a second `x` is `x.1`), with those that it changed."""
+    given = [name or f"Unnamed: {number}" for number, name in enumerate(names)]
+    result, used = list(given), Counter[str]()
+    for number in sorted(range(len(given)), key=lambda n: names[n] == ""):
+        name = given[number]
+        while used[name]:
+            again = f"{given[number]}.{used[given[number]]}"
+            used[given[number]] += 1
+            name = given[number] if again in given else again
+        result[number] = name
+        used[name] += 1
+    return result, [new for new, old in zip(result, names, strict=True) if new != old]
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path, name: str) -> Table | str:
+    """A list of objects, one object a line, an object of columns, or an object that holds a list of objects."""
+    with open_data(path) as stream:
+        data = stream.read(JSON_BYTES + 1)
+    whole = len(data) <= JSON_BYTES
+    text = data[:JSON_BYTES].decode("utf-8-sig", "replace").strip()
+    if "\0" in text[:WHOLE_BYTES]:
+        return f"{name}: binary, not a text"
+    kind, key, records, complete = _records(text)
+    if not records:
+        return f"{name}: no JSON records"
+    flat = [_flatten(record) for record in records]
+    keys = list(dict.fromkeys(column for row in flat for column in row))
+    stride = max(1, len(flat) // MAX_ROWS, round(len(flat) * len(keys) / MAX_CELLS))
+    # JSON may hold half a surrogate pair, which no file of ours could.
+    columns = told_apart([key.encode("utf-8", "replace").decode() for key in keys])[0]
+    cells = {
+        column: [as_cell(row.get(key)) for row in flat[::stride]] for column, key in zip(columns, keys, strict=True)
+    }
+    whole = whole and complete and stride == 1
+    return Table(name, tuple(columns), cells, len(flat), whole, Form(kind, key=key))
+
+
+def _records(text: str) -> tuple[FormKind, str, list[dict[str, Any]], bool]:
+    """How the text is written, where its records lie, the records, and whether these are all."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return _broken_records(text)
+    if isinstance(value, dict):
+        inside = [name for name, inner in value.items() if _is_records(inner)]
+        if inside:
+            return "records", inside[0], value[inside[0]], True
+        rows = _rows_of_columns(value)
+        return ("columns", "", rows, True) if rows else ("lines", "", [value], True)
+    return "records", "", value if _is_records(value) else [], True
+
+
+def _broken_records(text: str) -> tuple[FormKind, str, list[dict[str, Any]], bool]:
+    """One object a line, or the whole objects at the beginning of a list that is cut."""
+    decoder, position, records = json.JSONDecoder(), 0, list[dict[str, Any]]()
+    kind: FormKind = "records" if text.startswith("[") else "lines"
+    position += text.startswith("[")
+    while position < len(text):
+        if text[position] in ", \n\r\t":
+            position += 1
+            continue
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except ValueError:
+            return kind, "", records, False
+        if isinstance(value, dict):
+            records.append(value)
+    return kind, "", records, True
+
+
+def _is_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def _rows_of_columns(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of an object whose values are columns, each a list or an object by row name."""
+    columns = {name: list(inner.values()) if isinstance(inner, dict) else inner for name, inner in value.items()}
+    if not all(isinstance(column, list) for column in columns.values()):
+        return []
+    if len({len(column) for column in columns.values()}) != 1:
+        return []
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested objects as columns `outer.inner`, the way `pandas.json_normalize` names them."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict) and value:
+            flat.update(_flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def as_cell(value: Any) -> Any:
+    """A value as the text that a CSV file would hold; lists stay lists, so that they can be told from texts."""
+    if isinstance(value, (list, dict)):
+        return value
+    return "" if value is None or value != value else str(value).strip()
+
+
+# --- Parquet and Excel ---------------------------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path, name: str) -> Table | str:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
+            keys = [column for column in file.schema_arrow.names if column not in index]
+            cells, rows = _parquet_cells(file, keys), file.metadata.num_rows
+    except pyarrow.ArrowException as error:
+        return f"{name}: cannot be read ({' '.join(str(error).split())[:200]})"
+    columns = told_apart([str(key) for key in keys])[0]
+    sample = dict(zip(columns, cells.values(), strict=True))
+    read = len(next(iter(sample.values()), []))
+    return Table(name, tuple(columns), sample, rows, read == rows, Form("parquet"))
+
+
+def _parquet_cells(file: Any, keys: list[str]) -> dict[str, list[Any]]:
+    """Every n-th row. A small file can hold one long text a million times: so only so much is unfolded at a time."""
+    cells: dict[str, list[Any]] = {key: [] for key in keys}
+    first = next(file.iter_batches(1, columns=keys), None)
+    row_bytes = 1 if first is None else max(first.nbytes, 1)
+    if row_bytes > PARQUET_BYTES // 16:
+        raise ValueError(f"rows of {row_bytes >> 20} MB")
+    stride = max(1, file.metadata.num_rows // MAX_ROWS, round(file.metadata.num_rows * len(keys) / MAX_CELLS))
+    read = held = 0
+    for batch in file.iter_batches(max(1, min(PARQUET_BYTES // 16 // row_bytes, 65_536)), columns=keys):
+        for key in keys:
+            cells[key] += map(as_cell, batch.column(key).to_pylist()[-read % stride :: stride])
+        read += batch.num_rows
+        held += batch.nbytes // stride
+        if held > PARQUET_BYTES:
+            raise ValueError("it unfolds to more than is worth holding")
+    return cells
+
+
+def _read_excel(path: Path, name: str) -> Table | str:
+    """The first sheet, whose first row is the header."""
+    import pandas
+
+    frame = pandas.read_excel(path, dtype=object)
+    if not len(frame.columns):
+        return f"{name}: empty"
+    columns = [str(column) for column in frame.columns]
+    stride = max(1, len(frame) // MAX_ROWS, round(frame.size / MAX_CELLS))
+    cells = {column: list(map(as_cell, frame.iloc[::stride, i])) for i, column in enumerate(columns)}
+    return Table(name, tuple(columns), cells, len(frame), stride == 1, Form("excel"))

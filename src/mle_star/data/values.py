@@ -1,0 +1,54 @@
+"""Single values as files hold them: gaps, numbers, and what pandas would make of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
+"""How files spell that there is no value, in small letters."""
+PANDAS_GAPS = {
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+}  # fmt: skip
+"""Those that pandas knows by itself."""
+
+
+def is_gap(cell: str) -> bool:
+    """Does this stand for a value that is not there?"""
+    return cell.lower() in GAPS
+
+
+def is_number(cell: str) -> bool:
+    """Is this a number in words that every program knows?"""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
+    """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
+    found = set()
+    for cells in columns:
+        odd = {cell for cell in set(cells) if is_gap(cell) and cell not in PANDAS_GAPS}
+        if odd:
+            others = [cell for cell in cells if not is_gap(cell)][:200]
+            numbers = sum(map(is_number, others))
+            found |= {cell for cell in odd if cell in {"?", "-"} or (others and numbers > 0.9 * len(others))}
+    return tuple(sorted(found))
+
+
+def is_misread(cells: Iterable[str], gap_words: Collection[str]) -> bool:
+    """Would pandas spell values of a column in another way than the file does, or take one for a gap?"""
+    found = set(cells)
+    values = found - {""}
+    if values.intersection(gap_words):
+        return True
+    if {value.lower() for value in values} <= {"true", "false"}:
+        return not values <= {"True", "False"}
+    if not all(map(is_number, values)):
+        return False
+    whole = "" not in found and all(re.fullmatch(r"[+-]?\d+", value) for value in values)
+    return any(str(int(value) if whole else float(value)) != value for value in values)

@@ -1,0 +1,174 @@
+"""The metrics: by every name, with figures that are known, and never replaced by another."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
+from mle_star.errors import ConfigError
+from mle_star.models import MetricDirection
+
+NAMES = [metric.name for metric in METRICS]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name", "direction"),
+    [
+        ("AUC", "roc_auc", "maximize"), ("ROC-AUC", "roc_auc", "maximize"), ("roc_auc", "roc_auc", "maximize"),
+        ("RMSE", "rmse", "minimize"), ("root mean squared error", "rmse", "minimize"), ("rmsle", "rmsle", "minimize"),
+        ("MAE", "mae", "minimize"), ("logloss", "log_loss", "minimize"), ("Log Loss", "log_loss", "minimize"),
+        ("f1", "f1", "maximize"), ("macro-F1", "f1_macro", "maximize"), ("f1_macro", "f1_macro", "maximize"),
+        ("QWK", "quadratic_weighted_kappa", "maximize"), ("acc", "accuracy", "maximize"),
+        ("balanced accuracy", "balanced_accuracy", "maximize"), ("R2", "r2", "maximize"), ("R²", "r2", "maximize"),
+        ("MAPE", "mape", "minimize"), ("mcc", "matthews_corrcoef", "maximize"), ("MAP@5", "map@5", "maximize"),
+        ("neg_log_loss", "log_loss", "minimize"), ("F0.5", "f0.5", "maximize"),
+    ],
+)  # fmt: skip
+def test_a_metric_is_known_by_its_usual_names(spelling: str, name: str, direction: str) -> None:
+    metric = known_metric(spelling)
+    assert (metric.name, metric.direction) == (name, direction)
+
+
+def test_there_are_many_and_no_two_share_a_spelling() -> None:
+    assert sum(metric.formula is not None for metric in METRICS) >= 45
+    for metric in METRICS:
+        assert {known_metric(alias).name for alias in (metric.name, *metric.aliases)} == {metric.name}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "nearest"),
+    [("rsme", "rmse"), ("acuracy", "accuracy"), ("f1_makro", "f1_macro"), ("profit", "known are")],
+)
+def test_an_unknown_metric_is_refused_with_the_nearest_names(unknown: str, nearest: str) -> None:
+    assert find_metric(unknown) is None
+    with pytest.raises(ConfigError, match=rf"unknown metric '{unknown}': .*{nearest}.*file\.py:function"):
+        known_metric(unknown)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Submissions are scored on the Root Mean Squared Logarithmic Error.", "rmsle"),
+        ("We recall that precision matters. The metric is the macro F1 score.", "f1_macro"),
+        ("Minimise the mean absolute error of the price.", "mae"),
+        ("Recall the sunny days of old, and the precision of clocks.", None),
+        ("", None),
+    ],
+)
+def test_a_metric_is_found_in_prose(text: str, name: str | None) -> None:
+    found = metric_in_prose(text)
+    assert (found[0].name if found else None) == name
+
+
+# --- figures that can be worked out by hand --------------------------------------------------------------------
+
+LABELS = np.array(["a", "a", "b", "b"]), np.array(["a", "b", "b", "b"])
+YES = np.array(["no", "yes", "yes", "no"]), np.array(["no", "yes", "no", "no"])
+CHANCES = np.array([0, 0, 1, 1]), np.array([[0.9, 0.1], [0.6, 0.4], [0.65, 0.35], [0.2, 0.8]])
+THREE = np.array([0, 1, 2]), np.array([[0.5, 0.3, 0.2], [0.25, 0.5, 0.25], [0.6, 0.3, 0.1]])
+NUMBERS = np.array([1.0, 2.0, 4.0]), np.array([1.0, 4.0, 2.0])
+SETS = np.array([[1, 0], [1, 1]], bool), np.array([[1, 1], [0, 1]], bool)
+
+
+@pytest.mark.parametrize(
+    ("name", "pair", "value"),
+    [
+        ("accuracy", LABELS, 0.75), ("error_rate", LABELS, 0.25), ("balanced_accuracy", LABELS, 0.75),
+        ("f1", YES, 2 / 3), ("precision", YES, 1.0), ("recall", YES, 0.5), ("f2", YES, 5 / 9), ("f0.5", YES, 5 / 6),
+        ("f1_macro", LABELS, (2 / 3 + 0.8) / 2), ("f1_micro", LABELS, 0.75), ("f1_weighted", LABELS, (2 / 3 + 0.8) / 2),
+        ("matthews_corrcoef", YES, 1 / math.sqrt(3)), ("cohen_kappa", LABELS, 0.5),
+        ("quadratic_weighted_kappa", (np.array([0, 1, 2]), np.array([0, 2, 1])), 0.5),
+        ("roc_auc", CHANCES, 0.75), ("average_precision", CHANCES, (1 + 2 / 3) / 2),
+        ("log_loss", CHANCES, -np.log([0.9, 0.6, 0.35, 0.8]).mean()),
+        ("log_loss", THREE, -np.log([0.5, 0.5, 0.1]).mean()),
+        ("brier_score", CHANCES, np.mean([0.01, 0.16, 0.65**2, 0.04])), ("top_3_accuracy", THREE, 1.0),
+        ("rmse", NUMBERS, math.sqrt(8 / 3)), ("mse", NUMBERS, 8 / 3), ("mae", NUMBERS, 4 / 3),
+        ("max_error", NUMBERS, 2.0),
+        ("median_absolute_error", NUMBERS, 2.0), ("mape", NUMBERS, (1 + 0.5) / 3), ("wape", NUMBERS, 4 / 7),
+        ("smape", NUMBERS, 200 * (2 / 6 + 2 / 6) / 3), ("smape", (np.zeros(2), np.array([0.0, 1.0])), 100.0),
+        ("rmspe", NUMBERS, math.sqrt((1 + 0.25) / 3)), ("pinball_loss", NUMBERS, 2 / 3),
+        ("rmsle", (np.array([0.0, math.e - 1]), np.array([0.0, 0.0])), math.sqrt(0.5)),
+        ("msle", (np.array([0.0]), np.array([-5.0])), 0.0), ("r2", NUMBERS, 1 - 8 / (14 / 3)),
+        ("spearman", NUMBERS, 0.5),
+        ("kendall", NUMBERS, 1 / 3), ("pearson", (NUMBERS[0], 3 * NUMBERS[0]), 1.0),
+        ("pearson", (NUMBERS[0], np.ones(3)), 0.0),
+        ("gini", (np.array([0.0, 0, 1, 1]), CHANCES[1][:, 1]), 2 * 0.75 - 1), ("gini", (NUMBERS[0], NUMBERS[0]), 1.0),
+        ("mcrmse", (np.array([[1.0, 0], [3, 0]]), np.array([[1.0, 2], [3, 2]])), 1.0),
+        ("map@3", (np.array(["x", "y", "z"]), np.array(["x q", "q y y", "a b c z"])), 0.5),
+        ("multilabel_f1_micro", SETS, 2 / 3), ("multilabel_f1_samples", SETS, 2 / 3), ("hamming_loss", SETS, 0.5),
+        ("word_error_rate", (["the old cat"], ["the cat sat"]), 2 / 3),
+        ("character_error_rate", (["abcd"], ["abd"]), 0.25),
+        ("explained_variance", (NUMBERS[0], NUMBERS[0] + 5), 1.0),
+        ("mean_poisson_deviance", (np.array([2.0]), np.array([2.0])), 0.0),
+        ("mean_gamma_deviance", (np.array([2.0]), np.array([2.0])), 0.0),
+    ],
+)  # fmt: skip
+def test_figures_are_those_worked_out_by_hand(name: str, pair: tuple[Any, Any], value: float) -> None:
+    assert known_metric(name).compute(*pair) == pytest.approx(value)
+
+
+def test_a_class_that_the_rows_lack_is_no_zero() -> None:
+    truth, answer = np.array([0, 0, 2]), np.array([[0.8, 0.1, 0.1], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]])
+    assert known_metric("roc_auc").compute(truth, answer) == 1.0
+    assert known_metric("f1_macro").compute(np.array(["a", "a"]), np.array(["a", "b"])) == pytest.approx(2 / 3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
+def test_figures_of_labels_lie_in_their_range(rows: list[tuple[int, int]]) -> None:
+    truth, answer = (np.array([str(row[side]) for row in rows]) for side in (0, 1))
+    for metric in METRICS:
+        if metric.needs == "labels":
+            assert metric.is_possible(metric.compute(truth, answer)), metric.name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "possible"),
+    [("accuracy", 85.0, False), ("roc_auc", 1.7, False),
+     ("rmse", 1e12, True), ("rmse", -1.0, False), ("r2", -40.0, True),
+     ("r2", 1.5, False), ("log_loss", math.inf, False), ("smape", 180.0, True), ("accuracy", 1.0, True)],
+)  # fmt: skip
+def test_impossible_values_are_told(name: str, value: float, possible: bool) -> None:
+    assert known_metric(name).is_possible(value) is possible
+
+
+# --- metrics of others --------------------------------------------------------------------------------------------
+
+
+def test_a_function_of_the_users_own_is_a_metric(tmp_path: Path) -> None:
+    (tmp_path / "score.py").write_text("def profit(truth, answer):\n    return (truth['y'] * answer['y']).sum()\n")
+    metric = known_metric("score.py:profit", folder=tmp_path, direction=MetricDirection.maximize)
+    frames = pandas.DataFrame({"y": [1, 2]}), pandas.DataFrame({"y": [3, 4]})
+    assert (metric.needs, metric.compute(*frames)) == ("frames", 11.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "direction", "words"),
+    [
+        ("score.py:profit", None, "say with metric_direction"),
+        ("nothing.py:f", MetricDirection.minimize, "there is no file"),
+        ("score.py:broken", MetricDirection.minimize, "score.py:broken failed: ZeroDivisionError"),
+        ("score.py:absent", MetricDirection.minimize, "score.py:absent failed: AttributeError"),
+    ],
+)  # fmt: skip
+def test_a_wrong_function_gets_a_clear_line(
+    tmp_path: Path, name: str, direction: MetricDirection | None, words: str
+) -> None:
+    (tmp_path / "score.py").write_text(
+        "def profit(truth, answer):\n    return 1\n\ndef broken(t, a):\n    return 1 / 0\n"
+    )
+    with pytest.raises(ConfigError, match=words):
+        known_metric(name, folder=tmp_path, direction=direction).compute(None, None)
+
+
+def test_what_only_a_script_can_compute_says_so() -> None:
+    with pytest.raises(ConfigError, match="bleu can only be computed by a script"):
+        known_metric("BLEU").compute([], [])
+    assert isinstance(find_metric("ssim"), Metric)

@@ -1,0 +1,178 @@
+"""Tables are read as they are written: dialects, decimal commas, JSON, Parquet, Excel, compressed or not."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from mle_star.data.columns import describe
+from mle_star.data.layout import find_layout
+from mle_star.data.tables import Table, read_table
+from mle_star.offline.rules import tables as scripts
+
+
+def look(path: Path) -> Table:
+    table = read_table(path)
+    assert isinstance(table, Table), table
+    return table
+
+
+def as_scripts_read(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch) -> pandas.DataFrame:
+    """The frame that the engineer's scripts make of the file."""
+    (folder / "input").symlink_to(folder)
+    monkeypatch.chdir(folder)
+    frame = eval(scripts.Table(table).reader, {"pd": pandas, "json": json, "Path": Path})
+    assert isinstance(frame, pandas.DataFrame)
+    return frame
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_tables_are_read_as_they_are_written(
+    encoding: str, separator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [["Größe", "n"], ["groß", "1.5"], ["klein", "2.5"]]
+    (tmp_path / "table.csv").write_text("\n".join(map(separator.join, rows)) + "\n", encoding=encoding)
+    table = look(tmp_path / "table.csv")
+    assert table.sample == {"Größe": ["groß", "klein"], "n": ["1.5", "2.5"]}
+    frame = as_scripts_read(table, tmp_path, monkeypatch)
+    assert frame.to_dict("list") == {"Größe": ["groß", "klein"], "n": [1.5, 2.5]}
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        ("a;b\n81,25;x\n7,5;y\n", [81.25, 7.5]),
+        ("a;b\n1.234,5;x\n7,25;y\n", [1234.5, 7.25]),
+        ("a;b\n-0,5;x\n;y\n", [-0.5, None]),
+        ('a,b\n"81,25",x\n"7,5",y\n', [81.25, 7.5]),
+        ('a,b\n"1,234",x\n"7,500",y\n', ["1,234", "7,500"]),
+        ("a;b\n1.5;x\n2.25;y\n", [1.5, 2.25]),
+        ("a;b\n1,234;x\n7,500;y\n", [1.234, 7.5]),
+    ],
+)
+def test_decimal_commas_are_numbers_and_thousands_are_not_taken_for_them(
+    content: str, values: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "table.csv").write_text(content)
+    table = look(tmp_path / "table.csv")
+    seen = [
+        float(cell) if isinstance(value, float) else cell or None
+        for cell, value in zip(table.sample["a"], values, strict=True)
+    ]
+    assert seen == values
+    frame = as_scripts_read(table, tmp_path, monkeypatch)
+    assert [None if value != value else value for value in frame["a"]] == values
+
+
+def test_every_form_of_a_table_is_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pandas.DataFrame({"id": range(30), "x": [i / 4 for i in range(30)], "kind": ["ab", "c d", "e"] * 10})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_csv(tmp_path / "b.csv.gz", index=False)
+    frame.to_csv(tmp_path / "c.csv.zip", index=False)
+    frame.to_csv(tmp_path / "d.tsv", index=False, sep="\t")
+    frame.to_excel(tmp_path / "e.xlsx", index=False)
+    frame.to_parquet(tmp_path / "f.parquet")
+    frame.to_json(tmp_path / "g.json", orient="records")
+    frame.to_json(tmp_path / "h.jsonl", orient="records", lines=True)
+    (tmp_path / "i.json").write_text(json.dumps({"rows": frame.to_dict("records")}))
+    (tmp_path / "j.json").write_text(json.dumps(frame.to_dict("list")))
+    (tmp_path / "input").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for path in sorted(path for path in tmp_path.iterdir() if path.is_file()):
+        table = look(path)
+        assert (table.columns, table.rows, table.whole) == (("id", "x", "kind"), 30, True), path
+        assert [float(cell) for cell in table.sample["x"]] == list(frame["x"]), path
+        loaded = eval(scripts.Table(table).reader, {"pd": pandas, "json": json, "Path": Path})
+        pandas.testing.assert_frame_equal(loaded, frame, check_dtype=False)
+
+
+def test_lists_and_nested_records_keep_their_shape(tmp_path: Path) -> None:
+    records = [
+        {"id": 1, "tags": ["a", "b"], "where": {"lat": 1.5, "of": {"city": "X"}}},
+        {"id": 2, "tags": [], "more": None},
+    ]
+    (tmp_path / "train.json").write_text(json.dumps(records))
+    table = look(tmp_path / "train.json")
+    assert table.columns == ("id", "tags", "where.lat", "where.of.city", "more")
+    assert table.sample["tags"] == [["a", "b"], []]
+    assert table.sample["where.lat"] == ["1.5", ""]
+    assert describe("tags", table.sample["tags"]).kind == "list"
+
+
+def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
+    path, dice = tmp_path / "long.csv", random.Random(1)
+    lines = [",".join(str(dice.randint(0, 9)) for _ in range(30)) for _ in range(80_000)]
+    path.write_text("\n".join([",".join(f"c{i}" for i in range(30)), *lines]))
+    table = look(path)
+    assert (table.rows, table.whole) == (80_000, False)
+    assert 5_000 < len(table.sample["c0"]) < 30_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", b"", "empty"), ("a.csv", b"\0\1\2" * 99, "binary"),
+        ("a.parquet", b"PAR1 nonsense PAR1", "cannot be read"),
+        ("a.xlsx", b"no archive", "cannot be read"), ("a.json", b"[1, 2]", "no JSON records"),
+        ("a.png", b"x", "not a table"),
+        ("a.csv.zip", b"PK nonsense", "cannot be read"), ("notes.txt", b"just a line of prose\n", "prose"),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_gets_one_line(name: str, content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    said = read_table(tmp_path / name)
+    assert isinstance(said, str) and words in said and "\n" not in said
+
+
+# --- the layout -----------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, **tables: dict[str, list[Any]]) -> Path:
+    for name, columns in tables.items():
+        pandas.DataFrame(columns).to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+def test_a_submission_that_repeats_the_test_table_has_no_key(tmp_path: Path) -> None:
+    numbers: dict[str, list[Any]] = {"T": [1.5, 2.5, 2.5], "RH": [3, 4, 4]}
+    write(tmp_path, train={**numbers, "NO2": [1, 2, 3]}, test=numbers, sample_submission={"NO2": [0, 0, 0], **numbers})
+    layout = find_layout(tmp_path)
+    assert (layout.key, layout.target.names, layout.answers) == (None, ("NO2",), ("NO2",))
+
+
+def test_labels_in_a_table_of_their_own_are_joined_by_what_both_share(tmp_path: Path) -> None:
+    ids = list(range(9))
+    write(
+        tmp_path, train={"id": ids, "x": ids}, train_labels={"id": ids, "grade": [1, 2, 3] * 3},
+        test={"id": [10, 11], "x": [1, 2]}, sample_submission={"id": [10, 11], "grade": [1, 1]},
+        shops={"shop": [1], "size": [2]},
+    )  # fmt: skip
+    layout = find_layout(tmp_path)
+    assert layout.labels is not None and layout.labels.name == "train_labels.csv"
+    assert (layout.labels_key, layout.key, layout.target.names) == ("id", "id", ("grade",))
+    assert [table.name for table in layout.others] == ["shops.csv"]
+
+
+def test_one_column_for_each_class_names_the_classes(tmp_path: Path) -> None:
+    write(
+        tmp_path, train={"id": [1, 2, 3], "x": [1, 2, 3], "kind": ["a", "b", "a"]}, test={"id": [4], "x": [1]},
+        sample_submission={"id": [4], "kind_a": [0.5], "kind_b": [0.5]},
+    )  # fmt: skip
+    layout = find_layout(tmp_path)
+    assert (layout.target.names, layout.target.class_prefix) == (("kind",), "kind_")
+    assert layout.answers == ("kind_a", "kind_b")
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [("Predict `a` and `b`.", ("a", "b")), ("The target is `b`. Mind `a`.", ("b",)), ("Mind `a`.", ("a",))],
+)
+def test_the_description_names_the_target(words: str, target: tuple[str, ...], tmp_path: Path) -> None:
+    write(tmp_path, train={"id": [1, 2], "x": [1, 2], "a": [1, 2], "b": [2, 1]}, test={"id": [3], "x": [1]})
+    assert find_layout(tmp_path, words).target.names == target
