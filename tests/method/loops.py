@@ -1,15 +1,21 @@
-"""What the tests of Phase 2 and Phase 3 share: scripts with blocks, replies by rule, and how to read a log."""
+"""What the tests of the phases share: scripts with blocks, replies by rule, how to read a log, and a watched clock."""
 
 from __future__ import annotations
 
+import asyncio
+import cProfile
 import logging
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
-from mle_star.models import CodeBlock, MetricDirection, SolutionPhase, SolutionScript
+from mle_star.context import Executor, ScriptRequest
+from mle_star.models import CodeBlock, ExecutionRawResult, MetricDirection, SolutionPhase, SolutionScript
 
 from .conftest import ScriptedAgents, ScriptedCall, broken_script, fenced, script
 
@@ -17,7 +23,11 @@ BLOCK = "level = 0.5"
 FAILURES = ("coder", "crash", "planner")
 """The ways in which an attempt can fail, beside a score."""
 
+LONG_PLAN = "Change the level in small steps. " + " ".join(f"Then look at point {n}." for n in range(60)) + " Stop."
+"""Longer than anything that a log line shows."""
+
 Outcome = float | str
+T = TypeVar("T")
 
 
 def base_script(level: float = 0.5, blocks: int = 0) -> str:
@@ -146,3 +156,57 @@ def play_rounds(agents: ScriptedAgents, outcomes: Sequence[Outcome]) -> None:
             agents.reply("ensembler", fenced(broken_script(note=f"round {r}")))
         elif outcome != "planner":
             agents.reply("ensembler", fenced(script(outcome, note=f"round {r}")))
+
+
+# --- time ------------------------------------------------------------------------------------------------
+
+
+class WatchedLoop(asyncio.SelectorEventLoop):
+    """An event loop that adds up the seconds for which it was asked to wait; a busy machine adds nothing to them."""
+
+    waited = 0.0
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As always. A timer that comes due was a wait, one that is cancelled was a limit."""
+        seconds = when - self.time()
+
+        def due() -> None:
+            self.waited += seconds
+            callback(*args)
+
+        return super().call_at(when, due, context=context)
+
+
+def measured(work: Awaitable[T]) -> tuple[T, float, float]:
+    """The result, the seconds that were waited for nothing, and the seconds of work of this process."""
+    loop, profile, started = WatchedLoop(), cProfile.Profile(), time.process_time()
+    profile.enable()  # sees `time.sleep`, which blocks the loop without a timer
+    try:
+        result = loop.run_until_complete(work)
+    finally:
+        profile.disable()
+        worked = time.process_time() - started
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+    naps = sum(entry.totaltime for entry in profile.getstats() if entry.code == "<built-in method time.sleep>")
+    return result, loop.waited + naps, worked
+
+
+# --- order -----------------------------------------------------------------------------------------------
+
+
+class CheckedFirst:
+    """Passes scripts on to `inner` and keeps those that A_leakage had not seen, word by word, when they were run."""
+
+    def __init__(self, agents: ScriptedAgents, inner: Executor) -> None:
+        self.agents, self.inner = agents, inner
+        self.unchecked: list[str] = []
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Look whether it was checked, then run it."""
+        text = Path(request.script_path).read_text(encoding="utf-8")
+        if not any(text.strip() in call.prompt for call in self.agents.calls("leakage-detection")):
+            self.unchecked.append(text)
+        return await self.inner.run(request)

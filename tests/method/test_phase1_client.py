@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.context import enter_run
 from mle_star.events import AgentFinished, DebugAttempted, LeakageChecked
 from mle_star.finalization import run_finalization
-from mle_star.models import DataContaminationResult, SolutionPhase
+from mle_star.models import DataContaminationResult, RetrieverOutput, SolutionPhase
 from mle_star.offline.scripted import ScriptedBrain
 from mle_star.offline.server import BrainRequest, MessagesServer
 from mle_star.phase1 import run_phase1
@@ -55,6 +57,7 @@ def brain() -> ScriptedBrain:
     return mind
 
 
+@pytest.mark.req("REQ-P1-001", "REQ-P1-003", "REQ-P1-007", "REQ-P1-008", "REQ-P1-013")
 async def test_phase_1_and_finalization_through_the_real_client(tmp_path: Path) -> None:
     mind = brain()
     with scripted_run(tmp_path, config=CONFIG) as run:
@@ -82,3 +85,8 @@ async def test_phase_1_and_finalization_through_the_real_client(tmp_path: Path) 
     asked = [(request.agent, request.variant) for request in mind.requests]
     assert asked.count(("leakage", "detection")) == 7 and asked.count(("init", None)) == 2
     assert ("test", "contamination") in asked and ("test", None) in asked
+    [retriever] = mind.calls("retriever")
+    assert {"WebSearch", "WebFetch"} <= set(retriever.tools) and retriever.schema is not None
+    assert set(retriever.schema["properties"]) == set(RetrieverOutput.model_json_schema()["properties"])
+    for request in [*mind.calls("init"), *mind.calls("merger")]:
+        assert "Read" in request.tools and "WebFetch" not in request.tools and request.schema is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,18 @@ from .conftest import (
     scripted_run,
     settings,
 )
-from .loops import BLOCK, Outcome, assert_says, base_solution, block, play_attempts, section
+from .loops import (
+    BLOCK,
+    LONG_PLAN,
+    CheckedFirst,
+    Outcome,
+    assert_says,
+    base_solution,
+    block,
+    measured,
+    play_attempts,
+    section,
+)
 
 
 async def refine(run: ScriptedRun, k: int = 4, **changes: Any) -> InnerLoopResult:
@@ -186,6 +196,20 @@ async def test_the_first_attempt_carries_out_the_extractors_plan(run: ScriptedRu
     assert result.best_solution.content == base_solution().content.replace(BLOCK, "level = 0.8")
     assert result.best_solution.phase is SolutionPhase.refined and result.best_solution.is_executable
     assert run.executor.scripts == [result.best_solution.content]
+
+
+@pytest.mark.req("REQ-P2I-002", "REQ-P2I-009", "REQ-P2I-012", "REQ-P2I-017", "REQ-P2I-019")
+async def test_plans_reach_coder_planner_and_history_whole(quick_run: ScriptedRun) -> None:
+    given = [f"{LONG_PLAN} Idea {k}." for k in range(3)]
+    quick_run.agents.reply("coder", *fenced("level = 0.6", "level = 0.4", "level = 0.7"))
+    quick_run.agents.reply("planner", *given[1:])
+    result = await refine(quick_run, k=3, initial_plan=given[0])
+    told = [section(call.prompt, "Plan") for call in quick_run.agents.calls("coder")]
+    assert [[plan in text for plan in given] for text in told] == [[k == j for j in range(3)] for k in range(3)]
+    last = section(quick_run.agents.calls("planner")[-1].prompt, "Improvement plans you have tried")
+    assert f"## Plan: {given[0]}\n## Score: 0.6\n\n## Plan: {given[1]}\n## Score: 0.4\n" in last
+    assert [attempt.plan for attempt in result.attempts] == given
+    assert [event.plan for event in quick_run.events(RefinementTried)] == given
 
 
 @pytest.mark.req("REQ-P2I-016", "REQ-P2I-019", "REQ-P2I-020", "REQ-P2I-029", "REQ-P2I-046")
@@ -362,6 +386,17 @@ async def test_a_plan_that_the_extractor_left_empty_fails_only_the_first_attempt
     assert scores(result) == [None, 0.6]
 
 
+@pytest.mark.req("REQ-P2I-030", "REQ-SF-022")
+async def test_every_script_that_runs_was_checked_first_repairs_included(quick_run: ScriptedRun) -> None:
+    quick_run.executor.inner = witness = CheckedFirst(quick_run.agents, quick_run.executor.inner)
+    quick_run.agents.reply("coder", *fenced("level = 0.6", "raise RuntimeError('one')", "raise RuntimeError('two')"))
+    quick_run.agents.reply("debugger", fenced(base_solution().content.replace(BLOCK, "level = 0.7")))
+    quick_run.agents.always("debugger", "I cannot repair this.")
+    result = await refine(quick_run, k=3)
+    assert scores(result) == [0.6, 0.7, None] and len(quick_run.executor.scripts) == 4
+    assert witness.unchecked == []
+
+
 @pytest.mark.req("REQ-P2I-030")
 async def test_what_is_run_has_been_checked_for_leakage_and_corrected(run: ScriptedRun) -> None:
     run.agents.reply("coder", *fenced("level = 0.99", "level = 0.6"))
@@ -395,21 +430,10 @@ async def test_repairs_end_after_max_debug_attempts(run: ScriptedRun) -> None:
         run.agents.reply("debugger", fenced(base_solution().content.replace(BLOCK, f"level = {n} / 0")))
     result = await refine(run, k=1, config=settings(K=1, max_debug_attempts=2))
     assert run.agents.names.count("debugger") == 2 and len(run.executor.scripts) == 3
+    shown = [section(call.prompt, "Script") for call in run.agents.calls("debugger")]
+    assert ["level = 1 / 0" in text for text in shown] == [True, False]
+    assert "level = 0 / 0" in shown[1]  # the second repair starts from the first
     assert (scores(result), accepted(result), result.best_score) == ([None], [False], 0.5)
-
-
-@pytest.mark.req("REQ-P2I-042", "REQ-P2I-020")
-async def test_a_planner_that_reads_its_history_improves_step_by_step(quick_run: ScriptedRun) -> None:
-    def one_more(call: Any) -> str:
-        return f"level {max(float(s) for s in re.findall(r'## Score: (.*)', call.prompt)) + 0.1:.1f}"
-
-    def obey(call: Any) -> Any:
-        return fenced(f"level = {section(call.prompt, 'Plan').split()[-2]}")
-
-    quick_run.agents.always("planner", one_more)
-    quick_run.agents.always("coder", obey)
-    result = await refine(quick_run, k=5, initial_plan="level 0.6")
-    assert scores(result) == [0.6, 0.7, 0.8, 0.9, 1.0] and all(accepted(result))
 
 
 # --- records, steps, logs --------------------------------------------------------------------------------
@@ -498,15 +522,14 @@ async def test_the_log_tells_of_crashes_and_failed_replacements(
 
 
 @pytest.mark.req("REQ-P2I-039", "REQ-P2I-040")
-async def test_the_loop_itself_takes_next_to_no_time(quick_run: ScriptedRun) -> None:
+def test_the_loop_itself_takes_next_to_no_time(quick_run: ScriptedRun) -> None:
     padding = "\n".join(f"value_{n} = {n}" for n in range(2500))  # some 50 KB, as the largest scripts
     solution = base_solution()
     solution.content = f"{padding}\n{solution.content}"
-    started = time.process_time()
-    result = await refine(quick_run, k=4, solution=solution)
+    result, waited, worked = measured(refine(quick_run, k=4, solution=solution))
     calls = len(quick_run.agents.log)
     assert len(result.attempts) == 4 and calls == 4 + 3 + 4
-    assert (time.process_time() - started) / calls < 0.5
+    assert waited == 0 and worked / calls < 0.5
 
 
 # --- failures and endings --------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -30,6 +31,7 @@ from .loops import (
     play_attempts,
     play_rounds,
     play_steps,
+    section,
 )
 
 SCORES = st.sampled_from([0.1, 0.5, 0.5000001, 0.9]) | st.floats(-1e6, 1e6)  # few values, so that ties are common
@@ -157,6 +159,10 @@ def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
         assert mark is None or result.best_solution.content.rindex("# t") == result.best_solution.content.index(
             expected
         )
+        known: list[str | None] = [None, *(mark for _, mark in bests)]  # s_t: what the step before left
+        for t, call in enumerate(run.agents.calls("ablation")):
+            shown = [None, *re.findall(r"# (t\dk\d)", section(call.prompt, "Python solution"))]
+            assert shown[-1] == known[t]
         attempts = [[a.score for a in record["inner_loop_attempts"]] for record in result.step_history]
         assert attempts == [
             [] if isinstance(step, str) else [o if isinstance(o, float) else None for o in step] for step in steps

@@ -156,6 +156,7 @@ async def test_a_block_that_was_refined_is_not_chosen_again_at_once(table_desk: 
         refined.append(answer.plans[0].code_block)
 
 
+@pytest.mark.req("REQ-P2I-042")
 async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None:
     solution = desk.merged()
     block = solution.block("features" if not desk.profile.of("text") else solution.names("model: ")[0])

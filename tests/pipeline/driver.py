@@ -77,7 +77,7 @@ async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> F
     """Run or resume."""
     log, task = run_dir.parent / "calls.log", crash_task(data_dir)
     if not real:
-        agents = LoggingAgents(cost_usd=CALL_USD, delay=0.02, log=log)
+        agents = LoggingAgents(cost_usd=CALL_USD, delay=0.02, log=log, paths_alike=True)
         return await run_pipeline(task, CONFIG, agents=agents, run_dir=run_dir, resume=resume, console=False)
     async with MessagesServer(LoggingBrain(log=log)) as server:
         url = server.base_url

@@ -130,6 +130,14 @@ class Mind:
         return {"verdict": "Novel"}
 
 
+def apart(answer: Answer, label: str) -> Answer:
+    """The code with its level a little higher on every further path: no two paths reach the same score."""
+    number = int(label.removeprefix("path-")) if label.startswith("path-") else 0
+    if not number or not isinstance(answer, str):
+        return answer
+    return re.sub(r"^level = ([\d.]+)$", lambda m: f"level = {float(m[1]) + 0.002 * number:.4f}", answer, flags=re.M)
+
+
 @dataclass
 class MindBrain:
     """The mind behind the Messages API. Token counts are fixed, so that a call costs the same in every process."""
@@ -159,6 +167,7 @@ class MindAgents:
     before: Callable[[str, str], Awaitable[None]] | None = None
     failing: dict[str, str] = field(default_factory=dict)
     caps: list[float | None] = field(default_factory=list)
+    paths_alike: bool = False  # as over the wire, where nobody says which path asks
 
     def fingerprint(self, config: AgentConfig) -> str:
         """Enough to tell the agents apart."""
@@ -182,6 +191,8 @@ class MindAgents:
         if agent in self.failing:
             raise AgentError(self.failing[agent], agent=agent, cost_usd=self.cost_usd)
         answer = self.mind.answer(agent, config.variant, prompt)
+        if agent == "coder" and not self.paths_alike:
+            answer = apart(answer, label)
         text, structured = (answer, None) if isinstance(answer, str) else ("", answer)
         seconds = time.monotonic() - started
         return AgentReply(text=text, structured=structured, cost_usd=self.cost_usd, seconds=seconds)
