@@ -45,7 +45,7 @@ trace: $(STAMP) ## every requirement with the tests that name it; writes docs/tr
 soak: $(STAMP) ## the crash, fault, repair and hostility tests, many times over (long)
 	MLE_STAR_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) tests/test_crash.py tests/test_faults.py tests/test_money.py tests/offline tests/execution/test_hostile.py
 
-mutate: $(STAMP) ## mutation testing of the method's modules (long)
+mutate: $(STAMP) ## mutation testing, module by module (long; docs/mutation.md)
 	$(BIN)/python -m pip install --quiet --editable '.[mutate]'
 	$(BIN)/python tools/mutate.py
 

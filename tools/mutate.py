@@ -1,16 +1,18 @@
-"""Mutation testing of the method: small mistakes are planted in one module at a time, and its fast tests must notice.
+"""Mutation testing: small mistakes are planted in one module at a time, and its fast tests must notice.
 
-    python tools/mutate.py                      # all modules: long
-    python tools/mutate.py phase3 scoring       # some
-    python tools/mutate.py phase3 --sample 60   # some mutants of it, the same ones every time
+    python tools/mutate.py                              # all modules: long
+    python tools/mutate.py phase3 execution/judge       # some, by their path below src/mle_star
+    python tools/mutate.py phase3 --sample 60           # some mutants of it, the same ones every time
 
-Everything happens in a copy, so the working tree stays as it is. Survivors are printed with their change.
+Everything happens in a copy, so the working tree stays as it is. Survivors are printed with their change; what is known
+about them is in docs/mutation.md. Each module has to reach the bar by itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -21,23 +23,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BAR = 0.85
+BAR = 0.9
+METHOD, PIPELINE = "tests/method/test_", "tests/pipeline/test_"
 TESTS = {
+    "budget": [f"{PIPELINE}budget.py"],
     "codeblocks": ["tests/test_codeblocks.py"],
-    "finalization": ["tests/method/test_finalization.py"],
-    "phase1": ["tests/method/test_phase1.py", "tests/method/test_phase1_words.py"],
-    "phase2_inner": ["tests/method/test_phase2_inner.py"],
-    "phase2_outer": ["tests/method/test_phase2_outer.py"],
-    "phase3": ["tests/method/test_phase3.py"],
-    "safety": ["tests/method/test_safety.py", "tests/method/test_safety_words.py"],
+    "execution/judge": ["tests/execution/test_judge.py"],
+    "execution/record": ["tests/execution/test_record.py"],
+    "finalization": [f"{METHOD}finalization.py", f"{METHOD}finalization_faults.py"],
+    "journal": [f"{PIPELINE}journal.py"],
+    "orchestrator": [f"{PIPELINE}run.py", f"{PIPELINE}limits.py"],
+    "phase1": [f"{METHOD}phase1.py", f"{METHOD}phase1_words.py"],
+    "phase2_inner": [f"{METHOD}phase2_inner.py"],
+    "phase2_outer": [f"{METHOD}phase2_outer.py"],
+    "phase3": [f"{METHOD}phase3.py"],
+    "safety": [f"{METHOD}safety.py", f"{METHOD}safety_words.py"],
     "scoring": ["tests/test_scoring.py"],
 }
-# mutmut reads an attribute of test items that newer releases of pytest no longer have.
-NODE_IDS = """
+# For the copy's conftest: mutmut reads an attribute of test items that newer releases of pytest no longer have, and it
+# hands tests over in no order. With the quick ones first most mistakes are found before a slow one begins.
+HOOKS = """
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item._nodeid = item.nodeid
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import json
+
+    known = Path("mutmut-stats.json")
+    seconds = json.loads(known.read_text())["duration_by_test"] if known.exists() else {}
+    items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
 """
+PATIENCE = {"timeout_multiplier": 4.0, "timeout_constant": 3.0}  # how much longer the tests of a mutant may take
 KILLED = {1, 3, 36, -24, 24, 152, 255, -11, -9}  # failing tests, endless loops, crashes
 SURVIVED = {0, 5, 33}  # 5 and 33: no test comes by
 
@@ -64,7 +83,7 @@ class Outcome:
 
     def __str__(self) -> str:
         odd = "".join(f", {count} with exit code {code}" for code, count in self.odd.items())
-        return f"{self.module:14} {self.tried:5} tried, {self.killed:5} killed, {self.rate:6.1%}{odd}"
+        return f"{self.module:16} {self.tried:5} tried, {self.killed:5} killed, {self.rate:6.1%}{odd}"
 
 
 def prepare(module: str, folder: Path) -> None:
@@ -73,13 +92,14 @@ def prepare(module: str, folder: Path) -> None:
         ignored = shutil.ignore_patterns("__pycache__", "catboost_info")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     with (folder / "tests" / "conftest.py").open("a", encoding="utf-8") as conftest:
-        conftest.write(NODE_IDS)
+        conftest.write(HOOKS)
     shutil.copy(ROOT / "README.md", folder)
     settings = {
         "source_paths": ["src"],
         "only_mutate": [f"src/mle_star/{module}.py"],
         "pytest_add_cli_args_test_selection": TESTS[module],
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:randomly"],
+        **PATIENCE,
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -97,7 +117,7 @@ def mutmut(folder: Path, *arguments: str, check: bool = True) -> str:
 
 def verdicts(folder: Path, module: str) -> dict[str, int | None]:
     """mutmut's exit code for each mutant, None for one that was not tried."""
-    meta = folder / "mutants" / "src" / "mle_star" / f"{module}.py.meta"
+    meta = folder / "mutants" / "src" / "mle_star" / f"{module}.py.meta"  # a module is a path
     found: dict[str, int | None] = json.loads(meta.read_text(encoding="utf-8"))["exit_code_by_key"]
     return found
 
@@ -108,7 +128,7 @@ def mutate(module: str, folder: Path, sample: int | None, jobs: int) -> Outcome:
     jobs_option = f"--max-children={jobs}"
     names: list[str] = []
     if sample is not None:
-        mutmut(folder, "run", jobs_option, f"mle_star.{module}.no_such_mutant*", check=False)
+        mutmut(folder, "run", jobs_option, f"mle_star.{module.replace('/', '.')}.no_such_mutant*", check=False)
         known = sorted(verdicts(folder, module))
         names = random.Random(0).sample(known, min(sample, len(known)))
     mutmut(folder, "run", jobs_option, *names)
@@ -125,26 +145,26 @@ def mutate(module: str, folder: Path, sample: int | None, jobs: int) -> Outcome:
 
 
 def main() -> int:
-    """Mutate the modules that were asked for; fail when fewer than 85 % of the mutants are noticed."""
+    """Mutate the modules that were asked for; fail when in one of them fewer than 90 % of the mutants are noticed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"any of: {', '.join(TESTS)} (default: all)")
     parser.add_argument("--sample", type=int, help="at most this many mutants of each module")
-    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time (default: 1)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (default: one a core)")
     options = parser.parse_args()
     unknown = set(options.modules) - set(TESTS)
     if unknown:
         parser.error(f"no such module: {', '.join(sorted(unknown))}")
     outcomes = []
     for module in options.modules or list(TESTS):
-        with tempfile.TemporaryDirectory(prefix=f"mutate-{module}-") as folder:
+        with tempfile.TemporaryDirectory(prefix=f"mutate-{module.replace('/', '-')}-") as folder:
             outcomes.append(mutate(module, Path(folder), options.sample, options.jobs))
         for change in outcomes[-1].changes:
             print(change)
         print(outcomes[-1], flush=True)
-    tried, killed = sum(o.tried for o in outcomes), sum(o.killed for o in outcomes)
     print("\n".join(["", *map(str, outcomes)]))
-    print(f"{'all':14} {tried:5} tried, {killed:5} killed, {killed / max(tried, 1):6.1%}")
-    return 0 if tried and killed >= BAR * tried else 1
+    below = [outcome.module for outcome in outcomes if outcome.rate < BAR]
+    print(f"below {BAR:.0%}: {', '.join(below)}" if below else f"every module reaches {BAR:.0%}")
+    return 1 if below else 0
 
 
 if __name__ == "__main__":
