@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -45,6 +47,15 @@ def scored(value: float | str, *more: str) -> SolutionScript:
 def bubblewrap_works() -> bool:
     """Whether scripts can be boxed in here."""
     return find_bubblewrap().works
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder for everybody; those of pytest are for its own user alone."""
+    folder = Path(tempfile.mkdtemp(prefix="everybody-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -42,9 +41,9 @@ from mle_star.execution.sandbox import (
 )
 from mle_star.models import PipelineConfig
 from tests.execution.contract import PLAIN_ENV, living
+from tests.execution.users import driver, unprivileged_python
 
 DRIVER = Path(__file__).parent.parent / "scripts" / "harness_as_user.py"
-SOURCES = Path(__file__).parent.parent.parent / "src"
 
 
 def request_for(folder: Path, code: str) -> ScriptRequest:
@@ -276,14 +275,6 @@ def test_temporary_folders_of_the_dead_are_removed_when_they_are_old() -> None:
 # --- the end of the harness ---------------------------------------------------------------------------------
 
 
-def driver(*words: str, **options: object) -> subprocess.Popen[bytes]:
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{SOURCES}{os.pathsep}{SITE}"}
-    return subprocess.Popen([*words], env=env, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload,no-any-return]
-
-
-SITE = next(path for path in sys.path if path.endswith("site-packages"))
-
-
 @pytest.mark.req("REQ-EX-037")
 @pytest.mark.parametrize("sandbox", ["auto", "none"])
 def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_path: Path) -> None:
@@ -301,29 +292,6 @@ def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_path: 
     while living(token) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not living(token)
-
-
-def unprivileged_python() -> tuple[str, dict[str, int]]:
-    """An interpreter of this version that an ordinary user can start, and how to become one."""
-    if os.getuid() != 0:
-        return sys.executable, {}
-    nobody = {"user": 65534, "group": 65534}
-    for python in (sys.executable, "/usr/bin/python{}.{}".format(*sys.version_info[:2])):
-        try:
-            subprocess.run([python, "-c", "pass"], check=True, capture_output=True, **nobody)  # type: ignore[call-overload]
-        except (OSError, subprocess.SubprocessError):
-            continue
-        return python, nobody
-    raise AssertionError("an ordinary user can start no interpreter here")
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder for everybody; those of pytest are for its own user alone."""
-    folder = Path(tempfile.mkdtemp(prefix="everybody-"))
-    folder.chmod(0o777)
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])

@@ -37,7 +37,7 @@ _PROC_SECRETS = ("kcore", "key-users", "keys", "kmsg", "latency_stats", "sched_d
 _PROC_SWITCHES = ("sys", "irq", "bus", "fs", "acpi", "asound", "scsi")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICES = ("nvidia*", "dri", "kfd")
-_LEFT_OPEN = "local services (unix sockets), the list of processes, and modes and times of your files"
+_LEFT_OPEN = "local services (unix sockets), shared memory, names of programs and files, modes and times of your files"
 _USERS = {
     "passwd": f"root:x:0:0:root:/:/bin/sh\nscript:x:{INSIDE}:{INSIDE}:script:/tmp/home:/bin/sh\n",
     "group": f"root:x:0:\nscript:x:{INSIDE}:\n",

@@ -101,7 +101,9 @@ def _become_the_script(order: Order, told: int, supervisor: int) -> None:
     if (order["count_user_tasks"] or not all(joined)) and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
         limits["NPROC"] = order["max_tasks"] + tree.tasks_of_user(os.getuid())
     applied += confine.limit_resources(limits)
-    os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.write(told, _lines({"applied": " ".join(applied)}))
     inside = order["inside"]
     if order["bubblewrap"]:

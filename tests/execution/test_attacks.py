@@ -1,0 +1,50 @@
+"""Every attempt of `tests/scripts/attacks.py`, in each kind of confinement, for root and for an ordinary user."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.execution.users import driver, unprivileged_python
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+ATTACKS: list[tuple[str, tuple[str, ...], Any]] = runpy.run_path(str(SCRIPTS / "attacks.py"))["ATTACKS"]
+KINDS = {
+    "auto": ("bubblewrap", "bubblewrap+landlock+seccomp"),
+    "namespaces": ("namespaces", "namespaces+landlock+seccomp"),
+    "none": ("filters", "landlock+seccomp"),
+}
+
+
+@pytest.mark.parametrize("user", ["root", "ordinary"])
+@pytest.mark.parametrize("sandbox", KINDS)
+def test_nothing_gets_through_but_what_is_said_to(sandbox: str, user: str, open_folder: Path) -> None:
+    if user == "root" and os.getuid() != 0:
+        pytest.skip("only root can try what root's scripts can do")
+    python, who = (sys.executable, {}) if user == "root" else unprivileged_python()
+    canary = f"canary-{uuid.uuid4().hex[:12]}"
+    script = str(SCRIPTS / "attack_driver.py")
+    process = driver(python, script, sandbox, str(open_folder), canary, stderr=subprocess.PIPE, **who)
+    said, errors = process.communicate(timeout=110)
+    seen = json.loads(said or b"{}")
+    kind, walls = KINDS[sandbox]
+    assert seen and (seen["exit"], seen["sandbox"], seen["planted"]) == (0, walls, 1), (seen, errors)
+    assert (seen["uid"] == 0) is (user == "root")
+    got_through = {title: outcome for title, outcome in seen["results"].items() if not outcome.startswith("held")}
+    admitted = {title for title, kinds, _ in ATTACKS if kind in kinds}
+    assert {title: text for title, text in got_through.items() if title not in admitted} == {}
+    assert set(seen["results"]) == {title for title, _, _ in ATTACKS}
+    assert bool(seen["gap"]) is bool(admitted), "what gets through is said to the user"
+
+
+def test_there_are_enough_attacks_and_bubblewrap_holds_all() -> None:
+    assert len(ATTACKS) >= 80 and len({title for title, _, _ in ATTACKS}) == len(ATTACKS)
+    assert all(set(kinds) <= {"filters"} for _, kinds, _ in ATTACKS)
