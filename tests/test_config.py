@@ -48,6 +48,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "script_timeout_seconds": ("7", 7),
     "max_concurrent_scripts": ("7", 7),
     "script_memory_gb": ("1.5", 1.5),
+    "script_disk_gb": ("1.5", 1.5),
+    "script_files": ("7", 7),
     "python": ("/usr/bin/python3", "/usr/bin/python3"),
     "seed": ("7", 7),
     "allow_network": ("yes", True),

@@ -169,6 +169,10 @@ class PipelineConfig(Frozen):
     script_memory_gb: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="memory of one script; none: by machine"
     )
+    script_disk_gb: float = Field(
+        default=50.0, gt=0, allow_inf_nan=False, description="what a script may write; never over half the free space"
+    )
+    script_files: int = Field(default=500_000, description="files that a script may make")
     python: str | None = Field(default=None, description="interpreter for scripts; none: the one running mle-star")
     seed: int = Field(default=42, description="handed to scripts as MLE_STAR_SEED")
     allow_network: StrictBool = Field(default=False, description="let scripts reach the network")

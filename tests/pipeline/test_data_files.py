@@ -177,6 +177,16 @@ async def test_scripts_see_neither_runs_nor_hidden_files_among_the_data(
     assert "`runs" not in prompt and ".env" not in prompt
 
 
+async def test_scripts_read_data_that_lie_around_their_own_folder(
+    data_dir: Path, task: TaskDescription, config: ConfigFactory
+) -> None:
+    (data_dir / "deep" / "sub").mkdir(parents=True)
+    (data_dir / "deep" / "sub" / "more.csv").write_text("0.25")
+    reading = script("print('Final Validation Performance:', open('input/deep/sub/more.csv').read())")
+    result = await evaluate_solution(reading, task, config(work_dir=str(data_dir / "deep")))
+    assert result.score == 0.25, result.stderr
+
+
 # --- changes --------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,8 @@ class Limits:
     tasks: int = 1024
     file_bytes: int = 8 * GIB
     open_files: int = 4096
+    disk_bytes: int = 50 * 10**9
+    files: int = 500_000
     output_bytes: int = MAX_OUTPUT_BYTES
     head_bytes: int = 4 * 1024 * 1024
     tail_bytes: int = 1024 * 1024
@@ -36,7 +38,12 @@ class Limits:
             memory = int(config.script_memory_gb * 1e9)
         else:
             memory = int(0.9 * machine_memory() / concurrent_scripts(config))
-        return cls(memory_bytes=memory, tasks=max(1024, 64 * usable_cores()))
+        return cls(
+            memory_bytes=memory,
+            tasks=max(1024, 64 * usable_cores()),
+            disk_bytes=int(config.script_disk_gb * 1e9),
+            files=config.script_files,
+        )
 
 
 def machine_memory() -> int:

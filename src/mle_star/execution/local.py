@@ -26,6 +26,7 @@ from mle_star.execution.interpreter import InterpreterInfo, locate_interpreter
 from mle_star.execution.limits import Limits
 from mle_star.execution.output import NOTE, Keeper, LogFile
 from mle_star.execution.process import SIGKILL, Report, ScriptProcess
+from mle_star.execution.quota import DiskQuota
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.sandbox import (
     HERE,
@@ -42,6 +43,7 @@ from mle_star.execution.sandbox import (
     too_much,
     write_users,
 )
+from mle_star.execution.workspace import clear_working_directory, linked_places
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 
 if sys.platform == "win32":
@@ -143,8 +145,10 @@ class LocalExecutor:
         else:
             order = self._order(request, means, temporary, group)
             process = await ScriptProcess.start(order, request.working_dir, env, streams)
+        disk = DiskQuota(limits, [Path(request.working_dir), temporary])
         try:
-            timed_out = not await process.wait(request.timeout_seconds)
+            async with disk.enforced(process):
+                timed_out = not await process.wait(request.timeout_seconds)
             if timed_out:
                 await process.stop(b"t", limits.grace_seconds + 3.0)
         except asyncio.CancelledError:
@@ -156,6 +160,9 @@ class LocalExecutor:
                 _sweep(marker, group)
         seconds = time.monotonic() - started
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
+        if disk.breach:
+            report = replace(report, reason=disk.breach)
+            await asyncio.to_thread(clear_working_directory, request.working_dir)
         stderr = streams[1].text()
         if report.error:
             first = f" ({stderr.strip().splitlines()[0]})" if stderr.strip() else ""
@@ -255,6 +262,7 @@ class LocalExecutor:
             words.append(f"processes {limits.tasks}")
         names = {"FSIZE": f"file size {limits.file_bytes / 1e9:.1f} GB", "NOFILE": f"open files {limits.open_files}"}
         words += [text for name, text in names.items() if name in applied]
+        words.append(f"disk {limits.disk_bytes / 1e9:.1f} GB and {limits.files} files")
         walls = [name for name in ("bubblewrap", "namespaces", "landlock", "seccomp") if name in applied]
         if {"bubblewrap", "namespaces", "landlock"} & applied:
             words += ["reads only what it is given", "writes only in the working directory"]
@@ -306,7 +314,7 @@ def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> lis
     needed += request.readable
     shown = Path(request.working_dir) / "input"
     if request.input_dir is None and shown.is_dir():
-        needed += [os.path.realpath(entry.path) for entry in os.scandir(shown) if entry.is_symlink()]
+        needed += linked_places(shown)
     return [path for path in needed if os.path.lexists(path)]
 
 

@@ -103,6 +103,15 @@ def _is_link_to(shown: Path, original: Path) -> bool:
     return shown.is_symlink() and Path(os.readlink(shown)) == original and shown.exists()  # noqa: PTH115
 
 
+def linked_places(shown: Path) -> list[str]:
+    """Where the links below a folder lead that shows the data."""
+    found = []
+    for folder, folders, names in os.walk(shown):
+        paths = (os.path.join(folder, name) for name in (*folders, *names))  # noqa: PTH118
+        found += [os.path.realpath(path) for path in paths if os.path.islink(path)]  # noqa: PTH114
+    return found
+
+
 def _show_folder(source: DataFolder, folder: str, target: Path) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -136,15 +145,20 @@ def reset_working_directory(working_dir: str) -> bool:
     base = Path(working_dir)
     if base.is_dir() and not os.access(base, os.R_OK | os.W_OK | os.X_OK):
         base.chmod(0o755)  # a script has locked it
-    clean = True
-    if base.is_dir() and is_ours(working_dir):
-        with os.scandir(base) as entries:
-            left = [Path(entry.path) for entry in entries if entry.name != "input"]
-        clean = all([remove_entry(path) for path in left])  # noqa: C419 - all of them, even after one that stays
-        if not clean:
-            _set_aside(base)
+    clean = clear_working_directory(working_dir)
+    if not clean:
+        _set_aside(base)
     clean_output_directory(setup_working_directory(working_dir))
     return clean
+
+
+def clear_working_directory(working_dir: str) -> bool:
+    """Remove all but `input/` from a directory of ours; False when something is left."""
+    if not Path(working_dir).is_dir() or not is_ours(working_dir):
+        return True
+    with os.scandir(working_dir) as entries:
+        left = [Path(entry.path) for entry in entries if entry.name != "input"]
+    return all([remove_entry(path) for path in left])  # noqa: C419 - all of them, even after one that stays
 
 
 def _set_aside(folder: Path) -> None:

@@ -1,0 +1,100 @@
+"""How much a script may leave on disk while it runs: looked at from outside, so that no way of writing gets past it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from mle_star.execution.limits import Limits
+
+FIRST_LOOK_SECONDS = 0.25
+MOST_PAUSE_SECONDS = 30.0
+SHARE_OF_A_CORE = 0.05
+RESERVE_BYTES = 1 << 29
+"""What stays free for the run's own files, as long as the script did not begin with less than twice that."""
+
+
+class Stoppable(Protocol):
+    """A process that can be asked to end."""
+
+    async def stop(self, command: bytes, patience: float) -> None:
+        """End it within `patience` seconds."""
+
+
+class DiskQuota:
+    """The folders that one script writes to, and the limits on what they hold. `breach` says why it was ended."""
+
+    def __init__(self, limits: Limits, folders: Sequence[Path]) -> None:
+        self._limits, self._folders = limits, folders
+        free = self._free_bytes()
+        self._bytes = min(limits.disk_bytes, free // 2) if free else limits.disk_bytes
+        self._reserve = RESERVE_BYTES if free > 2 * RESERVE_BYTES else 0
+        self.breach = ""
+
+    @asynccontextmanager
+    async def enforced(self, process: Stoppable) -> AsyncIterator[None]:
+        """Look again and again while the script runs, for a small share of a core, and end it when it has too much."""
+        watch = asyncio.create_task(self._watch(process))
+        try:
+            yield
+        finally:
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+
+    async def _watch(self, process: Stoppable) -> None:
+        pause = FIRST_LOOK_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            begun = time.monotonic()
+            self.breach = await asyncio.to_thread(self.look)
+            if self.breach:
+                await process.stop(b"c", self._limits.hurry_seconds + 1.0)
+                return
+            took = time.monotonic() - begun
+            pause = min(MOST_PAUSE_SECONDS, max(2 * FIRST_LOOK_SECONDS, took / SHARE_OF_A_CORE))
+
+    def look(self) -> str:
+        """Why the script must end; empty as long as it may go on."""
+        if self._reserve and self._free_bytes() < self._reserve:
+            return "the disk is full; write less"
+        held, files = 0, 0
+        waiting = [str(folder) for folder in self._folders]
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    for entry in entries:
+                        with contextlib.suppress(FileNotFoundError):
+                            held += _bytes_of(entry)
+                        files += not entry.is_symlink()
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    return "folders nested deeper than any path can be long"
+            if held > self._bytes:
+                return f"more than {self._bytes / 1e9:.1f} GB on disk in its folder and /tmp"
+            if files > self._limits.files:
+                return f"more than {self._limits.files} files in its folder and /tmp"
+        return ""
+
+    def _free_bytes(self) -> int:
+        try:
+            return min(shutil.disk_usage(folder).free for folder in self._folders)
+        except OSError:
+            return 0
+
+
+def _bytes_of(entry: os.DirEntry[str]) -> int:
+    """What it takes on disk: a file may be long and hold nothing."""
+    status = entry.stat(follow_symlinks=False)
+    blocks: int | None = getattr(status, "st_blocks", None)
+    return status.st_size if blocks is None else blocks * 512

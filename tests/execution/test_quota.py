@@ -1,0 +1,61 @@
+"""What a script may leave on disk: seen while it runs, and said to whoever mends the script."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from mle_star.execution import Limits, LocalExecutor, debug_text, execute_in_run
+from mle_star.execution.quota import DiskQuota
+from mle_star.models import PipelineConfig
+from tests.execution.conftest import OpenRun, scored, script
+
+LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), disk_bytes=20_000_000, files=2000)
+
+FILLERS = {
+    "a file": ("open('big', 'wb').write(os.urandom(40_000_000))", "more than 0.0 GB on disk"),
+    "many files": (
+        "os.mkdir('many')\nfor number in range(5000):\n    open(f'many/{number}', 'w').close()",
+        "more than 2000 files",
+    ),
+    "the temporary folder": (
+        "open(os.environ['TMPDIR'] + '/big', 'wb').write(os.urandom(40_000_000))",
+        "more than 0.0 GB on disk",
+    ),
+    "nested folders": (
+        "for _ in range(60):\n    os.mkdir('n' * 200)\n    os.chdir('n' * 200)",
+        "nested deeper",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FILLERS)
+async def test_a_script_that_fills_the_disk_is_ended_with_the_cause(what: str, open_run: OpenRun) -> None:
+    body, cause = FILLERS[what]
+    waiting = f"import os, time\n{body}\ntime.sleep(600)\nprint('Final Validation Performance: 1.0')"
+    with open_run(executor=LocalExecutor(limits=LIMITS)) as run:
+        result = await execute_in_run(script(waiting))
+        assert result.is_error and result.exit_code == -9
+        assert cause in debug_text(result)
+        assert os.listdir(run.work_dir) == ["input"]  # noqa: PTH208
+        assert (await execute_in_run(scored(0.5))).score == 0.5
+
+
+def test_holes_of_a_file_and_links_take_no_room(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(10**9)
+    (tmp_path / "many").mkdir()
+    for number in range(3000):
+        (tmp_path / "many" / str(number)).symlink_to("/")
+    assert DiskQuota(LIMITS, [tmp_path]).look() == ""
+
+
+def test_a_script_never_gets_more_than_half_of_what_is_free(tmp_path: Path) -> None:
+    endless = dataclasses.replace(LIMITS, disk_bytes=10**18)
+    free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
+    assert DiskQuota(endless, [tmp_path])._bytes == pytest.approx(free / 2, rel=0.2)
+    settings = PipelineConfig(script_disk_gb=1.5, script_files=7)
+    assert (Limits.of(settings).disk_bytes, Limits.of(settings).files) == (1_500_000_000, 7)
