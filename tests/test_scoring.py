@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.models import SCORE_PATTERN, MetricDirection
-from mle_star.scoring import ablation_impacts, direction_word, parse_ablation_lines, parse_score
+from mle_star.execution.judge import scale_of
+from mle_star.models import SCORE_PATTERN, MetricDirection, TaskDescription
+from mle_star.scoring import (
+    ScoreReading,
+    ablation_impacts,
+    direction_word,
+    parse_ablation_lines,
+    parse_score,
+    read_score,
+)
 
 LINE = "Final Validation Performance: "
 
@@ -31,14 +39,67 @@ LINE = "Final Validation Performance: "
         (f"{LINE}-inf\n", None),
         (f"{LINE}1e999\n", None),
         (f"{LINE}1e-5", 1e-5),
-        (f"{LINE}-1e-3 (lower is better)", -1e-3),
-        (f"epoch 3 {LINE}7", 7.0),
-        ("Final Validation Performance:0.25", 0.25),
-        ("Final Validation Performance:\n  0.25", 0.25),
+        (f"{LINE}.5", 0.5),
+        (f"{LINE}+3.\r\n", 3.0),
+        (f"50%\r100%\r{LINE}0.25\r\n", 0.25),
+        ("  Final Validation Performance:0.25  ", 0.25),
+        (f"{LINE}0.5\nas said, {LINE}above\n", 0.5),
     ],
 )
 def test_the_last_score_line_decides(stdout: str, score: float | None) -> None:
     assert parse_score(stdout) == score
+
+
+@pytest.mark.req("REQ-EX-011")
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (f"{LINE}85%", "the line says 85%: print a plain number"),
+        (f"{LINE}1,234.56", "the line says 1,234.56: print a plain number"),
+        (f"{LINE}0,85", "the line says 0,85: print a plain number"),
+        (f"{LINE}1_000", "the line says 1_000: print a plain number"),
+        (f"{LINE}٣", "the line says ٣: print a plain number"),
+        (f"{LINE}0.85 (std 0.01)", "the line says 0.85 (std 0.01): print a plain number"),
+        (f"{LINE}", "the line holds no number: print it on the same line"),
+        (f"{LINE}\n0.85", "the line holds no number: print it on the same line"),
+        (f"{LINE}nan", "the line says nan: print a finite number"),
+        (f"{LINE}1e999", "the line says 1e999: print a plain number"),
+        (f"epoch 3 {LINE}0.7", f"the line says epoch 3 {LINE}0.7: print the score on a line of its own"),
+        (f"{LINE}0.5 {LINE}0.6", f"the line says {LINE}0.5 {LINE}0.6: print the score on a line of its own"),
+        (f"{LINE}{'x' * 999}", f"the line says {'x' * 80} ...: print a plain number"),
+    ],
+)
+def test_a_line_that_is_not_one_plain_number_is_no_score_and_says_why(line: str, problem: str) -> None:
+    assert read_score(f"begun\n{line}\nended\n") == ScoreReading(None, problem)
+    if "nan" not in line:
+        assert parse_score(f"{LINE}0.5\n{line}\n") is None, "no earlier line counts instead"
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "score", "problem"),
+    [
+        ("accuracy", "maximize", "85", "the line says 85, but accuracy is at least 0 and at most 1"),
+        ("AUC", "maximize", "1.7", "the line says 1.7, but AUC is at least 0 and at most 1"),
+        ("Area under the ROC curve", "maximize", "-0.5", "is at least 0 and at most 1"),
+        ("r2", "maximize", "1.01", "the line says 1.01, but r2 is at most 1"),
+        ("rmse", "minimize", "-0.2", "the line says -0.2, but rmse is at least 0"),
+        ("rmse", "minimize", "1e308", "the line says 1e308, but rmse is at least 0"),
+        ("profit", "maximize", "-1e308", "the line says -1e308, but profit is never that far from 0"),
+        ("accuracy", "maximize", "1.0", ""),
+        ("roc_auc", "maximize", "1.0000000000000002", ""),
+        ("r2", "maximize", "-3e5", ""),
+        ("rmse", "minimize", "123456.78", ""),
+        ("rmse", "maximize", "-0.2", ""),  # the sign was turned round, so that higher is better
+        ("profit", "maximize", "-1e12", ""),
+    ],
+)
+def test_a_score_that_the_metric_cannot_take_is_none(
+    metric: str, direction: str, score: str, problem: str, task: TaskDescription
+) -> None:
+    task = task.model_copy(update={"evaluation_metric": metric, "metric_direction": MetricDirection(direction)})
+    reading = read_score(f"{LINE}{score}\n", scale_of(task))
+    assert reading.score == (None if problem else float(score))
+    assert problem in reading.problem and bool(reading.problem) == bool(problem)
 
 
 TEXT = st.text(max_size=80).filter(lambda text: "Final Validation" not in text)
@@ -52,15 +113,12 @@ def test_scores_survive_any_surrounding_text(score: float, before: str, after: s
 
 
 @pytest.mark.req("REQ-EX-011", "REQ-DM-027")
-@given(st.lists(st.sampled_from([LINE, "0.5", "1e5", "nan", "inf", "-", "e", ".", " ", "\n", "Final ", "0.85."])))
-def test_reading_from_the_end_gives_the_last_hit_of_the_pattern(parts: list[str]) -> None:
+@given(st.lists(st.sampled_from([LINE, "0.5", "1e5", "nan", "inf", "-", "e", ".", " ", "\n", "Final ", "0.85.", "%"])))
+def test_every_score_stands_alone_on_a_line_and_is_a_hit_of_the_pattern(parts: list[str]) -> None:
     stdout = "".join(parts)
-    hits = re.findall(SCORE_PATTERN, stdout)
-    try:
-        expected = float(hits[-1]) if hits else None
-    except ValueError:
-        expected = None
-    assert parse_score(stdout) == expected
+    score = parse_score(stdout)
+    whole = [line.strip() for line in stdout.split("\n") if line.strip().startswith(LINE.strip())]
+    assert score is None or score in [float(hit) for line in whole for hit in re.findall(f"^{SCORE_PATTERN}$", line)]
 
 
 @pytest.mark.req("REQ-EX-011")
@@ -77,6 +135,11 @@ def test_reading_from_the_end_gives_the_last_hit_of_the_pattern(parts: list[str]
 def test_a_megabyte_of_output_is_read_in_milliseconds(stdout: str) -> None:
     best = min(_seconds(stdout) for _ in range(5))
     assert best < 0.010
+
+
+@pytest.mark.parametrize("filler", [f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above "])
+def test_a_megabyte_of_lines_that_are_none_takes_time_in_proportion(filler: str) -> None:
+    assert min(_seconds(filler * (1_000_000 // len(filler))) for _ in range(3)) < 3
 
 
 def _seconds(stdout: str) -> float:

@@ -149,8 +149,11 @@ class ScriptFinished(Event):
     exit_code: int
     seconds: float
     timed_out: bool = False
+    timeout_seconds: float | None = None
     is_error: bool
     score: float | None
+    score_problem: str = ""  # why the last score line was none
+    refused: bool = False  # it was not even run
     traceback: str | None = None
     isolation: Isolation  # what was really applied, not what was asked for
     cached: bool = False

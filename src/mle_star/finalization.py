@@ -22,8 +22,10 @@ from mle_star.errors import BudgetExceeded
 from mle_star.events import ScriptFinished
 from mle_star.execution import (
     check_submission_format,
+    debug_text,
     detect_error_masking,
     evaluate_with_retry,
+    exception_line,
     get_submission_info,
     verify_submission,
 )
@@ -43,7 +45,6 @@ from mle_star.models import (
 from mle_star.safety import (
     DebugCallback,
     check_and_fix_leakage,
-    exception_line,
     make_debug_callback,
     synthetic_traceback,
     try_agent,
@@ -197,8 +198,8 @@ async def _run_and_verify(
     while not _is_submitted(result) and repair.left > 0:
         script, result = await _run(await repair(script, NO_SUBMISSION), repair, task, config)
     if not _is_submitted(result):
-        reason = exception_line(result.error_traceback or "") if result.is_error else "no submission was written"
-        return use_kept_submission(validated, reason=reason or f"exit code {result.exit_code}")
+        reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
+        return use_kept_submission(validated, reason=reason)
     return await _hand_over(script, validated)
 
 

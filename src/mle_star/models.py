@@ -354,7 +354,10 @@ class ExecutionRawResult(Frozen):
 
 
 class EvaluationResult(Frozen):
-    """A judged run of a script. Look at `is_error` before `score`."""
+    """A judged run of a script. Look at `is_error` before `score`.
+
+    `score_problem` says why a score line was none; `refused`: the script was not even run.
+    """
 
     score: float | None = None
     stdout: str
@@ -363,6 +366,10 @@ class EvaluationResult(Frozen):
     duration_seconds: float
     is_error: bool
     error_traceback: str | None = None
+    score_problem: str = ""
+    timed_out: bool = False
+    timeout_seconds: float | None = None
+    refused: bool = False
     isolation: Isolation = Isolation()
     cached: bool = False
 

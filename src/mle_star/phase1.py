@@ -28,7 +28,9 @@ from mle_star.events import (
     ScriptFinished,
 )
 from mle_star.execution import (
+    debug_text,
     evaluate_with_retry,
+    exception_line,
     get_subsample_instruction,
     prepare_path_directory,
     rank_solutions,
@@ -51,7 +53,6 @@ from mle_star.safety import (
     ask_agent,
     check_and_fix_leakage,
     check_data_usage,
-    exception_line,
     fall_back,
     make_debug_callback,
     try_agent,
@@ -473,9 +474,9 @@ async def _evaluate_checked(solution: SolutionScript, task: TaskDescription, con
     score = None if result.is_error else result.score
     error = ""
     if result.is_error:
-        error = exception_line(result.error_traceback or result.stderr) or f"exit code {result.exit_code}"
+        error = exception_line(debug_text(result))
     elif score is None:
-        error = "no score was printed"
+        error = result.score_problem or "no score was printed"
     return Trial(script.model_copy(update={"score": score, "is_executable": score is not None}), result, error)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from mle_star.codeblocks import extract_code_block, has_extractable_code, locate_block
 from mle_star.context import current_run, scope
 from mle_star.events import AblationFinished, BlockChosen
-from mle_star.execution import debug_text, execute_in_run
+from mle_star.execution import debug_text, exception_line, execute_in_run
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -28,7 +28,7 @@ from mle_star.models import (
 )
 from mle_star.phase2_inner import BlockProgress, run_phase2_inner_loop, yes_no
 from mle_star.prompts import BLOCK_NOT_FOUND
-from mle_star.safety import exception_line, make_debug_callback, try_agent, warn_unusable
+from mle_star.safety import make_debug_callback, try_agent, warn_unusable
 from mle_star.scoring import BASELINE, parse_ablation_lines
 
 logger = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ async def execute_ablation(
     for _ in range(config.max_debug_attempts):
         if not result.is_error:
             break
-        repaired = await repair(script, debug_text(result, ablation_timeout(config)))
+        repaired = await repair(script, debug_text(result))
         if repaired is not script:  # without a usable fix, running it again would show nothing new
             script, result = repaired, await _execute_once(repaired, config)
     return script, result
@@ -268,7 +268,7 @@ async def _execute_once(script: SolutionScript, config: PipelineConfig) -> Evalu
         run.place, result.exit_code, len(result.stdout), result.duration_seconds,
     )  # fmt: skip
     if result.is_error:
-        error = exception_line(debug_text(result, timeout))
+        error = exception_line(debug_text(result))
         logger.warning("%s: ablation script failed: exit code %d, %s", run.place, result.exit_code, error)
     return result
 

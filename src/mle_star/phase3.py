@@ -8,7 +8,7 @@ import time
 from mle_star.codeblocks import extract_code_block, has_extractable_code
 from mle_star.context import current_run, scope
 from mle_star.events import EnsembleTried
-from mle_star.execution import debug_text, verify_submission
+from mle_star.execution import debug_text, exception_line, verify_submission
 from mle_star.models import (
     AgentType,
     EnsembleAttempt,
@@ -22,7 +22,7 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.phase2_inner import check_and_evaluate
-from mle_star.safety import exception_line, try_agent
+from mle_star.safety import try_agent
 
 logger = logging.getLogger(__name__)
 

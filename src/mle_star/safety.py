@@ -15,7 +15,7 @@ from mle_star.codeblocks import compiles, extract_code_block, has_extractable_co
 from mle_star.context import AgentReply, current_run
 from mle_star.errors import AgentError
 from mle_star.events import DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.execution import debug_text, evaluate_solution, get_subsample_instruction
+from mle_star.execution import debug_text, evaluate_solution, exception_line, get_subsample_instruction
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -121,12 +121,6 @@ def fall_back(failed: SolutionScript, history: Sequence[SolutionScript], *, atte
 def synthetic_traceback(exception: str) -> str:
     """A traceback for failures that left none; `exception` names the cause."""
     return f"{TRACEBACK_HEADER}\n{exception}"
-
-
-def exception_line(traceback: str) -> str:
-    """The last line that says something: a traceback's first line is always the same."""
-    lines = [line.strip() for line in traceback.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else ""
 
 
 async def _repair(

@@ -5,28 +5,83 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from mle_star.models import SCORE_PATTERN, MetricDirection
 
 _PHRASE = "Final Validation Performance:"
-_SCORE = re.compile(SCORE_PATTERN)
+_HIT = re.compile(SCORE_PATTERN)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_UNDEFINED = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _ABLATION = "Ablation "
 BASELINE = "baseline"
 """The name under which an ablation study prints the score of the unchanged solution."""
+MAX_MAGNITUDE = 1e30
+"""No metric of any task is larger: a number beyond is a script that went astray."""
+MAX_QUOTED = 80
+_SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The metric that a score is one of, and the values that it can take."""
+
+    metric: str
+    low: float = -math.inf
+    high: float = math.inf
+
+
+@dataclass(frozen=True)
+class ScoreReading:
+    """The score that a script printed, or in `problem` why its last score line is none, for the debugger."""
+
+    score: float | None = None
+    problem: str = ""
 
 
 def parse_score(stdout: str) -> float | None:
-    """The number of the last score line, or None when there is none, or none that is a finite number.
+    """The number of the last score line, or None when there is none, or none that is a finite number."""
+    return read_score(stdout).score
 
-    A line with `nan` or `inf` is no score line; after a last hit that is no number (`0.85.`) no earlier one counts.
+
+def read_score(stdout: str, scale: Scale | None = None) -> ScoreReading:
+    """The last score line decides: a line of its own, with one plain number that the metric can take.
+
+    A line with `nan` or `inf` is no score line; after any other that cannot be used no earlier one counts.
     """
+    stdout = stdout.replace("\r", "\n")
+    undefined = ""
     end = len(stdout)
     while (start := stdout.rfind(_PHRASE, 0, end)) >= 0:  # from the end: megabytes of log come before the score
-        hit = _SCORE.match(stdout, start)
-        if hit is not None:
-            return _finite(hit[1])
-        end = start
-    return None
+        end = stdout.rfind("\n", 0, start) + 1
+        line_end = stdout.find("\n", start)
+        line = stdout[end : None if line_end < 0 else line_end].strip()
+        value = stdout[start + len(_PHRASE) : None if line_end < 0 else line_end].strip()
+        alone = line.startswith(_PHRASE) and line.count(_PHRASE) == 1
+        if alone and _UNDEFINED.fullmatch(value):
+            undefined = undefined or f"the line says {value}: print a finite number"
+        elif alone:
+            return _judged(value, scale)
+        elif _HIT.match(f"{_PHRASE} {value}"):
+            return ScoreReading(problem=f"the line says {_quote(line)}: print the score on a line of its own")
+    return ScoreReading(problem=undefined)
+
+
+def _judged(value: str, scale: Scale | None) -> ScoreReading:
+    if not value:
+        return ScoreReading(problem="the line holds no number: print it on the same line")
+    score = _finite(value) if _NUMBER.fullmatch(value) else None
+    if score is None:
+        return ScoreReading(problem=f"the line says {_quote(value)}: print a plain number")
+    if scale is None or (scale.low - _SLACK <= score <= scale.high + _SLACK and abs(score) <= MAX_MAGNITUDE):
+        return ScoreReading(score)
+    bounds = {scale.low: f"at least {scale.low:g}", scale.high: f"at most {scale.high:g}"}
+    limits = " and ".join(text for bound, text in bounds.items() if math.isfinite(bound)) or "never that far from 0"
+    return ScoreReading(problem=f"the line says {_quote(value)}, but {scale.metric} is {limits}")
+
+
+def _quote(text: str) -> str:
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]} ..."
 
 
 def parse_ablation_lines(stdout: str) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,11 +13,19 @@ from typing import Any
 import pytest
 
 from mle_star.budget import Budget
-from mle_star.context import AgentReply, Executor, RunContext, RunShared, enter_run
+from mle_star.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, enter_run
+from mle_star.events import ScriptFinished
 from mle_star.execution import LocalExecutor, link_input_data, prepare_path_directory
 from mle_star.execution.sandbox import find_bubblewrap
 from mle_star.journal import Journal
-from mle_star.models import AgentConfig, PipelineConfig, SolutionPhase, SolutionScript, TaskDescription
+from mle_star.models import (
+    AgentConfig,
+    ExecutionRawResult,
+    PipelineConfig,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+)
 
 OpenRun = Callable[..., AbstractContextManager[RunContext]]
 
@@ -41,6 +50,32 @@ def script(content: str, phase: SolutionPhase = SolutionPhase.init) -> SolutionS
 def scored(value: float | str, *more: str) -> SolutionScript:
     """A script that prints a score."""
     return script("\n".join([*more, f"print('Final Validation Performance: {value}')"]))
+
+
+class FixedExecutor:
+    """Answers at once; for what does not depend on processes."""
+
+    def __init__(
+        self, stdout: str = "Final Validation Performance: 0.5\n", seconds: float = 0.0, **fields: object
+    ) -> None:
+        self.raw = ExecutionRawResult.model_validate(
+            {"stdout": stdout, "stderr": "", "exit_code": 0, "duration_seconds": 1.0, "timed_out": False, **fields}
+        )
+        self.seconds, self.requests = seconds, list[ScriptRequest]()
+        self.running = self.most = 0
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        self.requests.append(request)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(self.seconds)
+        self.running -= 1
+        return self.raw
+
+
+def finished(run: RunContext) -> list[ScriptFinished]:
+    """The judged runs of scripts that the journal holds."""
+    return [event for event in run.journal.events if isinstance(event, ScriptFinished)]
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_a_driver_in_trouble_means_no_gpu(body: str, monkeypatch: pytest.MonkeyP
     fake_nvidia_smi(tmp_path, body)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert detect_gpu_info() == NOTHING
+
+
+@pytest.mark.req("REQ-EX-003")
+def test_a_driver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_nvidia_smi(tmp_path, "exec sleep 120")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    started = time.monotonic()
+    assert detect_gpu_info() == NOTHING
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.req("REQ-EX-003")
@@ -92,6 +102,17 @@ def test_only_names_of_the_allow_list_reach_a_script(monkeypatch: pytest.MonkeyP
     } & set(env)
     assert (env["LC_NUMERIC"], env["MLE_STAR_SEED"], env["PYTHONHASHSEED"]) == ("C", "7", "0")
     assert env["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_with_the_network_come_proxies_and_certificates(allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HF_ENDPOINT"}
+    for name in (*wanted, "HF_HOME", "HF_TOKEN", "HF_HUB_TOKEN", "SSH_AUTH_SOCK", "PYTHONPATH"):
+        monkeypatch.setenv(name, "x")
+    env = script_environment(PipelineConfig(allow_network=allowed))
+    assert set(env) & wanted == (wanted if allowed else set())
+    assert env["HF_HOME"] == "x", "weights that are there may be used without a network, too"
+    assert not {"HF_TOKEN", "HF_HUB_TOKEN", "SSH_AUTH_SOCK", "PYTHONPATH"} & set(env)
 
 
 def test_scripts_that_run_at_once_share_the_cores() -> None:

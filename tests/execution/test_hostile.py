@@ -113,7 +113,7 @@ def leftovers() -> list[str]:
 
 
 def check(case: Case, result: EvaluationResult, secrets: list[str]) -> None:
-    told = debug_text(result, case.timeout) if result.is_error else ""
+    told = debug_text(result) if result.is_error else ""
     assert case.error is None or result.is_error is case.error, result
     assert result.score == case.score or (case.error is None and result.is_error), result
     assert case.says in told or case.says in result.stdout, told

@@ -16,6 +16,7 @@ from mle_star.execution import (
     build_evaluation_result,
     debug_text,
     detect_error,
+    exception_line,
     extract_traceback,
     parse_score,
     trim_traceback,
@@ -172,7 +173,13 @@ def test_trimming_never_fails_and_always_begins_with_the_header(stack: str, mess
     ("result", "ends"),
     [
         (raw(exit_code=-1, timed_out=True), "TimeoutError: the script was stopped at the time limit of 7 seconds"),
-        (raw(exit_code=-11), "RuntimeError: the script was killed by SIGSEGV"),
+        (raw(exit_code=-1), "RuntimeError: the script was killed by SIGHUP"),
+        (
+            raw(exit_code=-1, timed_out=True, stderr=TRACE),
+            "TimeoutError: the script was stopped at the time limit of 7",
+        ),
+        (raw(exit_code=-11, stderr=TRACE), "RuntimeError: the script was killed by SIGSEGV"),
+        (raw(exit_code=3, stderr=f"{TRACE}\nwent on"), "RuntimeError: the script ended with exit code 3: went on"),
         (raw(exit_code=-9), "it probably used too much memory"),
         (raw(exit_code=-9, stderr="x\n[mle-star] killed: more than 60 processes"), "killed: more than 60 processes"),
         (raw(exit_code=2, stderr="usage: ..."), "RuntimeError: the script ended with exit code 2: usage: ..."),
@@ -181,9 +188,9 @@ def test_trimming_never_fails_and_always_begins_with_the_header(stack: str, mess
     ],
 )
 def test_the_debugger_always_gets_a_text_with_a_header_and_a_cause(result: ExecutionRawResult, ends: str) -> None:
-    text = debug_text(build_evaluation_result(result), 7)
+    text = debug_text(build_evaluation_result(result, timeout_seconds=7))
     assert text.startswith(HEADER)
-    assert ends in text.splitlines()[-1]
+    assert ends in text.splitlines()[-1] and exception_line(text) == text.splitlines()[-1]
 
 
 def test_of_a_long_log_only_the_end_reaches_the_debugger() -> None:

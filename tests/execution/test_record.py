@@ -14,7 +14,7 @@ from mle_star.budget import Budget
 from mle_star.context import RunContext, ScriptRequest, enter_run, path_context, scope
 from mle_star.data_files import DataFolder
 from mle_star.errors import BudgetExceeded
-from mle_star.events import BestImproved, ScriptFinished, ScriptStarted, SubmissionKept
+from mle_star.events import BestImproved, ScriptStarted, SubmissionKept
 from mle_star.execution import (
     LocalExecutor,
     evaluate_solution,
@@ -33,7 +33,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
-from tests.execution.conftest import OpenRun, scored, script
+from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 
 GOOD = "id,label\\n" + "".join(f"{number},1\\n" for number in range(100, 120))
 CONFIG = PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2)
@@ -52,31 +52,6 @@ class CountingExecutor:
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         self.requests.append(request)
         return await self.inner.run(request)
-
-
-class FixedExecutor:
-    """Answers at once; for what does not depend on processes."""
-
-    def __init__(
-        self, stdout: str = "Final Validation Performance: 0.5\n", seconds: float = 0.0, **fields: object
-    ) -> None:
-        self.raw = ExecutionRawResult.model_validate(
-            {"stdout": stdout, "stderr": "", "exit_code": 0, "duration_seconds": 1.0, "timed_out": False, **fields}
-        )
-        self.seconds, self.requests = seconds, list[ScriptRequest]()
-        self.running = self.most = 0
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        self.requests.append(request)
-        self.running += 1
-        self.most = max(self.most, self.running)
-        await asyncio.sleep(self.seconds)
-        self.running -= 1
-        return self.raw
-
-
-def finished(run: RunContext) -> list[ScriptFinished]:
-    return [event for event in run.journal.events if isinstance(event, ScriptFinished)]
 
 
 # --- recording and replay -----------------------------------------------------------------------------------

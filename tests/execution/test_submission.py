@@ -138,6 +138,24 @@ def test_without_a_sample_only_the_shape_is_checked(work: Path) -> None:
     assert check_submission_format(str(work)) == []
 
 
+def test_a_mask_in_run_lengths_is_a_cell_like_any_other(work: Path) -> None:
+    mask = " ".join(f"{start} 1" for start in range(0, 200_000, 2))
+    (work / "input" / "sample_submission.csv").write_text(f"id,mask\n1,{mask}\n2,0 1\n")
+    submit(work, f"id,mask\n1,{mask}\n2,\n")
+    assert len(mask) > 131_072 * 5
+    before = csv.field_size_limit()
+    assert check_submission_format(str(work)) == ["column 'mask' is empty in 1 rows: every row needs a prediction"]
+    assert csv.field_size_limit() == before, "others read tables, too"
+
+
+@pytest.mark.req("REQ-FN-018")
+def test_of_several_samples_none_is_taken(work: Path) -> None:
+    for name in ("sample_submission.csv", "sample_submission_stage2.csv"):
+        (work / "input" / name).write_text(SAMPLE)
+    submit(work, "id,other\n1,1\n")
+    assert find_sample_submission(str(work)) is None and check_submission_format(str(work)) == []
+
+
 def test_samples_go_by_several_names(work: Path) -> None:
     (work / "input" / "train.csv").write_text("a\n")
     assert find_sample_submission(str(work)) is None

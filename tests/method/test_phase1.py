@@ -489,7 +489,7 @@ def _said(run: ScriptedRun) -> dict[str, list[str]]:
     said: dict[str, list[str]] = {}
     for event in run.journal.events:
         if event.kind not in ("best_improved", "submission_kept", "script_started"):
-            words = event.model_dump_json(exclude={"at", "seconds", "isolation"})
+            words = event.model_dump_json(exclude={"at", "seconds", "timeout_seconds", "isolation"})
             said.setdefault("/".join(event.step.split("/")[:2]), []).append(words)
     return said
 

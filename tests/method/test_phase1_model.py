@@ -69,7 +69,8 @@ async def algorithm(
 ) -> tuple[float, list[int], list[bool]] | None:
     """The same by the real phase, with agents that write scripts of these outcomes."""
     config = settings(M=len(candidates), max_debug_attempts=1)
-    with scripted_run(root, config=config, executor=ScriptedExecutor(), metric_direction=direction) as run:
+    words: dict[str, Any] = {"metric_direction": direction, "evaluation_metric": "profit"}
+    with scripted_run(root, config=config, executor=ScriptedExecutor(), **words) as run:
         run.agents.always("retriever", models(*(f"m{i}" for i in range(len(candidates)))))
         places: dict[str, Any] = {f"candidate_{i}": code(s, f"m{i}") for i, s in enumerate(candidates)}
         run.agents.always("init", by_step(**places))

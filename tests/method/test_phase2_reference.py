@@ -47,7 +47,7 @@ Won = tuple[float, str | None]
 @contextmanager
 def many_runs(root: Path) -> Iterator[ScriptedRun]:
     """One run for all examples: each gets a scope of its own and an empty script for the agents."""
-    with scripted_run(root, executor=ScriptedExecutor()) as run:
+    with scripted_run(root, executor=ScriptedExecutor(), evaluation_metric="profit") as run:
         yield run
         assert run.agents.log
 

@@ -36,7 +36,7 @@ async def test_a_broken_script_runs_after_at_most_three_repairs(
     result = await run_script(code)
     assert result.is_error, f"{name} ({kind}) is not broken"
     for _ in range(REPAIRS):
-        prompt = render(AgentType.debugger, code=code, bug=debug_text(result, 120))
+        prompt = render(AgentType.debugger, code=code, bug=debug_text(result))
         reply = await brain.reply(BrainRequest("debugger", None, system, prompt))
         repaired = extract_code_block(reply.text or "")
         assert not gutted(code, repaired)

@@ -16,6 +16,7 @@ from mle_star.execution.judge import (
     build_evaluation_result,
     debug_text,
     detect_error,
+    exception_line,
     extract_traceback,
     trim_traceback,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "evaluate_batch",
     "evaluate_solution",
     "evaluate_with_retry",
+    "exception_line",
     "execute_in_run",
     "execute_script",
     "execute_script_via_sdk",

@@ -24,6 +24,10 @@ _ALLOWED = re.compile(
 CACHE_VARIABLES = ("HF_HOME", "TORCH_HOME")
 """Where libraries keep weights that were loaded before: scripts may read there."""
 
+CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_NETWORK = re.compile(rf"(HTTPS?|ALL|FTP|NO)_PROXY|HF_ENDPOINT|{'|'.join(CERTIFICATE_VARIABLES)}", re.IGNORECASE)
+"""What a script needs beyond the allow-list to download something, here and behind a proxy."""
+
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -52,8 +56,7 @@ def scrub_credentials(env: Mapping[str, str]) -> dict[str, str]:
 
 def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None = None) -> dict[str, str]:
     """All that a script gets to see: only names of the allow-list pass, then seeds and thread counts are set."""
-    env = scrub_credentials(build_execution_env())
-    env = {name: value for name, value in env.items() if _ALLOWED.fullmatch(name)}
+    env = {name: value for name, value in scrub_credentials(build_execution_env()).items() if _may_pass(name, config)}
     if gpus is not None:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     env["MLE_STAR_SEED"] = str(config.seed)
@@ -62,6 +65,12 @@ def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None 
     threads = str(threads_per_script(config))
     env.update(dict.fromkeys(_THREAD_VARIABLES, threads))
     return env
+
+
+def _may_pass(name: str, config: PipelineConfig) -> bool:
+    if _ALLOWED.fullmatch(name):
+        return True
+    return config.allow_network and _NETWORK.fullmatch(name) is not None
 
 
 def concurrent_scripts(config: PipelineConfig) -> int:

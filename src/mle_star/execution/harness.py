@@ -108,7 +108,7 @@ async def evaluate_solution(
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
         purpose: ScriptPurpose = "submission" if solution.phase is SolutionPhase.final else "solution"
-        return await execute_in_run(solution, purpose=purpose, timeout_seconds=limit)
+        return await execute_in_run(solution, purpose=purpose, timeout_seconds=limit, gpu_indices=gpu_indices)
     if working_dir is None:
         base = _own_directory(task, config)
     else:
@@ -131,7 +131,7 @@ async def evaluate_solution(
             script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=data
         )  # fmt: skip
         raw = await LocalExecutor(config).run(request)
-    result = build_evaluation_result(raw)
+    result = build_evaluation_result(raw, task=task, timeout_seconds=limit)
     log_outcome(script_path, limit, raw, result)
     return result
 
@@ -176,7 +176,6 @@ async def evaluate_with_retry(
     `require_score` makes a clean run without a score line a case for the debugger; it is on inside a run, except for
     final scripts.
     """
-    limit = _time_limit(config, timeout_override)
     retries = config.max_debug_attempts if max_retries is None else max_retries
     if require_score is None:
         require_score = active_run() is not None and solution.phase is not SolutionPhase.final
@@ -186,7 +185,7 @@ async def evaluate_with_retry(
             break
         logger.info("retry %d of %d", number, retries)
         try:
-            repaired = await debug_callback(solution, debug_text(result, limit))
+            repaired = await debug_callback(solution, debug_text(result))
         except AgentError as error:
             logger.warning("the debugger failed: %s", error)
             continue

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import signal
 
+from mle_star.data.metrics import find_metric
 from mle_star.events import ScriptPurpose
 from mle_star.execution.output import NOTE
-from mle_star.models import EvaluationResult, ExecutionRawResult
-from mle_star.scoring import parse_score
+from mle_star.models import EvaluationResult, ExecutionRawResult, TaskDescription
+from mle_star.scoring import Scale, read_score
 
 HEADER = "Traceback (most recent call last):"
 SCRIPT_NAME = "solution.py"
@@ -17,7 +18,9 @@ MAX_FRAMES = 12
 MAX_FRAME_LINES = 5
 MAX_LINE = 400
 MAX_TRACEBACK = 16 * 1024
-TIMED_OUT = -1
+MAX_CONTEXT = 50
+UNCAUGHT = (0, 1)
+"""With these exit codes a traceback is the cause; with others a script went on after it had logged one."""
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt)\b")
 _PACKAGE = re.compile(r"[\\/](?:(?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]")
@@ -62,20 +65,45 @@ def _ends_with_traceback(stderr: str) -> bool:
     return found is not None and own.rstrip().endswith(found)
 
 
-def build_evaluation_result(raw: ExecutionRawResult, purpose: ScriptPurpose = "solution") -> EvaluationResult:
+def build_evaluation_result(
+    raw: ExecutionRawResult,
+    purpose: ScriptPurpose = "solution",
+    task: TaskDescription | None = None,
+    timeout_seconds: float | None = None,
+) -> EvaluationResult:
     """Judge a run. A score that was printed before a crash stays visible beside `is_error`."""
     failed = script_failed(raw, purpose)
-    traceback = extract_traceback(raw.stderr) if failed else None
+    reading = read_score(raw.stdout, None if task is None else scale_of(task))
     return EvaluationResult(
-        score=parse_score(raw.stdout),
+        score=reading.score,
+        score_problem=reading.problem,
         stdout=raw.stdout,
         stderr=raw.stderr,
         exit_code=raw.exit_code,
         duration_seconds=raw.duration_seconds,
+        timed_out=raw.timed_out,
+        timeout_seconds=timeout_seconds,
         is_error=failed,
-        error_traceback=None if traceback is None else trim_traceback(traceback),
+        error_traceback=_last_words(raw.stderr) if failed else None,
         isolation=raw.isolation,
     )
+
+
+def scale_of(task: TaskDescription) -> Scale:
+    """The values that the task's metric can take; all, where its name is not known or its sign was turned round."""
+    metric = find_metric(task.evaluation_metric)
+    if metric is None or metric.direction is not task.metric_direction:
+        return Scale(task.evaluation_metric)
+    return Scale(task.evaluation_metric, metric.low, metric.high)
+
+
+def _last_words(stderr: str) -> str | None:
+    """The last traceback, trimmed, with all that was said after it: a message may have many lines."""
+    start = stderr.rfind(HEADER)
+    if start < 0:
+        return None
+    lines = [line for line in stderr[start:].splitlines() if not line.startswith(NOTE)]
+    return trim_traceback("\n".join(lines).rstrip())
 
 
 def trim_traceback(traceback: str) -> str:
@@ -130,37 +158,53 @@ def _shorten(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     half = most // 2
-    return f"{text[:half]}\n... {len(text) - most} characters left out ...\n{text[-half:]}"
+    return f"{text[:half]}\n  ... {len(text) - most} characters left out ...\n{text[-half:]}"
 
 
-def debug_text(result: EvaluationResult, timeout_seconds: float | None = None) -> str:
-    """What the debugger is told: the traceback, or one put together from what is known of the failure."""
-    if result.error_traceback:
+def debug_text(result: EvaluationResult) -> str:
+    """What the debugger is told: the traceback that ended the script, else the last lines of its log and the cause."""
+    if result.error_traceback and (result.refused or (result.exit_code in UNCAUGHT and not result.timed_out)):
         return result.error_traceback
-    lines = [line[:500] for line in result.stderr.splitlines()[-50:]]
+    lines = [line[:500] for line in result.stderr.splitlines()[-MAX_CONTEXT:]]
     context = "".join(f"  {line}\n" for line in lines)
-    return f"{HEADER}\n{context}{_cause(result, timeout_seconds)}"
+    return f"{HEADER}\n{context}{_cause(result)}"
 
 
-def _cause(result: EvaluationResult, timeout_seconds: float | None) -> str:
-    if result.exit_code == TIMED_OUT:
-        limit = result.duration_seconds if timeout_seconds is None else timeout_seconds
+def exception_line(traceback: str) -> str:
+    """The line that names the exception: the first one below the stack, else the last that says something."""
+    below = traceback[max(traceback.rfind(HEADER), 0) :].splitlines()[1:]
+    named = next((line for line in below if line.strip() and line[0] not in " \t"), "")
+    said = [line.strip() for line in traceback.splitlines() if line.strip()]
+    return (named.strip() if HEADER in traceback and named else said[-1] if said else "")[:200]
+
+
+def _cause(result: EvaluationResult) -> str:
+    if result.timed_out:
+        limit = result.duration_seconds if result.timeout_seconds is None else result.timeout_seconds
         return (
             f"TimeoutError: the script was stopped at the time limit of {limit:.0f} seconds; "
-            "make it faster: fewer folds, fewer rounds, smaller models or a smaller sample"
+            "make it faster, as far as the rules allow"
         )
     said = [line.strip()[:MAX_MESSAGE] for line in result.stderr.splitlines() if line.strip()]
     if result.exit_code < 0:
-        notes = [line[len(NOTE) :].strip() for line in said if line.startswith(NOTE)]
-        advice = notes[-1] if notes else "it probably used too much memory" if result.exit_code == -9 else ""
-        return f"RuntimeError: the script was killed by {_signal_name(-result.exit_code)}" + (
-            f" ({advice})" if advice else ""
-        )
+        return _killed(result, [line[len(NOTE) :].strip() for line in said if line.startswith(NOTE)])
     if not result.is_error:
-        return "RuntimeError: the script ended without printing its score line 'Final Validation Performance: <number>'"
-    if said and _EXCEPTION.match(said[-1]):
+        missing = "the script ended without printing its score line 'Final Validation Performance: <number>'"
+        problem = result.score_problem
+        return f"RuntimeError: {f'the score line cannot be used: {problem}' if problem else missing}"
+    if result.exit_code == 1 and said and _EXCEPTION.match(said[-1]):
         return said[-1]  # a syntax error has no traceback
     return f"RuntimeError: the script ended with exit code {result.exit_code}" + (f": {said[-1]}" if said else "")
+
+
+def _killed(result: EvaluationResult, notes: list[str]) -> str:
+    """Which signal, and why, as far as is known: a sandbox tells a signal only as an exit code of 128 and more."""
+    number = -result.exit_code
+    why = notes[-1] if notes else "it probably used too much memory" if number == 9 else ""
+    text = f"RuntimeError: the script was killed by {_signal_name(number)}" + (f" ({why})" if why else "")
+    if not notes and result.isolation.sandbox == "bubblewrap":
+        text += f", unless it ended itself with exit code {128 + number}"
+    return text
 
 
 def _signal_name(number: int) -> str:

@@ -21,7 +21,7 @@ import psutil
 from mle_star.context import ScriptRequest
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
-from mle_star.execution.environment import CACHE_VARIABLES
+from mle_star.execution.environment import CACHE_VARIABLES, CERTIFICATE_VARIABLES
 from mle_star.execution.interpreter import InterpreterInfo, locate_interpreter
 from mle_star.execution.limits import Limits
 from mle_star.execution.output import NOTE, Keeper, LogFile
@@ -311,6 +311,7 @@ def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> lis
     needed += [*link_chain(means.interpreter.path), request.script_path, str(Path(HERE) / "child")]
     needed += [path for path in request.env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path and not too_much(path)]
     needed += [*config.model_caches, *(request.env[name] for name in CACHE_VARIABLES if request.env.get(name))]
+    needed += [request.env[name] for name in CERTIFICATE_VARIABLES if request.env.get(name)]
     needed += request.readable
     shown = Path(request.working_dir) / "input"
     if request.input_dir is None and shown.is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from mle_star.context import RunContext, ScriptRequest, current_run, digest_of
@@ -12,7 +13,7 @@ from mle_star.errors import BudgetExceeded
 from mle_star.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
 from mle_star.execution.environment import script_environment
-from mle_star.execution.judge import HEADER, build_evaluation_result, debug_text
+from mle_star.execution.judge import HEADER, build_evaluation_result, debug_text, exception_line
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.surroundings import (
     data_of,
@@ -38,7 +39,11 @@ _LEAVES: dict[ScriptPurpose, str] = {
 
 
 async def execute_in_run(
-    script: SolutionScript, *, purpose: ScriptPurpose = "solution", timeout_seconds: float | None = None
+    script: SolutionScript,
+    *,
+    purpose: ScriptPurpose = "solution",
+    timeout_seconds: float | None = None,
+    gpu_indices: list[int] | None = None,
 ) -> EvaluationResult:
     """Run a script as a step of the current run. What a fresh run, a replay and a cache hit return is the same."""
     run = current_run()
@@ -48,11 +53,11 @@ async def execute_in_run(
     if event is not None:
         run.journal.tell(event)
     elif not run.config.use_cache:
-        event = await _run_and_record(run, script, purpose, step, digest, timeout_seconds)
+        event = await _run_and_record(run, script, purpose, step, digest, timeout_seconds, gpu_indices)
     else:
         async with digest_lock(run, digest):  # always taken before the directory and the slot
             event = await _cached(run, step, digest) or await _run_and_record(
-                run, script, purpose, step, digest, timeout_seconds
+                run, script, purpose, step, digest, timeout_seconds, gpu_indices
             )
     result = _result_of(event)
     if purpose == "solution" and not result.is_error:  # what a final script prints was not measured on unseen rows
@@ -110,14 +115,17 @@ async def _run_and_record(
     step: str,
     digest: str,
     timeout_seconds: float | None,
+    gpu_indices: list[int] | None,
 ) -> ScriptFinished:
-    async with directory_lock(run), script_slot(run) as gpus:
+    async with directory_lock(run), script_slot(run) as own_gpus:
         run.budget.open_script()
-        raw, result, submission = await _run(run, script, purpose, step, timeout_seconds, gpus)
+        gpus = own_gpus if gpu_indices is None else gpu_indices
+        result, submission = await _run(run, script, purpose, step, timeout_seconds, gpus)
     event = ScriptFinished(
         step=step, digest=digest, purpose=purpose, script=_storable(script.content), stdout=shorten(result.stdout),
         stderr=shorten(result.stderr), exit_code=result.exit_code, seconds=result.duration_seconds,
-        timed_out=raw is not None and raw.timed_out, is_error=result.is_error, score=result.score,
+        timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
+        score=result.score, score_problem=result.score_problem, refused=result.refused,
         traceback=result.error_traceback, isolation=result.isolation, submission=submission,
     )  # fmt: skip
     run.record(event)
@@ -131,8 +139,8 @@ async def _run(
     purpose: ScriptPurpose,
     step: str,
     timeout_seconds: float | None,
-    gpus: list[str] | None,
-) -> tuple[ExecutionRawResult | None, EvaluationResult, str | None]:
+    gpus: Sequence[int | str] | None,
+) -> tuple[EvaluationResult, str | None]:
     working_dir = str(run.work_dir)
     await _sweep(run)
     data = data_of(run)
@@ -141,7 +149,7 @@ async def _run(
     try:
         script_path = write_script(script, working_dir)
     except ValueError as error:
-        return None, rejected(error), None
+        return rejected(error), None
     limit = _limit(run, timeout_seconds)
     run.record(ScriptStarted(step=step, purpose=purpose, timeout_seconds=limit))
     request = ScriptRequest(
@@ -157,12 +165,12 @@ async def _run(
     before = await asyncio.to_thread(data.stamp)
     raw = await run.executor.run(request)
     _warn_once(run)
-    result = build_evaluation_result(raw, purpose)
+    result = build_evaluation_result(raw, purpose, run.task, limit)
     if await asyncio.to_thread(data.stamp) != before:
         result = _spoiled(run, result)
     log_outcome(script_path, limit, raw, result)
     submission = None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run)
-    return raw, result, submission
+    return result, submission
 
 
 async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
@@ -204,7 +212,7 @@ def rejected(error: ValueError) -> EvaluationResult:
     """The result of a script that was refused before it ran, in a form that the debugger can work with."""
     text = f"{HEADER}\nValueError: {error}"
     return EvaluationResult(
-        stdout="", stderr=text, exit_code=-1, duration_seconds=0.0, is_error=True, error_traceback=text
+        stdout="", stderr=text, exit_code=-1, duration_seconds=0.0, is_error=True, error_traceback=text, refused=True
     )
 
 
@@ -214,8 +222,7 @@ def log_outcome(path: str, limit: float, raw: ExecutionRawResult, result: Evalua
     if raw.timed_out:
         logger.warning("timeout: %s was stopped after %g s", path, limit)
     if result.is_error:
-        lines = debug_text(result, limit).splitlines()
-        logger.warning("error: exit code %d, %s %s", result.exit_code, lines[0], lines[-1][:300])
+        logger.warning("error: exit code %d, %s %s", result.exit_code, HEADER, exception_line(debug_text(result)))
 
 
 def _storable(text: str) -> str:
@@ -235,5 +242,6 @@ def _result_of(event: ScriptFinished) -> EvaluationResult:
     return EvaluationResult(
         score=event.score, stdout=event.stdout, stderr=event.stderr, exit_code=event.exit_code,
         duration_seconds=event.seconds, is_error=event.is_error, error_traceback=event.traceback,
-        isolation=event.isolation, cached=event.cached,
+        score_problem=event.score_problem, timed_out=event.timed_out, timeout_seconds=event.timeout_seconds,
+        refused=event.refused, isolation=event.isolation, cached=event.cached,
     )  # fmt: skip

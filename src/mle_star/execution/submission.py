@@ -77,16 +77,13 @@ def count_rows(file: BinaryIO) -> int:
 
 
 def find_sample_submission(working_dir: str) -> Path | None:
-    """The sample submission among the data, when there is one."""
+    """The sample submission among the data; of several none, since nobody can say which one counts."""
     folder = Path(working_dir) / "input"
     if not folder.is_dir():
         return None
     names = sorted(entry.name for entry in folder.iterdir() if entry.suffix.lower() == ".csv" and entry.is_file())
-    for name in names:
-        words = name.lower().replace("-", "_").replace(" ", "_")
-        if "sample" in words and "sub" in words:
-            return folder / name
-    return None
+    samples = [name for name in names if "sample" in name.lower() and "sub" in name.lower()]
+    return folder / samples[0] if len(samples) == 1 else None
 
 
 def check_submission_format(working_dir: str, expected_filename: str = DEFAULT_NAME) -> list[str]:

@@ -1,0 +1,247 @@
+"""Evaluation on the way that the pipeline takes it: inside a run, as recorded steps."""
+
+from __future__ import annotations
+
+import ast
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mle_star.execution
+from mle_star.context import ScriptRequest
+from mle_star.execution import debug_text, evaluate_batch, evaluate_solution, evaluate_with_retry, exception_line
+from mle_star.execution.judge import HEADER
+from mle_star.models import ExecutionRawResult, PipelineConfig, SolutionPhase, SolutionScript
+from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
+
+CONFIG = PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2, max_debug_attempts=2)
+TRACE = f'{HEADER}\n  File "/w/solution.py", line 1, in <module>\n    boom()\nValueError: boom'
+HANDLED = "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.exception('went on')\n"
+
+
+class Repairs:
+    """A debugger that hands out scripts in turn and remembers what it was given."""
+
+    def __init__(self, *answers: SolutionScript) -> None:
+        self.answers, self.given, self.told = list(answers), list[SolutionScript](), list[str]()
+
+    async def __call__(self, solution: SolutionScript, text: str) -> SolutionScript:
+        self.given.append(solution)
+        self.told.append(text)
+        return self.answers.pop(0)
+
+
+class Turns(FixedExecutor):
+    """Gives one raw result after the other."""
+
+    def __init__(self, *raws: dict[str, Any]) -> None:
+        super().__init__()
+        self.raws = [FixedExecutor(**raw).raw for raw in raws]
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        self.requests.append(request)
+        return self.raws[len(self.requests) - 1]
+
+
+# --- what a run is judged by --------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-EX-016")
+async def test_the_given_script_never_gets_a_score(open_run: OpenRun) -> None:
+    given = scored(0.5)
+    before = given.model_copy(deep=True)
+    with open_run(CONFIG, FixedExecutor()) as run:
+        result = await evaluate_solution(given, run.task, CONFIG)
+        await evaluate_batch([given], run.task, CONFIG)
+        returned, _ = await evaluate_with_retry(given, run.task, CONFIG, Repairs())
+    assert result.score == 0.5 and given == before
+    assert returned is not given and (returned.score, returned.is_executable) == (0.5, True)
+
+
+@pytest.mark.req("REQ-EX-014")
+async def test_a_clean_run_has_no_traceback_however_much_was_logged(open_run: OpenRun) -> None:
+    with open_run(CONFIG, FixedExecutor(stderr=f"{TRACE}\nINFO went on\n")) as run:
+        result = await evaluate_solution(scored(0.5), run.task, CONFIG)
+        assert (result.score, result.is_error, result.error_traceback) == (0.5, False, None)
+        assert finished(run)[0].traceback is None
+
+
+@pytest.mark.req("REQ-EX-021")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("Final Validation Performance: 85%", "the line says 85%: print a plain number"),
+        ("Final Validation Performance: 0,85", "the line says 0,85: print a plain number"),
+        ("Final Validation Performance: 1,234.56", "the line says 1,234.56: print a plain number"),
+        ("Final Validation Performance:", "the line holds no number: print it on the same line"),
+        ("Final Validation Performance:\n100", "the line holds no number: print it on the same line"),
+        ("Final Validation Performance: 85", "the line says 85, but accuracy is at least 0 and at most 1"),
+        ("Final Validation Performance: 1e308", "the line says 1e308, but accuracy is at least 0 and at most 1"),
+        ("done", "without printing its score line"),
+    ],
+)
+async def test_a_score_line_that_cannot_be_used_goes_to_the_debugger_with_the_reason(
+    line: str, said: str, open_run: OpenRun
+) -> None:
+    # the reason must survive the journal, which keeps only the ends of a long output
+    far = "x" * 100_000
+    executor = Turns({"stdout": f"{far}\n{line}\n{far}\n"}, {})
+    repairs = Repairs(scored(0.5))
+    with open_run(CONFIG, executor) as run:
+        fixed, _ = await evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
+        assert fixed.score == 0.5 and run.shared.best_score == 0.5
+        assert finished(run)[0].score is None
+    assert said in exception_line(repairs.told[0])
+    assert len(repairs.told) == 1
+
+
+# --- what the debugger is told ------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-EX-021", "REQ-SF-003")
+async def test_after_a_handled_exception_the_debugger_is_told_what_really_ended_the_script(open_run: OpenRun) -> None:
+    with open_run(CONFIG) as run:
+        repairs = Repairs(script(f"{HANDLED}import os, signal\nos.kill(os.getpid(), signal.SIGABRT)"), scored(0.5))
+        slow = script(f"{HANDLED}import time\ntime.sleep(600)")
+        fixed, _ = await evaluate_with_retry(slow, run.task, CONFIG, repairs, timeout_override=3)
+        quits = await evaluate_solution(script(f"{HANDLED}raise SystemExit(3)"), run.task, CONFIG)
+    assert fixed.score == 0.5
+    late, killed = map(exception_line, repairs.told)
+    assert late.startswith("TimeoutError: the script was stopped at the time limit of 3 seconds")
+    assert killed.startswith("RuntimeError: the script was killed by SIGABRT")
+    assert "exit code 3" in exception_line(debug_text(quits))
+    assert all("ZeroDivisionError" in told for told in repairs.told), "as context it may stay"
+
+
+@pytest.mark.req("REQ-EX-021", "REQ-SF-003")
+async def test_the_limit_that_is_told_is_the_one_that_was_applied(open_run: OpenRun) -> None:
+    config = CONFIG.model_copy(update={"script_timeout_seconds": 40})
+    with open_run(config, FixedExecutor(timed_out=True, exit_code=-1, duration_seconds=44.9)) as run:
+        result = await evaluate_solution(scored(0.5), run.task, config)
+        assert "time limit of 40 seconds" in debug_text(result)
+
+
+@pytest.mark.req("REQ-EX-009")
+async def test_a_hangup_is_no_time_limit(open_run: OpenRun) -> None:
+    with open_run(CONFIG) as run:
+        result = await evaluate_solution(
+            script("import os, signal\nos.kill(os.getpid(), signal.SIGHUP)"), run.task, CONFIG
+        )
+        assert (result.is_error, result.timed_out, finished(run)[0].timed_out) == (True, False, False)
+    assert "killed by SIGHUP" in exception_line(debug_text(result)) and "time limit" not in debug_text(result)
+
+
+async def test_an_exit_code_of_137_is_not_blamed_on_memory_alone(open_run: OpenRun) -> None:
+    with open_run(CONFIG) as run:
+        result = await evaluate_solution(script("raise SystemExit(137)"), run.task, CONFIG)
+    assert result.is_error and "exit code 137" in exception_line(debug_text(result))
+
+
+@pytest.mark.req("REQ-EX-021")
+async def test_a_message_of_many_lines_reaches_the_debugger_whole_but_bounded(open_run: OpenRun) -> None:
+    message = "first line\\n\\nsecond paragraph, and its advice: use dropna()"
+    with open_run(CONFIG) as run:
+        short = await evaluate_solution(script(f'raise ValueError("{message}")'), run.task, CONFIG)
+        long = await evaluate_solution(script("raise ValueError('\\n'.join(map(str, range(9999))))"), run.task, CONFIG)
+    told = debug_text(short)
+    assert told.endswith("ValueError: first line\n\nsecond paragraph, and its advice: use dropna()")
+    assert exception_line(told) == "ValueError: first line"
+    assert len(debug_text(long)) < 6000 and "\n9998" in debug_text(long)
+
+
+@pytest.mark.req("REQ-EX-021")
+async def test_each_repair_works_on_the_newest_script_in_the_directory_that_was_chosen(
+    open_run: OpenRun, tmp_path: Path
+) -> None:
+    chosen = tmp_path / "chosen"
+    where = "import os\nassert os.path.basename(os.getcwd()) == 'chosen', os.getcwd()"
+    second = script("import json\njson.loads('[')")
+    repairs = Repairs(second, scored(0.5, where))
+    with open_run(CONFIG) as run:
+        first = script("import json\njson.loads('{')")
+        fixed, result = await evaluate_with_retry(first, run.task, CONFIG, repairs, working_dir=str(chosen))
+    assert (fixed.score, result.is_error) == (0.5, False), result.stderr
+    assert repairs.given == [first, second]
+
+
+# --- what stays the same ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-EX-042")
+async def test_nothing_is_remembered_when_the_cache_is_off(open_run: OpenRun) -> None:
+    config = CONFIG.model_copy(update={"use_cache": False})
+    executor = Turns(*({"stdout": f"Final Validation Performance: {score}\n"} for score in (0.1, 0.2, 0.3)))
+    with open_run(config, executor) as run:
+        results = await evaluate_batch([scored(0.5)] * 3, run.task, config)
+    assert [result.score for result in results] == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.req("REQ-EX-039")
+async def test_six_events_are_logged_inside_a_run_with_all_their_data(
+    open_run: OpenRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "mle_star.execution")
+    executor = Turns(
+        {"stderr": TRACE, "exit_code": 1, "stdout": "", "duration_seconds": 2.34},
+        {"stdout": "", "timed_out": True, "exit_code": -1, "duration_seconds": 7.89},
+        {"stdout": "Final Validation Performance: 0.5\n", "duration_seconds": 1.23},
+    )
+    repairs = Repairs(script("second one"), scored(0.5))
+    with open_run(CONFIG, executor) as run:
+        await evaluate_with_retry(script("first"), run.task, CONFIG, repairs, timeout_override=7)
+        path, place = str(run.work_dir / "solution.py"), str(run.work_dir)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    for level, *words in [
+        ("DEBUG", "script written", path, str(len("first"))),
+        ("INFO", "run starts", path, place, "at most 7 s"),
+        ("INFO", "run ended: exit code 1 after 2.34 s, score None"),
+        ("INFO", "run ended: exit code 0 after 1.23 s, score 0.5"),
+        ("WARNING", "timeout", path, "7 s"),
+        ("WARNING", "error: exit code 1", HEADER, "ValueError: boom"),
+        ("INFO", "retry 1 of 2"),
+        ("INFO", "retry 2 of 2"),
+    ]:
+        assert any(level == found and all(word in text for word in words) for found, text in lines), (level, words)
+
+
+@pytest.mark.req("REQ-EX-015")
+async def test_chosen_gpus_are_the_ones_that_the_script_sees(open_run: OpenRun, tmp_path: Path) -> None:
+    executor = FixedExecutor()
+    with open_run(CONFIG, executor) as run:
+        await evaluate_solution(scored(0.5), run.task, CONFIG, gpu_indices=[3, 1])
+        assert executor.requests[0].env["CUDA_VISIBLE_DEVICES"] == "3,1"
+        seen = script("import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")
+        result = await evaluate_solution(seen, run.task, CONFIG, working_dir=str(tmp_path / "own"), gpu_indices=[2, 0])
+        assert result.stdout == "2,0\n", result.stderr
+
+
+@pytest.mark.req("REQ-EX-022")
+def test_no_score_is_compared_by_hand() -> None:
+    """Only `is_improvement` knows which way is better; any other comparison is wrong for half of the metrics."""
+    ordering = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
+    names = {"score", "scores", "first", "second", "kept", "best", "old_score", "new_score"}
+    folder = Path(mle_star.execution.__file__).parent
+    sorting = 0
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare) and any(isinstance(op, ordering) for op in node.ops):
+                operands = [node.left, *node.comparators]
+                assert not any(_last_name(operand) in names for operand in operands), (path.name, ast.unparse(node))
+            if isinstance(node, ast.Call) and _last_name(node.func) in ("sorted", "min", "max", "sort"):
+                text = ast.unparse(node)
+                assert "score" not in text or "cmp_to_key" in text, (path.name, text)
+                sorting += "cmp_to_key" in text
+    assert sorting == 1
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+async def test_a_final_script_needs_no_score_and_its_odd_line_is_nobody_s_business(open_run: OpenRun) -> None:
+    final = scored("85%").model_copy(update={"phase": SolutionPhase.final})
+    with open_run(CONFIG, FixedExecutor("Final Validation Performance: 85%\n")) as run:
+        _, result = await evaluate_with_retry(final, run.task, CONFIG, Repairs())
+    assert not result.is_error
