@@ -474,15 +474,17 @@ async def test_with_the_money_gone_the_test_script_is_all_that_is_asked_for(poor
     assert result.contamination is None
 
 
-async def test_with_the_money_gone_one_repair_is_all_there_is(poor: ScriptedRun) -> None:
-    poor.agents.cost_usd = 0.4
-    await keep(poor, script(0.7), "phase1", "candidate-0")
-    poor.agents.reply("test", fenced(broken_script()))
-    poor.agents.always("debugger", fenced(broken_script("again")))
-    result = await finalize(poor)
-    assert poor.agents.names == ["test", "debugger-submission"]
-    assert Path(result.submission_path).is_file(), "then what was kept"
-    assert poor.context.budget.spent_usd == pytest.approx(10.8)
+async def test_with_the_money_gone_one_repair_is_all_there_is(quick_path: Path) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=10.0)) as run:
+        run.agents.cost_usd = 0.4
+        await keep(run, script(0.7), "phase1", "candidate-0")
+        run.context.budget.charge(10.0, phase="phase2")
+        run.agents.reply("test", fenced(broken_script()))
+        run.agents.always("debugger", fenced(broken_script("again")))
+        result = await finalize(run)
+        assert run.agents.names == ["test", "debugger-submission"]
+        assert Path(result.submission_path).is_file(), "then what was kept"
+        assert run.context.budget.spent_usd == pytest.approx(10.8)
 
 
 async def test_with_the_money_gone_a_refused_repair_is_not_asked_for_again(poor: ScriptedRun) -> None:
