@@ -22,6 +22,20 @@ RESERVE_CALLS = 2
 """The calls that finalization may still make when the money is gone ..."""
 RESERVE_SHARE = 0.05
 """... and the share of the money limit that each of them may cost."""
+SHORTEST_LIMIT = 120.0
+"""A script may take two minutes, however quick the solution is, if its phase has the time."""
+TIMES_MEASURED = 10.0
+"""A new script may take ten times as long as the solution it starts from."""
+SHARE_OF_LEFT = 0.5
+"""No script may take more than half of what is left of its phase ..."""
+SHARE_OF_FIRST = 0.75
+"""... three quarters before anything was measured: then there is nothing to fall back on ..."""
+ALWAYS_ENOUGH = 2.0
+"""... but twice what the solution takes, as long as the phase lasts."""
+ABLATION_RUNS = 4
+"""A study runs the solution and up to three variants of it."""
+ABLATION_SECONDS = 600.0
+"""A study may take ten minutes in a long run, however quick the solution is."""
 PHASES: tuple[PhaseName, ...] = ("phase1", "phase2", "phase3", "finalization")
 
 
@@ -45,6 +59,36 @@ class Warn(NamedTuple):
     limit: Literal["time", "money"]
     used: float
     allowed: float
+
+
+def script_limit(
+    *, left: float, measured: float | None = None, even_share: float = 0.0, explicit: float | None = None
+) -> float:
+    """Seconds that a script may take when its phase has `left` of them, by what the current solution was `measured` at.
+
+    `even_share` is what the script would have if all that is planned for its phase took equally long; an `explicit`
+    limit wins over everything but the end of the phase.
+    """
+    if explicit is not None:
+        return min(explicit, left)
+    if measured is None:
+        return min(max(SHORTEST_LIMIT, even_share), left * SHARE_OF_FIRST)
+    wanted = max(SHORTEST_LIMIT, even_share, TIMES_MEASURED * measured)
+    return min(wanted, max(left * SHARE_OF_LEFT, ALWAYS_ENOUGH * measured), left)
+
+
+def ablation_limit(
+    config: PipelineConfig, *, left: float, measured: float | None = None, explicit: float | None = None
+) -> float:
+    """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
+
+    A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
+    minutes at most.
+    """
+    if explicit is not None:
+        return min(explicit, left)
+    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
+    return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
 
 
 class Budget:
@@ -105,19 +149,25 @@ class Budget:
     def open_phase(self, phase: PhaseName) -> float:
         """Begin `phase`: set its deadline from the shares of the phases still to come; the seconds it has.
 
-        Phase 1 has nothing to fall back on. At `share_end` it goes on with the candidates that have a score, but as
-        long as there is none it is cut off only where finalization's share begins.
+        Whatever the phases before used, finalization keeps its share of the whole time. Phase 1 has nothing to fall
+        back on: at `share_end` it goes on with the candidates that have a score, but as long as there is none it is
+        cut off only where finalization's share begins.
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
         shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) :]]
-        seconds = left * shares[0] / sum(shares)
+        free = left if phase == "finalization" else max(left - shares[-1] * self.time_limit, 0.0)
+        seconds = min(left * shares[0] / sum(shares), free)
         self._phase = phase
         self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
         if phase == "phase1":
-            seconds = left * (1 - shares[-1] / sum(shares))
+            seconds = free
         self.set_phase_deadline(seconds)
         self._kept_for_later = left - seconds
         return seconds
+
+    def even_share(self, scripts: float) -> float:
+        """What each of so many scripts has of the running phase's share, half of it at most; 0 between phases."""
+        return 0.0 if math.isinf(self.share_seconds) else self.share_seconds / max(scripts, 2.0)
 
     # --- money ---
 

@@ -33,6 +33,7 @@ from mle_star.models import (
     TaskDescription,
     agent_config,
     is_improvement,
+    is_improvement_or_equal,
 )
 
 logger = logging.getLogger(__name__)
@@ -113,6 +114,8 @@ class RunShared:
 
     step_counts: Counter[str] = field(default_factory=Counter)
     best_score: float | None = None
+    runtimes: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By label, the score of its best solution and the seconds that it took."""
     kept_submission: tuple[float | None, str] | None = None
     script_slots: asyncio.Semaphore | None = None
     evaluation_cache: dict[str, Any] = field(default_factory=dict)
@@ -172,6 +175,24 @@ class RunContext:
         if best is None or is_improvement(score, best, self.task.metric_direction):
             self.shared.best_score = score
             self.record(BestImproved(score=score, digest=digest_of(script)))
+
+    def note_runtime(self, score: float, seconds: float) -> None:
+        """Remember how long the best solution takes, on a path the best of that path."""
+        runtimes = self.shared.runtimes
+        known = runtimes.get(self.label) or runtimes.get("main")
+        if known is None or is_improvement_or_equal(score, known[0], self.task.metric_direction):
+            runtimes[self.label] = (score, seconds)
+
+    @property
+    def solution_seconds(self) -> float | None:
+        """How long the current solution takes, as measured: the path's, the run's, or for an ensemble all paths'."""
+        runtimes = self.shared.runtimes
+        labels = [self.label]
+        if self.phase == "phase3":
+            labels = [f"path-{index}" for index in range(self.config.num_parallel_solutions)]
+        known = [runtimes.get(label) or runtimes.get("main") for label in labels]
+        measured = [entry[1] for entry in known if entry is not None]
+        return sum(measured) if measured else None
 
     @property
     def replaying(self) -> bool:

@@ -164,7 +164,9 @@ class PipelineConfig(Frozen):
     max_warm_clients: int = Field(default=6, description="idle connected clients kept ready")
     max_concurrent_paths: int | None = Field(default=None, description="paths at a time; none: all")
 
-    script_timeout_seconds: int | None = Field(default=None, description="limit of one script; none: time left")
+    script_timeout_seconds: int | None = Field(
+        default=None, description="limit of one script; none: by what was measured"
+    )
     max_concurrent_scripts: int | None = Field(default=None, description="scripts at a time; none: L")
     script_memory_gb: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="memory of one script; none: by machine"

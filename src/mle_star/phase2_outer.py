@@ -10,7 +10,8 @@ from typing import Any
 from mle_star.codeblocks import extract_code_block, has_extractable_code, locate_block
 from mle_star.context import current_run, scope
 from mle_star.events import AblationFinished, BlockChosen
-from mle_star.execution import debug_text, exception_line, execute_in_run
+from mle_star.execution import debug_text, exception_line, execute_in_run, limit_in_run
+from mle_star.execution.judge import SCRIPT_NAME
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -36,7 +37,6 @@ logger = logging.getLogger(__name__)
 ABLATION_FAILED = "Ablation study failed for this step"
 AUTO_SUMMARY = "[Auto-summary from raw output] "
 AUTO_SUMMARY_CHARACTERS = 2000
-MAX_ABLATION_SECONDS = 600.0
 MAX_BLOCK_RETRIES = 2  # REQ-P2O-018
 MAX_PARSE_RETRIES = 1  # REQ-P2O-034
 COMPARABLE_WITHIN, ROUNDING = 0.01, 1e-9
@@ -248,21 +248,21 @@ async def execute_ablation(
 ) -> tuple[SolutionScript, EvaluationResult]:
     """Run an ablation script, repaired up to `max_debug_attempts` times; the last version and its result."""
     repair = make_debug_callback(task, config, purpose="ablation")
-    result = await _execute_once(script, config)
+    result = await _execute_once(script)
     for _ in range(config.max_debug_attempts):
         if not result.is_error:
             break
         repaired = await repair(script, debug_text(result))
         if repaired is not script:  # without a usable fix, running it again would show nothing new
-            script, result = repaired, await _execute_once(repaired, config)
+            script, result = repaired, await _execute_once(repaired)
     return script, result
 
 
-async def _execute_once(script: SolutionScript, config: PipelineConfig) -> EvaluationResult:
+async def _execute_once(script: SolutionScript) -> EvaluationResult:
     run = current_run()
-    timeout = min(ablation_timeout(config), run.budget.remaining_seconds())
-    logger.info("%s: ablation script starts in %s, timeout %.0f s", run.place, run.work_dir, timeout)
-    result = await execute_in_run(script, purpose="ablation", timeout_seconds=timeout)
+    timeout = limit_in_run(run, "ablation")
+    logger.info("%s: ablation script starts: %s, timeout %.0f s", run.place, run.work_dir / SCRIPT_NAME, timeout)
+    result = await execute_in_run(script, purpose="ablation")
     logger.info(
         "%s: ablation script complete: exit code %d, %d characters of output, %.1f s",
         run.place, result.exit_code, len(result.stdout), result.duration_seconds,
@@ -271,11 +271,6 @@ async def _execute_once(script: SolutionScript, config: PipelineConfig) -> Evalu
         error = exception_line(debug_text(result))
         logger.warning("%s: ablation script failed: exit code %d, %s", run.place, result.exit_code, error)
     return result
-
-
-def ablation_timeout(config: PipelineConfig) -> float:
-    """Seconds that one ablation script may take: half of an even share per step, ten minutes at most."""
-    return min(config.time_limit_seconds / (config.outer_loop_steps * 2), MAX_ABLATION_SECONDS)
 
 
 async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str:

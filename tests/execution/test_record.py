@@ -20,6 +20,7 @@ from mle_star.execution import (
     evaluate_solution,
     evaluate_with_retry,
     execute_in_run,
+    limit_in_run,
     prepare_path_directory,
     verify_submission,
 )
@@ -311,6 +312,45 @@ async def test_a_limit_is_never_longer_than_the_time_that_is_left(open_run: Open
     with open_run(config, executor, budget=Budget(config, clock=lambda: 200.0, spent_seconds=150)):
         await execute_in_run(scored(0.1))  # replaying costs no time
     assert len(executor.requests) == 3
+
+
+async def test_limits_follow_what_was_measured_on_the_path(open_run: OpenRun) -> None:
+    executor, now = FixedExecutor(), [0.0]
+    config = PipelineConfig(time_limit_seconds=10_000, use_cache=False)
+    with open_run(config, executor, budget=Budget(config, clock=lambda: now[0])) as run:
+        with scope("phase1") as place:
+            run.budget.open_phase("phase1")
+            assert limit_in_run(place) == pytest.approx(1000 / 2)  # two rounds of candidates, nothing is known of them
+            place.note_runtime(0.5, 4)
+            place.note_runtime(0.4, 300)  # a worse one
+            assert limit_in_run(place) == pytest.approx(1000 / 5)  # two rounds and three merges
+            place.note_runtime(0.5, 30)
+            assert limit_in_run(place) == 300
+        run.budget.open_phase("phase2")
+        with scope("phase2"), path_context(1, run.work_dir) as path:
+            path.note_runtime(0.45, 1)  # worse than what the path began with
+            assert limit_in_run(path) == pytest.approx(10_000 * 0.65 / 0.9 / 20)
+            path.note_runtime(0.6, 60)
+            assert limit_in_run(path) == 600
+        now[0] = 7000
+        run.budget.open_phase("phase3")
+        with scope("phase3") as ensemble:
+            assert ensemble.solution_seconds == 30 + 60  # one path never got beyond the initial solution
+            assert limit_in_run(ensemble) == 900
+
+
+async def test_a_timeout_is_told_with_its_limit_also_when_it_is_replayed(open_run: OpenRun) -> None:
+    told: list[str] = []
+
+    async def repair(solution: SolutionScript, text: str) -> None:
+        told.append(text)
+
+    config = CONFIG.model_copy(update={"script_timeout_seconds": 1, "max_debug_attempts": 1})
+    for again in (config, config.model_copy(update={"script_timeout_seconds": 50})):
+        with open_run(again) as run:
+            _, result = await evaluate_with_retry(script("import time\ntime.sleep(30)"), run.task, again, repair)
+            assert (result.timeout_seconds, result.is_error) == (1, True)
+    assert "time limit of 1 seconds" in told[0] and told[0] == told[1]
 
 
 async def test_scripts_wait_for_a_slot_and_never_share_a_directory(open_run: OpenRun) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from mle_star import phase2_outer
-from mle_star.context import path_context, scope
+from mle_star.budget import ablation_limit
+from mle_star.context import current_run, path_context, scope
 from mle_star.errors import BudgetExceeded
 from mle_star.events import (
     AblationFinished,
@@ -39,7 +40,6 @@ from mle_star.models import (
 from mle_star.phase2_outer import (
     ABLATION_FAILED,
     AUTO_SUMMARY,
-    ablation_timeout,
     choose_block,
     execute_ablation,
     invoke_ablation,
@@ -457,7 +457,8 @@ async def test_a_traceback_counts_only_at_the_end_of_the_errors(
     [(86400, 4, 600.0), (4800, 4, 600.0), (2400, 4, 300.0), (600, 2, 150.0), (60, 1, 30.0)],
 )
 def test_a_study_may_take_half_a_share_and_ten_minutes_at_most(limit: int, steps: int, timeout: float) -> None:
-    assert ablation_timeout(PipelineConfig(time_limit_seconds=limit, outer_loop_steps=steps)) == timeout
+    config = PipelineConfig(time_limit_seconds=limit, outer_loop_steps=steps)
+    assert ablation_limit(config, left=limit) == timeout
 
 
 @pytest.mark.req("REQ-P2O-035")
@@ -469,16 +470,35 @@ async def test_the_timeout_is_what_the_study_runs_under(quick_path: Path) -> Non
         now[0] = 800.0
         await execute_ablation(study("print(2)"), run.task, config)
         started = run.events(ScriptStarted)
-    assert [event.timeout_seconds for event in started] == [500.0, 200.0]  # never longer than what is left
-    assert [request.timeout_seconds for request in run.executor.requests] == [500.0, 200.0]
+    assert [event.timeout_seconds for event in started] == [500.0, 100.0]  # never longer than half of what is left
+    assert [request.timeout_seconds for request in run.executor.requests] == [500.0, 100.0]
+
+
+@pytest.mark.req("REQ-P2O-035")
+async def test_a_study_of_a_slow_solution_may_take_its_variants_at_that_pace(quick_path: Path) -> None:
+    config = settings(T=4, time_limit_seconds=86400)
+    with scripted_run(quick_path, config=config, executor=ScriptedExecutor()) as run:
+        run.context.note_runtime(0.5, 900)
+        await execute_ablation(study(), run.task, config)
+        with path_context(0, run.work_dir):
+            current_run().note_runtime(0.6, 1200)
+            await execute_ablation(study("print(2)"), run.task, config)
+        [main, path] = run.events(ScriptStarted)
+    assert (main.timeout_seconds, path.timeout_seconds) == (2 * 4 * 900, 2 * 4 * 1200)
+    config = settings(T=4, time_limit_seconds=86400, script_timeout_seconds=50)
+    with scripted_run(quick_path / "explicit", config=config, executor=ScriptedExecutor()) as run:
+        run.context.note_runtime(0.5, 900)
+        await execute_ablation(study(), run.task, config)
+        assert run.events(ScriptStarted)[0].timeout_seconds == 50
 
 
 @pytest.mark.req("REQ-P2O-021", "REQ-P2O-035")
-async def test_a_study_that_takes_too_long_is_a_case_for_the_debugger(run: ScriptedRun) -> None:
-    config = settings(T=1, time_limit_seconds=2, max_debug_attempts=1)
-    for name in ("debugger", "debugger-ablation"):
-        run.agents.always(name, fenced("import time\nprint('quick')"))
-    script, result = await execute_ablation(study("import time\ntime.sleep(30)\nprint('slow')"), run.task, config)
+async def test_a_study_that_takes_too_long_is_a_case_for_the_debugger(tmp_path: Path) -> None:
+    config, slow = settings(script_timeout_seconds=1, max_debug_attempts=1), study("import time\ntime.sleep(30)")
+    with scripted_run(tmp_path, config=config) as run:
+        for name in ("debugger", "debugger-ablation"):
+            run.agents.always(name, fenced("import time\nprint('quick')"))
+        script, result = await execute_ablation(slow, run.task, config)
     assert "TimeoutError" in run.agents.log[0].prompt and "1 seconds" in run.agents.log[0].prompt
     assert not result.is_error and "quick" in result.stdout and "quick" in script.content
 
@@ -685,7 +705,7 @@ async def test_the_log_tells_every_event_of_an_outer_step(run: ScriptedRun, capl
         (info, (f"{t}outer step 0 starts", "h_best 0.5", "0 summaries")),
         (info, (f"{t}ablation starts", f"{size} characters", "0 summaries")),
         (info, (f"{t}ablation complete", f"{len(BROKEN_STUDY.strip())} characters")),
-        (info, (f"{t}ablation script starts", str(run.work_dir), "timeout 600 s")),
+        (info, (f"{t}ablation script starts", str(run.work_dir / "solution.py"), "timeout 600 s")),
         (info, (f"{t}ablation script complete", "exit code 1", "23 characters")),
         (warning, (f"{t}ablation script failed", "exit code 1", "ZeroDivisionError")),
         (info, (f"{t}ablation script complete", "exit code 0", "46 characters", " s")),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.budget import LATE_SECONDS, PHASES, Budget, Call
+from mle_star.budget import LATE_SECONDS, PHASES, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
 from mle_star.errors import BudgetExceeded
 from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
@@ -83,6 +83,82 @@ def test_whatever_the_phases_use_the_shares_never_exceed_the_limit(used: list[fl
         assert 0 <= share <= max(limit - budget.elapsed(), 0) + 1e-6
         assert budget.remaining_seconds() <= limit - budget.elapsed() + 1e-6
         clock.now += seconds
+
+
+# --- limits of scripts ---------------------------------------------------------------------------------------
+
+LEFT = st.floats(0.001, 100_000)
+MEASURED = st.none() | st.floats(0, 50_000)
+
+
+@given(LEFT, MEASURED, st.floats(0, 100_000), st.none() | st.floats(0.5, 100_000))
+def test_a_limit_is_never_nothing_and_never_beyond_the_phase_and_an_explicit_one_wins(
+    left: float, measured: float | None, share: float, explicit: float | None
+) -> None:
+    config = PipelineConfig(script_timeout_seconds=None)
+    for limit in (
+        script_limit(left=left, measured=measured, even_share=share, explicit=explicit),
+        ablation_limit(config, left=left, measured=measured, explicit=explicit),
+    ):
+        assert 0 < limit <= left
+        if explicit is not None:
+            assert limit == min(explicit, left)
+
+
+@given(LEFT, MEASURED, st.floats(0, 100_000))
+def test_a_script_leaves_a_part_of_its_phase_unless_the_solution_itself_takes_so_long(
+    left: float, measured: float | None, share: float
+) -> None:
+    limit = script_limit(left=left, measured=measured, even_share=share)
+    known, part = measured or 0.0, 0.75 if measured is None else 0.5
+    assert limit <= max(left * part, 2 * known)
+    assert limit >= min(2 * known, left), "what the solution takes twice is always allowed, as long as the phase lasts"
+    assert limit >= min(max(10 * known, share, SHORTEST_LIMIT), left * part)
+    if measured is not None:
+        longer = script_limit(left=left, measured=measured + 1, even_share=share)
+        assert longer >= limit, "a slower solution never means a shorter limit"
+
+
+@pytest.mark.parametrize(
+    ("left", "measured", "share", "limit"),
+    [
+        (54, None, 3, 40.5), (36, 4, 18, 18), (6, 4, 18, 6), (3, 4, 18, 3),  # --time-limit 60
+        (77_760, None, 4_320, 4_320), (56_000, 5, 2_800, 2_800), (56_000, 600, 2_800, 6_000), (100, 5, 2_800, 50),
+        (3_000, 5, 60, 120), (3_000, 30, 60, 300),
+    ],
+)  # fmt: skip
+def test_limits_in_a_short_and_in_a_long_run(left: float, measured: float | None, share: float, limit: float) -> None:
+    assert script_limit(left=left, measured=measured, even_share=share) == limit
+
+
+@given(
+    st.integers(10, 100_000),
+    st.lists(st.tuples(MEASURED, st.floats(0, 3)), min_size=3, max_size=3),
+    st.integers(1, 20),
+)
+def test_scripts_that_all_run_into_their_limits_leave_finalization_its_share(
+    time_limit: int, phases: list[tuple[float | None, float]], scripts: int
+) -> None:
+    budget, clock = ledger(time_limit_seconds=time_limit)
+    for phase, (measured, pause) in zip(PHASES, phases, strict=False):
+        if budget.only_finalization_left:
+            break
+        budget.open_phase(phase)
+        for _ in range(scripts):
+            left = budget.remaining_seconds()
+            if left <= 1e-9:
+                break
+            clock.now += script_limit(left=left, measured=measured, even_share=budget.even_share(scripts))
+            clock.now += min(pause, max(budget.remaining_seconds(), 0))
+    assert time_limit - budget.elapsed() >= 0.1 * time_limit - 1e-6
+    assert budget.open_phase("finalization") == pytest.approx(time_limit - budget.elapsed())
+
+
+def test_an_even_share_is_half_of_the_phase_at_most_and_nothing_between_phases() -> None:
+    budget, _ = ledger(time_limit_seconds=1000)
+    assert budget.even_share(4) == 0
+    budget.open_phase("phase1")
+    assert [budget.even_share(1), budget.even_share(5)] == pytest.approx([50, 20])
 
 
 @pytest.mark.req("REQ-OR-034")

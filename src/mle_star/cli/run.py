@@ -45,6 +45,7 @@ Inner = Annotated[int | None, typer.Option("-K", "--inner-steps", help="K: attem
 PathCount = Annotated[int | None, typer.Option("-L", "--paths", help="L: refinement paths, side by side.")]
 Rounds = Annotated[int | None, typer.Option("-R", "--rounds", help="R: ensemble plans to try.")]
 TimeLimit = Annotated[str | None, typer.Option(help="Wall-clock limit: seconds, or 90m, 12h, 1d.")]
+ScriptTimeout = Annotated[str | None, typer.Option(help="Limit of one script: 90, 15m; else by what was measured.")]
 MaxBudget = Annotated[float | None, typer.Option(help="Money limit in US dollars.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")]
 Assignments = Annotated[
@@ -73,6 +74,7 @@ def run(
     paths: PathCount = None,
     rounds: Rounds = None,
     time_limit: TimeLimit = None,
+    script_timeout: ScriptTimeout = None,
     max_budget: MaxBudget = None,
     config: ConfigFile = None,
     assignments: Assignments = None,
@@ -109,7 +111,8 @@ def run(
         "inner_loop_steps": inner_steps,
         "num_parallel_solutions": paths,
         "ensemble_rounds": rounds,
-        "time_limit_seconds": None if time_limit is None else seconds_of(time_limit),
+        "time_limit_seconds": seconds_of("--time-limit", time_limit),
+        "script_timeout_seconds": seconds_of("--script-timeout", script_timeout),
         "max_budget_usd": max_budget,
         "python": python,
         "use_cache": False if no_cache else None,
@@ -153,19 +156,21 @@ def resume(
       mle-star resume runs/titanic-20260131-140509
       mle-star resume runs/titanic-20260131-140509 --max-budget 10 --time-limit 12h
     """
-    limit = None if time_limit is None else seconds_of(time_limit)
+    limit = seconds_of("--time-limit", time_limit)
     explicit = _explicit({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
     task, settings = _of_run(run_folder, explicit, None)
     mode = _mode(display, quiet=quiet, as_json=as_json)
     start_run(task, settings, run_folder, mode=mode, serve=serve, resume=True)
 
 
-def seconds_of(text: str) -> int:
+def seconds_of(option: str, text: str | None) -> int | None:
     """`90`, `90s`, `15m`, `12h`, `1d` as seconds."""
+    if text is None:
+        return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip().lower())
     seconds = round(float(found.group(1)) * _UNITS[found.group(2)]) if found else 0
     if seconds < 1:
-        raise ConfigError(f"--time-limit {text!r}: write seconds, or a number with s, m, h or d, such as 90m")
+        raise ConfigError(f"{option} {text!r}: write seconds, or a number with s, m, h or d, such as 90m")
     return seconds
 
 

@@ -23,7 +23,7 @@ from mle_star.execution.judge import (
 from mle_star.execution.limits import MAX_OUTPUT_BYTES, Limits
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.ranking import is_better_solution, rank_solutions
-from mle_star.execution.record import execute_in_run
+from mle_star.execution.record import execute_in_run, limit_in_run
 from mle_star.execution.submission import (
     check_submission_format,
     find_sample_submission,
@@ -77,6 +77,7 @@ __all__ = [
     "get_subsample_instruction",
     "inspect_interpreter",
     "is_better_solution",
+    "limit_in_run",
     "link_input_data",
     "make_score_function",
     "parse_score",

@@ -59,6 +59,8 @@ async def take_note(run: RunContext, script: SolutionScript, result: EvaluationR
     """Tell the run about a score, and put the best submission aside."""
     if result.score is not None:
         run.note_score(result.score, script.content)
+        if not event.cached:
+            run.note_runtime(result.score, event.seconds)
     if event.submission is None:
         return
     async with run.shared.notes.setdefault("keeping lock", asyncio.Lock()):

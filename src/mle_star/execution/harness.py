@@ -104,11 +104,13 @@ async def evaluate_solution(
 
     Outside a run it works in `evaluation` below `config.work_dir`, unless `working_dir` says otherwise.
     """
-    limit = _time_limit(config, timeout_override)
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
         purpose: ScriptPurpose = "submission" if solution.phase is SolutionPhase.final else "solution"
-        return await execute_in_run(solution, purpose=purpose, timeout_seconds=limit, gpu_indices=gpu_indices)
+        return await execute_in_run(
+            solution, purpose=purpose, timeout_seconds=timeout_override, gpu_indices=gpu_indices
+        )
+    limit = _time_limit(config, timeout_override)
     if working_dir is None:
         base = _own_directory(task, config)
     else:

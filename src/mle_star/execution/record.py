@@ -7,9 +7,9 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+from mle_star.budget import ablation_limit, script_limit
 from mle_star.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.data_files import DataFolder
-from mle_star.errors import BudgetExceeded
 from mle_star.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
 from mle_star.execution.environment import script_environment
@@ -24,6 +24,7 @@ from mle_star.execution.surroundings import (
     surroundings_digest,
 )
 from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
+from mle_star.forecast import critical_steps
 from mle_star.models import EvaluationResult, ExecutionRawResult, SolutionScript
 
 logger = logging.getLogger("mle_star.execution")
@@ -150,7 +151,9 @@ async def _run(
         script_path = write_script(script, working_dir)
     except ValueError as error:
         return rejected(error), None
-    limit = _limit(run, timeout_seconds)
+    limit = limit_in_run(run, purpose, timeout_seconds)
+    if limit <= 0:
+        raise run.budget.out_of_time()
     run.record(ScriptStarted(step=step, purpose=purpose, timeout_seconds=limit))
     request = ScriptRequest(
         script_path=script_path,
@@ -199,13 +202,20 @@ def _spoiled(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     return result.model_copy(update={"is_error": True, "error_traceback": text})
 
 
-def _limit(run: RunContext, timeout_seconds: float | None) -> float:
-    """The script's own limit or the time that is left, whichever is shorter."""
-    left = run.budget.remaining_seconds()
-    if left <= 0:
-        raise BudgetExceeded(limit="time", used=run.budget.elapsed(), allowed=run.budget.time_limit)
-    wanted = timeout_seconds or run.config.script_timeout_seconds
-    return left if wanted is None else min(wanted, left)
+def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
+    """Seconds that a script might take if it began now; `explicit` goes before the setting."""
+    left, measured = run.budget.remaining_seconds(), run.solution_seconds
+    explicit = explicit or run.config.script_timeout_seconds
+    if purpose == "ablation":
+        return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
+    share = run.budget.even_share(_planned(run, measured=measured is not None))
+    return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
+
+
+def _planned(run: RunContext, *, measured: bool) -> float:
+    """How many scripts the running phase has planned one after another; before anything is measured, candidates."""
+    scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]
+    return scripts if measured else scripts - (run.config.num_retrieved_models - 1)
 
 
 def rejected(error: ValueError) -> EvaluationResult:
