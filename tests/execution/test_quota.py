@@ -44,6 +44,21 @@ async def test_a_script_that_fills_the_disk_is_ended_with_the_cause(what: str, o
         assert (await execute_in_run(scored(0.5))).score == 0.5
 
 
+async def test_shared_memory_counts_where_it_is_the_machine_s(open_run: OpenRun) -> None:
+    name = f"mle-star-test-{os.getpid()}"
+    filling = (
+        f"import time\nfile = open('/dev/shm/{name}', 'wb')\nfor _ in range(60):\n    file.write(bytes(1_000_000))\n"
+        "file.flush()\ntime.sleep(600)"
+    )
+    limits = dataclasses.replace(LIMITS, memory_bytes=50_000_000)
+    executor = LocalExecutor(limits=limits, sandbox="none", use_cgroups=False, use_filters=False)
+    try:
+        with open_run(executor=executor):
+            assert "GB of shared memory" in debug_text(await execute_in_run(script(filling)))
+    finally:
+        Path("/dev/shm", name).unlink(missing_ok=True)
+
+
 def test_holes_of_a_file_and_links_take_no_room(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(10**9)

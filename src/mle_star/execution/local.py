@@ -54,6 +54,7 @@ logger = logging.getLogger("mle_star.execution")
 MARKER = "MLE_STAR_SCRIPT"
 """A variable in every script's environment by which its processes can be told from all others."""
 PREFIX = "mle-star-"
+SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class LocalExecutor:
         else:
             order = self._order(request, means, temporary, group)
             process = await ScriptProcess.start(order, request.working_dir, env, streams)
-        disk = DiskQuota(limits, [Path(request.working_dir), temporary])
+        disk = DiskQuota(limits, [Path(request.working_dir), temporary], None if means.walls.world else SHARED_MEMORY)
         try:
             async with disk.enforced(process):
                 timed_out = not await process.wait(request.timeout_seconds)

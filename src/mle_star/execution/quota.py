@@ -30,10 +30,15 @@ class Stoppable(Protocol):
 
 
 class DiskQuota:
-    """The folders that one script writes to, and the limits on what they hold. `breach` says why it was ended."""
+    """The folders that one script writes to, and the limits on what they hold. `breach` says why it was ended.
 
-    def __init__(self, limits: Limits, folders: Sequence[Path]) -> None:
-        self._limits, self._folders = limits, folders
+    `shared` is a folder that others write to as well, such as the machine's shared memory: what is new there counts
+    against the script's memory, and is left alone, because nobody can say whose it is.
+    """
+
+    def __init__(self, limits: Limits, folders: Sequence[Path], shared: Path | None = None) -> None:
+        self._limits, self._folders, self._shared = limits, folders, shared
+        self._others = set(self._shared_files())
         free = self._free_bytes()
         self._bytes = min(limits.disk_bytes, free // 2) if free else limits.disk_bytes
         self._reserve = RESERVE_BYTES if free > 2 * RESERVE_BYTES else 0
@@ -84,7 +89,21 @@ class DiskQuota:
                 return f"more than {self._bytes / 1e9:.1f} GB on disk in its folder and /tmp"
             if files > self._limits.files:
                 return f"more than {self._limits.files} files in its folder and /tmp"
+        return self._look_at_shared()
+
+    def _look_at_shared(self) -> str:
+        new = sum(size for number, size in self._shared_files().items() if number not in self._others)
+        if new > self._limits.memory_bytes:
+            return f"more than {self._limits.memory_bytes / 1e9:.1f} GB of shared memory"
         return ""
+
+    def _shared_files(self) -> dict[int, int]:
+        """Number and size on disk of each file in the shared folder."""
+        found: dict[int, int] = {}
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self._shared) if self._shared is not None else ():
+                found[entry.inode()] = _bytes_of(entry)
+        return found
 
     def _free_bytes(self) -> int:
         try:
