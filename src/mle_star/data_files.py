@@ -14,8 +14,8 @@ MARK = ".mle-star-run"
 """Marks a run's folder as ours: only what lies beside it may be overwritten, and it is nobody's data."""
 RUNS = "runs"
 """The folder that runs are kept in unless the user names another."""
-DIGESTED_BYTES = 4 << 30
-"""How much of the data is read for a digest; of what lies beyond, size, time and samples count."""
+DIGESTED_BYTES, DIGESTED_FILES = 4 << 30, 50_000
+"""How much of the data is read for a digest; of what lies beyond, size and time count, and of large files samples."""
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 STAMPED_FILES = 2000
 
@@ -136,19 +136,20 @@ class DataFolder:
         return stamp
 
     def digest(self) -> str:
-        """A digest of names and contents; beyond `DIGESTED_BYTES` of sizes, times and samples instead of contents."""
+        """A digest of names and contents; beyond the limits of sizes, times and samples instead of contents."""
         hasher = hashlib.sha256()
         left = DIGESTED_BYTES
-        for path, status in self.files():
+        for number, (path, status) in enumerate(self.files()):
             size = status.st_size
             name = os.path.relpath(path, self.root)
             hasher.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape"))
             try:
-                if size <= left:
+                if size <= left and number < DIGESTED_FILES:
                     left -= size
                     hasher.update(_content_digest(path, size))
-                else:
-                    hasher.update(str(status.st_mtime_ns).encode())
+                    continue
+                hasher.update(str(status.st_mtime_ns).encode())
+                if size > 16 * SAMPLES * SAMPLE_BYTES:
                     hasher.update(_sample_digest(path, size))
             except OSError as error:
                 hasher.update(f"{name}: {error.errno}".encode())
