@@ -244,11 +244,11 @@ def _patience(run: RunContext, end: float) -> float | None:
 
 
 async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """End what is still under way, and wait for that."""
-    running = [task for task in tasks if not task.done()]
-    for task in running:
+    """End what is still under way and wait for that, with an eye on how the others ended: nobody else looks."""
+    tasks = list(tasks)
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _pass_over(run: RunContext) -> None:

@@ -231,6 +231,22 @@ async def test_the_last_of_the_money_ends_the_scripts_under_way_and_lets_none_be
     assert "money spent" in ended[0] and ended[1]
 
 
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+async def test_the_last_of_the_money_ends_the_script_of_another_candidate(quick: QuickRun) -> None:
+    executor = Stuck("candidate-0", "candidate-1")
+
+    async def spend(where: str, who: str) -> None:
+        if who == "leakage" and agents.count("leakage") == 2:
+            while not executor.begun:
+                await asyncio.sleep(0.01)
+            agents.cost_usd = 10.0
+
+    agents = MindAgents(before=spend)
+    with pytest.raises(PipelineTimeoutError, match="money spent"):
+        await asyncio.wait_for(quick(settings(max_budget_usd=5.0), agents=agents, executor=executor), 60)
+    assert (executor.begun, executor.ended) == (1, 1)
+
+
 # --- an end that was asked for ---------------------------------------------------------------------------------
 
 
