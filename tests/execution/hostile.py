@@ -29,7 +29,7 @@ class Case:
     score: float | None = None
     says: str = ""  # must be in what the debugger is told, or else on stdout
     timeout: float = 15.0
-    only_boxed: bool = False  # too dangerous, or not preventable, without bubblewrap
+    only_boxed: bool = False  # too dangerous, or not preventable, without a world of its own
     submission: bool = False
 
 
@@ -68,7 +68,7 @@ CASES = [
         says="ZeroDivisionError",
     ),
     Case(
-        "output without newline", "import sys\nsys.stdout.write('x' * 5_000_000)\n" + SCORE, error=False, score=0.5
+        "output without newline", "import sys\nsys.stdout.write('x' * 5_000_000)\n" + SCORE, error=False
     ),
     Case(
         "binary output",
@@ -86,6 +86,10 @@ CASES = [
         "many files",
         "import pathlib\nfor i in range(2000):\n    pathlib.Path(f'f{i}').touch()\n" + SCORE, error=False, score=0.5,
     ),
+    Case("folders within folders", "import os\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')\n" + SCORE,
+         error=False, score=0.5),
+    Case("folders within folders in /tmp", "import os, tempfile\nos.chdir(tempfile.gettempdir())\n"
+         "for _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')\n" + SCORE, error=False, score=0.5),
     Case("children nobody waits for", "import os\nfor _ in range(20):\n    if os.fork() == 0:\n"
          "        os.kill(os.getpid(), 9)\n" + SCORE, error=False, score=0.5),
     Case(
@@ -142,6 +146,9 @@ CASES = [
     Case("writes to what it takes for home", "import pathlib\n"
          "(pathlib.Path.home() / 'TOKEN').write_text('x')\n" + SCORE, error=False, score=0.5),
     Case("writes to the data", "open('input/train.csv', 'a').write('x')"),
+    Case("replaces the data by its own, of the same size and time", "import os\nold = os.stat('input/train.csv')\n"
+         "os.remove('input/train.csv')\nopen('input/train.csv', 'wb').write(bytes(old.st_size))\n"
+         "os.utime('input/train.csv', ns=(old.st_atime_ns, old.st_mtime_ns))\n" + SCORE, error=None, score=0.5),
     Case("adds to the data", "open('input/TOKEN.csv', 'w').write('x')\n" + SCORE, error=None, score=0.5),
     Case("deletes the data", "import shutil\nshutil.rmtree('input', ignore_errors=True)\n" + SCORE,
          error=False, score=0.5),
@@ -162,14 +169,17 @@ CASES = [
     Case("reads everybody's environment", "import glob\nfor path in glob.glob('/proc/[0-9]*/environ'):\n    try:\n"
          "        print(open(path, 'rb').read())\n    except OSError:\n        pass\n" + SCORE, error=False, score=0.5),
     Case("opens a socket", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 3)\n" + SCORE,
-         only_boxed=True, says="Connection refused"),
+         says="Errno 1"),  # refused by nobody there, or no network at all
     Case("kills its parent", "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\n"
          "time.sleep(0.3)\n" + SCORE, error=None, score=0.5),
     Case("kills everything", "import os, signal\nos.kill(-1, signal.SIGKILL)\n" + SCORE, error=None, score=0.5,
          only_boxed=True),
-    Case("writes to all descriptors", "import os\nfor fd in range(3, 100):\n    try:\n"
-         "        os.write(fd, b'{\"exit\": 0, \"signal\": null, \"applied\": [], \"reason\": \"\"}')\n"
-         "    except OSError:\n        pass\nraise ValueError('still an error')", says="still an error"),
+    Case("forges the report of its end", "import ctypes, os\nfor fd in range(3, 256):\n    try:\n"
+         "        os.write(fd, b'exit\\t0\\n')\n    except OSError:\n        pass\n"
+         "print('Final Validation Performance: 0.97', flush=True)\nctypes.string_at(0)", score=0.97, says="SIGSEGV"),
+    Case("forges a report that would end the run", "import os\nfor fd in range(3, 256):\n    try:\n"
+         "        os.write(fd, b'error\\tx\\n')\n    except OSError:\n        pass\nraise ValueError('still an error')",
+         says="still an error"),
     Case("pretends that the sandbox failed", "import sys\nprint('bwrap: no', file=sys.stderr)\nraise SystemExit(1)",
          says="bwrap: no"),
     Case("changes the clock", "import time\ntime.clock_settime(time.CLOCK_REALTIME, time.time())",

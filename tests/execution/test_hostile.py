@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import locale
 import os
 import pwd
@@ -15,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -50,11 +51,17 @@ SMALL = Limits(
 CANARY = "canary-9b1d"
 HOMEFILE = f".mle-star-{CANARY}-{os.getpid()}"
 NEXT = (
-    "import os\nprint(len(open('input/train.csv').read()))\n"
+    "import hashlib, os\nprint(hashlib.sha256(open('input/train.csv', 'rb').read()).hexdigest())\n"
     "assert sorted(os.listdir()) == ['final', 'input', 'solution.py'], os.listdir()\nassert not os.listdir('final')"
 )
 """What the next script in the same directory must find: the data, itself, and nothing of its predecessor."""
 Files = dict[str, bytes]
+Kind = Literal["auto", "namespaces", "none"]
+NAMES: dict[Kind, str] = {
+    "auto": "bubblewrap+landlock+seccomp",
+    "namespaces": "namespaces+landlock+seccomp",
+    "none": "landlock+seccomp",
+}
 
 
 def contents(folder: Path) -> Files:
@@ -121,22 +128,27 @@ def check(case: Case, result: EvaluationResult, secrets: list[str]) -> None:
     assert not [secret for secret in secrets if secret in result.stdout]
 
 
+def kinds(number: int, case: Case) -> list[Kind]:
+    """Bubblewrap holds every case; of the other two kinds of confinement one is tried, in the soak both."""
+    others: list[Kind] = ["namespaces"] if case.only_boxed else ["namespaces", "none"]
+    return ["auto", *(others if os.environ.get("MLE_STAR_SOAK") else [others[number % len(others)]])]
+
+
 @pytest.mark.parametrize(
-    ("case", "boxed"),
+    ("case", "kind"),
     [
-        pytest.param(case, boxed, id=f"{case.name}, {name}")
-        for case in CASES
-        for boxed, name in ((True, "in bubblewrap"), (False, "without"))
-        if boxed or not case.only_boxed
+        pytest.param(case, kind, id=f"{case.name}, {NAMES[kind]}")
+        for number, case in enumerate(CASES)
+        for kind in kinds(number, case)
     ],
 )
 @pytest.mark.usefixtures("neighbour")
 async def test_a_hostile_script_is_contained(
-    case: Case, boxed: bool, open_run: OpenRun, task: TaskDescription, outside: Path, port: int,
+    case: Case, kind: Kind, open_run: OpenRun, task: TaskDescription, outside: Path, port: int,
     surroundings: dict[str, Any], secrets: list[str], monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
-    if boxed and not bubblewrap_works:
+    if kind == "auto" and not bubblewrap_works:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("bubblewrap does not work here")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     token = uuid.uuid4().hex
@@ -149,8 +161,8 @@ async def test_a_hostile_script_is_contained(
     }
     code = functools.reduce(lambda text, word: text.replace(*word), words.items(), case.code)
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
-    config = PipelineConfig(require_sandbox=boxed)
-    executor = LocalExecutor(config, limits=SMALL, sandbox="auto" if boxed else "none")
+    config = PipelineConfig(require_sandbox=kind != "none")
+    executor = LocalExecutor(config, limits=SMALL, sandbox=kind)
     with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
         result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
         check(case, result, secrets)
@@ -163,7 +175,8 @@ async def test_a_hostile_script_is_contained(
         assert not (run.work_dir.parent / "escaped").exists()
         again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=15)
         assert (again.score, again.is_error) == (0.75, False), again
-        assert again.isolation.sandbox == ("bubblewrap+landlock+seccomp" if boxed else "landlock+seccomp")
+        assert hashlib.sha256((Path(task.data_dir) / "train.csv").read_bytes()).hexdigest() in again.stdout
+        assert again.isolation.sandbox == NAMES[kind]
         assert contents(outside) == before[1]
 
 
@@ -256,5 +269,5 @@ async def test_a_submission_of_seven_gigabytes_is_refused_unread(
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(CASES) >= 40
+    assert len(CASES) >= 80
     assert len({case.name for case in CASES}) == len(CASES)

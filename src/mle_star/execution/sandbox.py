@@ -297,7 +297,10 @@ def rules_inside(world: World) -> dict[str, list[str]]:
 def rules_outside(world: World) -> dict[str, list[str]]:
     """The same world as allow-lists alone, for machines that cannot make one."""
     read = [*(f"/{name}" for name in _MERGED), *_system(), "/etc/passwd", "/etc/group", "/proc", *_name_service()]
-    read += ["/sys" if world.gpus else "/sys/devices/system", *_both_forms(world.readable)]
+    read += [
+        "/sys",
+        *_both_forms(world.readable),
+    ]  # where libraries count cores, and stumble if they may not
     if world.input_dir is not None:
         hidden = [] if world.own_records is None else [str(Path(world.input_dir) / world.own_records)]
         read += readable_outside(hidden, os.path.realpath(world.input_dir))
