@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.9
 METHOD, PIPELINE = "tests/method/test_", "tests/pipeline/test_"
 TESTS = {
-    "budget": [f"{PIPELINE}budget.py"],
+    "budget": [f"{PIPELINE}budget.py", f"{PIPELINE}budget_words.py"],
     "codeblocks": ["tests/test_codeblocks.py"],
     "execution/judge": ["tests/execution/test_judge.py"],
     "execution/record": ["tests/execution/test_record.py"],
