@@ -28,7 +28,7 @@ METHOD, PIPELINE = "tests/method/test_", "tests/pipeline/test_"
 TESTS = {
     "budget": [f"{PIPELINE}budget.py", f"{PIPELINE}budget_words.py"],
     "codeblocks": ["tests/test_codeblocks.py"],
-    "execution/judge": ["tests/execution/test_judge.py"],
+    "execution/judge": ["tests/execution/test_judge.py", "tests/execution/test_judge_words.py"],
     "execution/record": ["tests/execution/test_record.py"],
     "finalization": [f"{METHOD}finalization.py", f"{METHOD}finalization_faults.py"],
     "journal": [f"{PIPELINE}journal.py"],

@@ -23,7 +23,7 @@ UNCAUGHT = (0, 1)
 """With these exit codes a traceback is the cause; with others a script went on after it had logged one."""
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt)\b")
-_PACKAGE = re.compile(r"[\\/](?:(?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]")
+_ABOVE_PACKAGE = re.compile(r".*[\\/](?:(?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]")
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 
 
@@ -146,11 +146,8 @@ def _short_path(frame: str) -> str:
     if found is None:
         return frame
     path = found["file"]
-    short = (
-        SCRIPT_NAME
-        if _is_own(frame)
-        else re.split(r"[\\/]((?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]", path)[-1]
-    )
+    above = _ABOVE_PACKAGE.match(path)
+    short = SCRIPT_NAME if _is_own(frame) else path[above.end() if above else 0 :]
     return frame.replace(path, short, 1)
 
 
