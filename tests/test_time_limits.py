@@ -23,7 +23,7 @@ from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import MindBrain, levels
 
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
-SHARES = [random.Random(seed).uniform(0.02, 0.6) for seed in range(50)] if SOAK else [0.05, 0.3, 0.6]
+SHARES = [random.Random(seed).uniform(0.02, 0.6) for seed in range(50)] if SOAK else [0.05, 0.2, 0.5]
 """Of the time that an undisturbed run takes."""
 CALL_SECONDS = 0.2  # so that limits, which are whole seconds, fall into different places
 
