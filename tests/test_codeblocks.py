@@ -15,7 +15,7 @@ from mle_star.codeblocks import (
     has_code_fence,
     has_extractable_code,
     locate_block,
-    replace_block_reindented,
+    replacement,
 )
 from mle_star.models import SolutionPhase, SolutionScript
 
@@ -153,6 +153,14 @@ def test_a_reply_of_50_kb_is_read_quickly() -> None:
 
 # --- finding ---------------------------------------------------------------------------------------------
 
+
+def replaced(script: str, old: str, new: str) -> str:
+    """The script as `replace_block` leaves it."""
+    return (
+        SolutionScript(content=script, phase=SolutionPhase.init).replace_block(*replacement(script, old, new)).content
+    )
+
+
 SCRIPT = (
     "import os\n\nscaler = StandardScaler()   \nX = scaler.fit_transform(X)\t\n\n"
     "if X:\n    y = 1\n    z = 2\nprint(1)\n"
@@ -235,54 +243,54 @@ def test_replacing_and_replacing_back_restores_the_script(
     indent = "    " * depth
     script = "\n".join([*head, wrap + textwrap.indent(body, indent), *tail])
     inside, other = textwrap.indent(body, indent), textwrap.indent(changed, indent)
-    there = replace_block_reindented(script, inside, other)
+    there = replaced(script, inside, other)
     assert there == script.replace(inside, other, 1)
-    assert replace_block_reindented(there, other, inside) == script
+    assert replaced(there, other, inside) == script
     # A block that lost its indentation on the way lands in the same place.
-    assert replace_block_reindented(script, inside, changed) == there
-    assert replace_block_reindented(script, inside.lstrip(), changed) == there
+    assert replaced(script, inside, changed) == there
+    assert replaced(script, inside.lstrip(), changed) == there
 
 
 def test_the_first_occurrence_is_replaced_as_the_model_does_it() -> None:
     script = SolutionScript(content="a = 1\nb = 2\na = 1\n", phase=SolutionPhase.init)
-    assert replace_block_reindented(script.content, "a = 1", "a = 9") == script.replace_block("a = 1", "a = 9").content
+    assert replaced(script.content, "a = 1", "a = 9") == script.replace_block("a = 1", "a = 9").content
 
 
 def test_a_dedented_block_goes_back_into_its_function() -> None:
     script = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
     new = "y = x * 2\nif y > 3:\n    y = 3\nreturn y"
-    result = replace_block_reindented(script, "    y = x\n    return y", new)
+    result = replaced(script, "    y = x\n    return y", new)
     assert compiles(result)
     assert result == "def train(x):\n    y = x * 2\n    if y > 3:\n        y = 3\n    return y\n\nprint(train(1))\n"
 
 
 def test_a_dedented_line_stays_in_its_branch_even_if_it_would_compile_outside() -> None:
     script = "if ready:\n    x = 1\n    y = 2\nprint(1)\n"
-    assert replace_block_reindented(script, "    y = 2", "y = 3") == "if ready:\n    x = 1\n    y = 3\nprint(1)\n"
+    assert replaced(script, "    y = 2", "y = 3") == "if ready:\n    x = 1\n    y = 3\nprint(1)\n"
 
 
 def test_an_overindented_block_is_moved_out() -> None:
-    assert replace_block_reindented("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4") == "x = 1\ny = 3\nz = 4\n"
+    assert replaced("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4") == "x = 1\ny = 3\nz = 4\n"
 
 
 def test_re_indenting_leaves_the_insides_of_strings_alone() -> None:
     script = "def f():\n    s = ''\n    return s\n"
     new = "s = '''one\ntwo\n'''"
-    assert replace_block_reindented(script, "    s = ''", new) == "def f():\n    s = '''one\ntwo\n'''\n    return s\n"
+    assert replaced(script, "    s = ''", new) == "def f():\n    s = '''one\ntwo\n'''\n    return s\n"
 
 
 def test_the_line_end_of_the_old_block_is_kept_when_the_next_line_would_be_glued_on() -> None:
-    assert replace_block_reindented("x = 1\ny = 2\n", "x = 1\n", "x = 9") == "x = 9\ny = 2\n"
+    assert replaced("x = 1\ny = 2\n", "x = 1\n", "x = 9") == "x = 9\ny = 2\n"
 
 
 def test_code_that_compiles_in_no_variant_is_replaced_plainly() -> None:
-    assert replace_block_reindented("if a:\n    x = 1\n", "    x = 1", "x = (") == "if a:\nx = (\n"
+    assert replaced("if a:\n    x = 1\n", "    x = 1", "x = (") == "if a:\nx = (\n"
 
 
 @pytest.mark.parametrize("old", ["", "nowhere"])
 def test_replacing_a_missing_block_is_refused(old: str) -> None:
     with pytest.raises(ValueError, match="block not found"):
-        replace_block_reindented("x = 1", old, "y")
+        replaced("x = 1", old, "y")
 
 
 def test_line_ends_of_other_systems_are_line_ends() -> None:
@@ -291,15 +299,42 @@ def test_line_ends_of_other_systems_are_line_ends() -> None:
 
 
 def test_only_the_first_block_is_replaced_even_when_nothing_compiles() -> None:
-    assert replace_block_reindented("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2") == "a = (\nb = 2\nb = 1\n"
+    assert replaced("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2") == "a = (\nb = 2\nb = 1\n"
 
 
 def test_a_line_end_that_belonged_to_the_block_is_put_back() -> None:
-    assert replace_block_reindented("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4") == "a = 1\nb = 4\nc = 3\n"
-    assert replace_block_reindented("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n") == "a = 1\nb = 4\nc = 3\n"
+    assert replaced("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4") == "a = 1\nb = 4\nc = 3\n"
+    assert replaced("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n") == "a = 1\nb = 4\nc = 3\n"
 
 
 def test_fences_that_do_not_pair_up_leave_the_longest_piece_of_python() -> None:
     reply = "```python\nz = 1\n```text\nno python here!\n```python\na = 1\nb = 2\n```text\nnor here!"
     assert extract_code_block(reply) == "a = 1\nb = 2"
     assert extract_code_block("```python\nfoo bar(\n```python\nalso not(") == "foo bar(\n```python\nalso not("
+
+
+@pytest.mark.req("REQ-P2I-022", "REQ-SF-021")
+@pytest.mark.parametrize(
+    ("script", "old", "result"),
+    [
+        ("max_level = 0.5\nlevel = 0.5\n", "level = 0.5", "max_level = 0.5\nNEW = 1\n"),
+        ("SCORE = 0.83\nSCORE = 0.8\n", "SCORE = 0.8", "SCORE = 0.83\nNEW = 1\n"),
+        ("f(a=1)\nif b:\n    a=1  \n", "a=1", "f(a=1)\nif b:\n    NEW = 1  \n"),
+        ("x = f(a, b)\n", "f(a, b)", "x = NEW = 1\n"),
+        ("y = s.fit(x)\n", "fit(x)", "y = s.NEW = 1\n"),
+        ("a = 1\na = 1\n", "a = 1", "NEW = 1\na = 1\n"),
+    ],
+)
+def test_whole_lines_come_first_and_no_word_is_cut(script: str, old: str, result: str) -> None:
+    assert replaced(script, old, "NEW = 1") == result
+    assert locate_block(f"{old} ", script) is not None
+
+
+@pytest.mark.parametrize(
+    ("script", "old"),
+    [("max_level = 0.5", "level = 0.5"), ("SCORE = 0.83", "SCORE = 0.8"), ("x = 10.5", "x = 10"), ("x = 1", " ")],
+)
+def test_part_of_a_word_or_number_is_no_block(script: str, old: str) -> None:
+    assert locate_block(old, script) is None
+    with pytest.raises(ValueError, match="block not found"):
+        replacement(script, old, "y")

@@ -18,9 +18,9 @@ from mle_star.models import (
 
 
 def best_of(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
-    """The path with the best score; a later one on ties."""
+    """The path with the best score; a later one on ties. A leaking solution counts only where all leak."""
     best: Phase2Result | None = None
-    for result in results:
+    for result in [result for result in results if not result.best_solution.leaking] or results:
         if best is None or is_improvement_or_equal(result.best_score, best.best_score, direction):
             best = result
     return best

@@ -78,38 +78,60 @@ def locate_block(block: str, script: str) -> str | None:
     """The slice of `script` that `block` means, or None: exact first, else with trailing blanks of lines ignored.
 
     The slice is the script's own text, so that it can be replaced. Fences around `block` and blank lines at its borders
-    do not count; the first match wins.
+    do not count; whole lines come before parts of lines, and no word or number is cut in two.
     """
     if block not in script and has_code_fence(block):
         block = extract_code_block(block)
     wanted = _cut_blank_borders(block.replace("\r\n", "\n"))
     if not wanted.strip():
         return None
-    if wanted in script:
+    if _place(script, wanted) is not None:
         return wanted
     wanted = "\n".join(line.rstrip() for line in wanted.split("\n"))
     return _locate_ignoring_trailing_blanks(wanted, script)
 
 
-def replace_block_reindented(script: str, old: str, new: str) -> str:
-    """`script` with its first `old` replaced by `new`, indented like `old` when `new` lost its indentation on the way.
+def replacement(script: str, old: str, new: str) -> tuple[str, str]:
+    """What to hand to `SolutionScript.replace_block` so that the block `old` becomes `new`.
 
-    The first variant that compiles is kept; when none does, it is the plain replacement.
+    Whole lines come before parts of lines; where the wanted place is not the first one, both texts begin further up.
+    `new` is indented like `old` when it lost its indentation on the way: the first variant that compiles is taken, and
+    when none does, `new` as it is.
     """
-    if not old or old not in script:
+    start = _place(script, old) if old.strip() else None
+    if start is None:
         raise ValueError(f"block not found in the script: {old[:80]!r}")
-    plain = script.replace(old, new, 1)
-    indent, is_before = _indentation(script, script.index(old))
+    before, after = script[:start], script[start + len(old) :]
+    indent, is_before = _indentation(script, start)
     shifted = _shift(new, indent, is_before)
     # Text that lost its indentation may compile and yet leave the branch it belongs to: the shifted one goes first.
     variants = [shifted, new] if len(_leading_blanks(new)) < len(indent) else [new, shifted]
     if old.endswith("\n") and not new.endswith("\n"):
         variants += [f"{variant}\n" for variant in variants]  # the line end belonged to the block
-    for variant in variants:
-        candidate = script.replace(old, variant, 1)
-        if compiles(candidate):
-            return candidate
-    return plain
+    chosen = next((variant for variant in variants if compiles(before + variant + after)), new)
+    lead = "" if script.index(old) == start else before
+    return lead + old, lead + chosen
+
+
+def _place(script: str, block: str) -> int | None:
+    """Where `block` begins in `script`: on whole lines if anywhere, else where it cuts no word in two."""
+    inside: int | None = None
+    start = script.find(block)
+    while start >= 0:
+        end = start + len(block)
+        line_start, line_end = script.rfind("\n", 0, start) + 1, script.find("\n", end)
+        rest = "" if block.endswith("\n") else script[end : None if line_end < 0 else line_end]
+        if not script[line_start:start].strip() and not rest.strip():
+            return start
+        if inside is None and not (_joins(script, start) or _joins(script, end)):
+            inside = start
+        start = script.find(block, start + 1)
+    return inside
+
+
+def _joins(script: str, place: int) -> bool:
+    """Would a cut here go through a name or a number?"""
+    return re.fullmatch(r"\w\w|[0-9]\.|\.[0-9]", script[max(place - 1, 0) : place + 1]) is not None
 
 
 # --- fences ----------------------------------------------------------------------------------------------
@@ -208,8 +230,8 @@ def _locate_ignoring_trailing_blanks(wanted: str, script: str) -> str | None:
         script_starts.append(original)
         plain += len(stripped[-1]) + 1
         original += len(line) + 1
-    found = "\n".join(stripped).find(wanted)
-    if found < 0:
+    found = _place("\n".join(stripped), wanted)
+    if found is None:
         return None
 
     def in_script(position: int) -> int:

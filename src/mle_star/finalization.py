@@ -15,7 +15,7 @@ from mle_star.codeblocks import (
     extract_code_block,
     has_code_fence,
     has_extractable_code,
-    replace_block_reindented,
+    replacement,
 )
 from mle_star.context import current_run, scope
 from mle_star.errors import BudgetExceeded
@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
 SUBMISSION = Path("final") / "submission.csv"
+LEAKING_SOLUTION = "data leakage was found in the solution and could not be mended: its score may be too good"
 DONE_NOTE = "submission handed over"
 _PHASES = {
     "phase1/candidate": SolutionPhase.init, "phase1": SolutionPhase.merged, "phase2": SolutionPhase.refined,
@@ -119,7 +120,7 @@ async def run_finalization(
         total_duration_seconds=seconds,
         total_cost_usd=total_cost_usd,
         contamination=contamination,
-        warnings=submission.warnings,
+        warnings=[*(LEAKING_SOLUTION for script in (solution,) if script.leaking), *submission.warnings],
     )
 
 
@@ -334,12 +335,16 @@ async def _without_subsampling(block: str) -> str | None:
 
 
 def _replace_subsampling(solution: SolutionScript, block: str, new: str) -> SolutionScript:
-    content = replace_block_reindented(solution.content, block, new)
-    if compiles(solution.content) and not compiles(content):
+    try:
+        replaced = solution.replace_block(*replacement(solution.content, block, new))
+    except ValueError as error:
+        logger.warning("replacement result: done: no, %s", error)
+        return solution
+    if compiles(solution.content) and not compiles(replaced.content):
         logger.warning("replacement result: done: no, the script would no longer compile")
         return solution
-    logger.info("replacement result: done: yes, %+d characters", len(content) - len(solution.content))
-    return solution.model_copy(update={"content": content})
+    logger.info("replacement result: done: yes, %+d characters", len(replaced.content) - len(solution.content))
+    return replaced
 
 
 # --- step 2: the test script -----------------------------------------------------------------------------

@@ -239,6 +239,7 @@ class SolutionScript(BaseModel):
     score: float | None = None
     is_executable: bool = True
     source_model: str | None = None
+    leaking: bool = False
     created_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
 
     def replace_block(self, old: str, new: str) -> SolutionScript:
@@ -432,7 +433,7 @@ class Phase3Result(Frozen):
     ensemble_plans: list[str]
     ensemble_scores: list[float | None]
     best_ensemble: SolutionScript
-    best_ensemble_score: float
+    best_ensemble_score: float | None
     attempts: list[EnsembleAttempt] = []
 
 
@@ -611,7 +612,7 @@ def agent_config(agent: AgentType, variant: str | None = None, tool_profile: Too
     """The settings for one kind of call: a variant may drop the schema or the tools of its agent."""
     config = build_default_agent_configs(tool_profile)[agent].model_copy(update={"variant": variant})
     if (agent, variant) == (AgentType.leakage, "correction"):
-        return config.model_copy(update={"output_schema": None})
+        return config.model_copy(update={"output_schema": None, "description": "Removes data leakage from a script."})
     if (agent, variant) == (AgentType.test, "contamination"):
         return config.model_copy(update={"output_schema": DataContaminationResult, "tools": None})
     return config

@@ -358,9 +358,11 @@ class _Pipeline:
         if phase3 is None:
             return single
         ensemble = phase3.best_ensemble_score
-        if single.score is not None and is_improvement(single.score, ensemble, self.task.metric_direction):
+        if single.score is None or single.leaking:
+            return phase3.best_ensemble
+        if ensemble is None or is_improvement(single.score, ensemble, self.task.metric_direction):
             logger.warning("no ensemble (best: %s) reaches the best single solution (%s)", ensemble, single.score)
-            self.stages.warnings.append(f"the ensemble ({ensemble:g}) scores below the best path ({single.score:g})")
+            self.stages.warnings.append(f"the ensemble ({ensemble}) scores below the best path ({single.score})")
             if self.config.prefer_best_input:
                 return single
         return phase3.best_ensemble

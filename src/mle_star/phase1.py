@@ -24,6 +24,7 @@ from mle_star.events import (
     DataUsageChecked,
     MergeTried,
     ModelsRetrieved,
+    Notice,
     PassedOver,
     ScriptFinished,
 )
@@ -49,6 +50,7 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.safety import (
+    LEAKS,
     NO_CODE,
     ask_agent,
     check_and_fix_leakage,
@@ -102,11 +104,16 @@ class Phase1Progress:
     data_usage_changed: bool = False
 
     def ranked(self) -> list[SolutionScript]:
-        """Line 6: the candidates that have a score, best first."""
+        """Line 6: the candidates that have a score, best first; leaking ones stand in where there are no others."""
         trials = [self.trials[index] for index in sorted(self.trials)]
         scripts, results = [trial.script for trial in trials], [trial.result for trial in trials]
         ordered = rank_solutions(scripts, results, self.task.metric_direction)
-        return [script for script, _ in ordered if script.score is not None]
+        clean = [script for script, _ in ordered if script.score is not None]
+        return clean or [
+            script.model_copy(update={"score": result.score, "is_executable": True})
+            for script, result in ordered
+            if script.leaking and not result.is_error and result.score is not None
+        ]
 
     @property
     def solution(self) -> SolutionScript | None:
@@ -164,6 +171,8 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
         ranked = progress.ranked()  # line 6
         logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
         progress.s_0 = ranked[0]
+        if ranked[0].leaking:
+            _warn_of_leak("every candidate leaks; the best of them stands in until a clean script has a score")
         await _merge_by_rank(ranked[1:], progress, config)  # lines 7-17
         end = max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds
         await _in_time("data-use", lambda: _use_all_data(progress, config), progress, end)
@@ -200,7 +209,7 @@ async def _try_merge(
     logger.info("merge start: index %d, base score %s, reference %s", index, h_best, name)
     trial = await _evaluate(await merge_solutions(s_0, reference, config), task, config)
     score = trial.script.score
-    accepted = score is not None and is_improvement_or_equal(score, h_best, task.metric_direction)
+    accepted = score is not None and (s_0.leaking or is_improvement_or_equal(score, h_best, task.metric_direction))
     reason = "" if accepted else trial.error or f"{score} does not reach {h_best}"
     logger.info("merge result: index %d, score %s, %s", index, trial.outcome, "accepted" if accepted else "rejected")
     merge = MergeTried(
@@ -440,8 +449,18 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
     corrected = await check_and_fix_leakage(s_0)
     changed = corrected.content != s_0.content
     logger.info("leakage check result: found and corrected: %s", "yes" if changed else "no")
-    if changed:
+    if corrected.leaking:
+        clean = [script for script in progress.ranked() if not script.leaking and script.content != s_0.content]
+        instead = "the next candidate takes its place" if clean else "it stands in until a clean script has a score"
+        _warn_of_leak(f"the initial solution leaks; {instead}")
+        progress.s_0 = clean[0] if clean else s_0.model_copy(update={"leaking": True})
+    elif changed:
         progress.s_0 = await _evaluated_or(s_0, corrected, progress.task, config)
+
+
+def _warn_of_leak(message: str) -> None:
+    logger.warning("leakage: %s", message)
+    current_run().record(Notice(level="warning", message=f"data leakage that could not be mended: {message}"))
 
 
 async def _evaluated_or(
@@ -471,10 +490,12 @@ async def _evaluate(solution: SolutionScript, task: TaskDescription, config: Pip
 async def _evaluate_checked(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
     """Run a checked script, repairs included; it comes back as it was really run."""
     script, result = await evaluate_with_retry(solution, task, config, make_debug_callback(task, config))
-    score = None if result.is_error else result.score
+    score = script.score
     error = ""
     if result.is_error:
         error = exception_line(debug_text(result))
+    elif script.leaking:
+        error = LEAKS
     elif score is None:
         error = result.score_problem or "no score was printed"
     return Trial(script.model_copy(update={"score": score, "is_executable": score is not None}), result, error)

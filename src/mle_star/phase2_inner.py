@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from mle_star.codeblocks import extract_code_block, has_extractable_code, replace_block_reindented
+from mle_star.codeblocks import extract_code_block, has_extractable_code, replacement
 from mle_star.context import current_run, scope
 from mle_star.events import RefinementTried
 from mle_star.execution import evaluate_with_retry
@@ -92,7 +92,8 @@ async def run_phase2_inner_loop(
             candidate = _replace(solution, code_block, new_block)  # s_t^k, always from s_t
             evaluated = await _evaluate(candidate, task, config)  # h(s_t^k)
             _finish_attempt(state, k, plan, new_block, evaluated, task)  # h_best, s_final, history
-    improved = is_improvement(state.best_score, best_score, task.metric_direction)
+    mended = solution.leaking and not state.best_solution.leaking
+    improved = mended or is_improvement(state.best_score, best_score, task.metric_direction)
     logger.info(
         "%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s",
         run.place, len(state.attempts), sum(s is not None for s in state.scores), state.best_score, yes_no(improved),
@@ -115,7 +116,8 @@ def _finish_attempt(
     score = None if evaluated is None else evaluated.score
     accepted = False
     if evaluated is not None and score is not None:
-        accepted = is_improvement_or_equal(score, state.best_score, task.metric_direction)
+        better = is_improvement_or_equal(score, state.best_score, task.metric_direction)
+        accepted = better or state.best_solution.leaking  # a score that leaks is none to compare with
         if accepted:
             logger.info("%s: best score updated: %s, before %s", run.place, score, state.best_score)
             state.best_solution, state.best_score = evaluated, score
@@ -135,7 +137,11 @@ def _finish_attempt(
 
 
 async def _next_plan(code_block: CodeBlock, state: BlockProgress) -> str | None:
-    plan = await invoke_planner(code_block.content, state.plans, state.scores)
+    try:
+        plan = await invoke_planner(code_block.content, state.plans, state.scores)
+    except ValueError as error:  # an extractor may hand over a blank block
+        logger.warning("%s: the planner cannot be asked: %s", current_run().place, error)
+        plan = None
     if plan is None:
         logger.warning("%s: attempt skipped: planner failed", current_run().place)
     return plan
@@ -159,13 +165,13 @@ def _replace(solution: SolutionScript, code_block: CodeBlock, new_block: str | N
         return None
     place, old = current_run().place, code_block.content
     try:
-        content = replace_block_reindented(solution.content, old, new_block)
+        replaced = solution.replace_block(*replacement(solution.content, old, new_block))
     except ValueError as error:
         logger.warning("%s: code block replacement failed: %s", place, error)
         logger.warning("%s: attempt skipped: replacement failed", place)
         return None
     logger.debug("%s: code block replaced: %d characters became %d", place, len(old), len(new_block))
-    return solution.model_copy(update={"content": content, "phase": SolutionPhase.refined, "score": None})
+    return replaced.model_copy(update={"phase": SolutionPhase.refined, "score": None})
 
 
 async def _evaluate(

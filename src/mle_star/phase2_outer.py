@@ -98,7 +98,8 @@ class PathProgress:
 
     def accept(self, solution: SolutionScript, score: float) -> None:
         """Take over what the inner loop found, if it is at least as good (lines 12-14)."""
-        if is_improvement_or_equal(score, self.best_score, self.task.metric_direction):
+        mended = self.best_solution.leaking and not solution.leaking
+        if mended or is_improvement_or_equal(score, self.best_score, self.task.metric_direction):
             self.replaced = self.replaced or solution is not self.best_solution
             self.best_solution, self.best_score = solution, score
 

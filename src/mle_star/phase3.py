@@ -118,7 +118,7 @@ def _result(
         ensemble_plans=[attempt.plan for attempt in attempts],
         ensemble_scores=[attempt.score for attempt in attempts],
         best_ensemble=chosen,
-        best_ensemble_score=_known_score(chosen),
+        best_ensemble_score=chosen.score,
         attempts=attempts,
     )
 
@@ -127,24 +127,19 @@ def _skipped(solution: SolutionScript, task: TaskDescription) -> Phase3Result:
     logger.info("Phase 3 skipped: a single solution, score %s, %s", solution.score, task.competition_id)
     return Phase3Result(
         input_solutions=[solution], ensemble_plans=[], ensemble_scores=[], best_ensemble=solution,
-        best_ensemble_score=_known_score(solution),
+        best_ensemble_score=solution.score,
     )  # fmt: skip
 
 
 def _best_input(solutions: list[SolutionScript], direction: MetricDirection) -> SolutionScript:
-    """The input with the best score, the first one on ties; unscored ones only when there is nothing else."""
-    best, best_score = solutions[0], solutions[0].score
-    for solution in solutions[1:]:
+    """The input with the best score, the first one on ties; leaking or unscored ones only for want of others."""
+    clean = [solution for solution in solutions if not solution.leaking] or solutions
+    best, best_score = clean[0], clean[0].score
+    for solution in clean[1:]:
         score = solution.score
         if score is not None and (best_score is None or is_improvement(score, best_score, direction)):
             best, best_score = solution, score
     return best
-
-
-def _known_score(solution: SolutionScript) -> float:
-    if solution.score is None:
-        raise ValueError("Phase 3 has no ensemble and no input solution with a score")
-    return solution.score
 
 
 # --- the parts of a round; None means that the part before it failed --------------------------------------

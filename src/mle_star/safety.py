@@ -11,11 +11,17 @@ import re
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 
-from mle_star.codeblocks import compiles, extract_code_block, has_extractable_code, replace_block_reindented
+from mle_star.codeblocks import compiles, extract_code_block, has_extractable_code, locate_block, replacement
 from mle_star.context import AgentReply, current_run
 from mle_star.errors import AgentError
 from mle_star.events import DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.execution import debug_text, evaluate_solution, exception_line, get_subsample_instruction
+from mle_star.execution import (
+    debug_text,
+    detect_error_masking,
+    evaluate_solution,
+    exception_line,
+    get_subsample_instruction,
+)
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -37,30 +43,8 @@ SCORE_TEXT = "Final Validation Performance"
 SCORE_LINE = 'print(f"Final Validation Performance: {final_validation_score}")'
 ALL_USED = "All the provided information is used."
 
-_TRAINING_CALLS = {
-    "fit", "partial_fit", "fit_predict", "fit_generator", "fit_one_cycle", "train", "train_on_batch", "backward",
-    "cross_val_score", "cross_val_predict", "cross_validate", "cv",
-}  # fmt: skip
-_PREDICTING_CALLS = {"predict", "predict_proba", "decision_function", "score"}
-_TRANSFORMER = re.compile(r"(Scaler|Encoder|Imputer|Vectorizer|Transformer|Binarizer|Normalizer|Discretizer|PCA|SVD)$")
-_LOADING_CALLS = {
-    "read_csv", "read_parquet", "read_json", "read_excel", "read_feather", "read_pickle", "read_table", "read_hdf",
-    "read_text", "read_bytes", "read_image", "scan_csv", "scan_parquet", "load", "load_dataset", "loadtxt",
-    "genfromtxt", "open", "imread", "ImageFolder", "reader", "DictReader",
-}  # fmt: skip
-_INPUT_PATH = re.compile(r"""["'](?:\./)?input\b""")
-_INPUT_WORD = re.compile(r"\binput\b(?!\s*\()")  # a repair may build the path in another way
-_SMALLEST_SHARE = 1 / 3
-
 NO_CODE = "no code in the reply"
-NO_SCORE_LINE = "the score line is gone"
-_REFUSED = """
-
-# Note
-
-Your last answer was refused: {reason}. Repair the error and leave the rest as it is: the script has to load the same \
-data, train the same models and print the same lines as before.
-"""
+LEAKS = "data leakage was found and could not be mended"
 
 
 # --- A_debugger ------------------------------------------------------------------------------------------
@@ -75,7 +59,8 @@ async def debug_solution(
         solution = await repair(solution, traceback)
         result = await evaluate_solution(solution, task, config)
         if not result.is_error:
-            return solution.model_copy(update={"score": result.score, "is_executable": True}), result
+            score = None if solution.leaking else result.score
+            return solution.model_copy(update={"score": score, "is_executable": True}), result
         traceback = debug_text(result)
         logger.info("%s: attempt %d did not help: %s", current_run().place, attempt, exception_line(traceback))
     return solution.model_copy(update={"score": None, "is_executable": False}), result
@@ -126,44 +111,29 @@ def synthetic_traceback(exception: str) -> str:
 async def _repair(
     solution: SolutionScript, traceback: str, config: PipelineConfig, *, attempt: int, variant: str | None
 ) -> SolutionScript:
-    """Ask for a fix, once more when it guts the script; without a usable one the script itself comes back."""
+    """Ask once for a fix; without a usable one the script itself comes back."""
     if not traceback:
         raise ValueError("No traceback provided for debugging")
     place, error = current_run().place, exception_line(traceback)
     if TRACEBACK_HEADER not in traceback:
         logger.warning("%s: the error for the debugger is no traceback: %s", place, error)
     logger.info("%s: debug start: phase %s, %s, attempt %d", place, solution.phase.value, error, attempt)
-    needs_score, refusal = variant is None, ""
-    for _ in range(2):
-        code = await _ask_debugger(solution.content, traceback, config, variant, refusal)
-        refusal = NO_CODE if code is None else gutted(solution.content, code, needs_score=needs_score)
-        _record_repair(variant, error, refusal)
-        if code is None or not refusal:
-            break
-    if code is None or refusal not in ("", NO_SCORE_LINE):
-        logger.info("%s: debug end: not fixed: %s", place, refusal)
+    values = {"code": solution.content, "bug": traceback}
+    if variant is None:
+        values["subsample_instruction"] = get_subsample_instruction(config)
+    reply = await try_agent(AgentType.debugger, variant, **values)
+    usable = reply is not None and has_extractable_code(reply.text)
+    _record_repair(variant, error, "" if usable else NO_CODE)
+    if reply is None or not usable:
+        if reply is not None:
+            warn_unusable(AgentType.debugger, reply.text)
+        logger.info("%s: debug end: not fixed: %s", place, NO_CODE)
         return solution
-    if needs_score:
+    code = extract_code_block(reply.text)
+    if variant is None:
         code = with_score_line(code)
     logger.info("%s: debug end: a fix to try, %+d characters", place, len(code) - len(solution.content))
     return solution.model_copy(update={"content": code, "score": None, "is_executable": True})
-
-
-async def _ask_debugger(
-    code: str, traceback: str, config: PipelineConfig, variant: str | None, refusal: str
-) -> str | None:
-    """The code of one reply; `refusal` says what was wrong with the one before."""
-    values = {"code": code, "bug": traceback}
-    if variant is None:
-        values["subsample_instruction"] = get_subsample_instruction(config)
-    remark = _REFUSED.format(reason=refusal) if refusal else ""
-    reply = await try_agent(AgentType.debugger, variant, remark=remark, **values)
-    if reply is None:
-        return None
-    if not has_extractable_code(reply.text):
-        warn_unusable(AgentType.debugger, reply.text)
-        return None
-    return extract_code_block(reply.text)
 
 
 def _record_repair(variant: str | None, error: str, refusal: str) -> None:
@@ -174,25 +144,7 @@ def _record_repair(variant: str | None, error: str, refusal: str) -> None:
     run.record(DebugAttempted(step=step, error=error, accepted=not refusal, reason=refusal))
 
 
-# --- what a repair must keep -----------------------------------------------------------------------------
-
-
-def gutted(before: str, after: str, *, needs_score: bool = True) -> str:
-    """Why a repair is no repair, or an empty text: it must keep the work that the script was written for."""
-    had, has = _calls(before), _calls(after)
-    if len(after.strip()) < len(before.strip()) * _SMALLEST_SHARE:
-        return f"the script shrank from {len(before)} to {len(after)} characters"
-    if had & _TRAINING_CALLS and not has & _TRAINING_CALLS:
-        return "the model is no longer trained"
-    if "fit_transform" in had and not has & {*_TRAINING_CALLS, "fit_transform"}:
-        return "nothing is fitted any more"
-    if had & _LOADING_CALLS and not has & _LOADING_CALLS:
-        return "the data is no longer loaded"
-    if _INPUT_PATH.search(before) and not _INPUT_WORD.search(after):
-        return "nothing is read from ./input any more"
-    if needs_score and _says_score(before) and not _says_score(after):
-        return NO_SCORE_LINE
-    return ""
+# --- the score line -------------------------------------------------------------------------------------
 
 
 def _parsed(code: str) -> ast.Module | None:
@@ -203,34 +155,6 @@ def _parsed(code: str) -> ast.Module | None:
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-def _calls(code: str) -> set[str]:
-    """The names of all functions and methods that a script calls.
-
-    To fit what only transforms trains no model: it counts as `fit_transform`.
-    """
-    tree = _parsed(code)
-    if tree is None:
-        return set(re.findall(r"(\w+)\s*\(", re.sub(r"#.*", "", code)))
-    functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    methods = [(ast.unparse(f.value), f.attr) for f in functions if isinstance(f, ast.Attribute)]
-    predict = {owner for owner, name in methods if name in _PREDICTING_CALLS}
-    transform = {owner for owner, name in methods if name == "transform"} - predict | _transformers(tree)
-    names = {"fit_transform" if name == "fit" and owner in transform else name for owner, name in methods}
-    return names | {f.id for f in functions if isinstance(f, ast.Name)}
-
-
-def _transformers(tree: ast.Module) -> set[str]:
-    """The names that stand for an object of a class like StandardScaler."""
-    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    return {
-        target.id
-        for node in made
-        for target in node.targets
-        if isinstance(target, ast.Name) and isinstance(node.value, ast.Call)
-        if _TRANSFORMER.search(ast.unparse(node.value.func))
-    }
 
 
 def _says_score(code: str) -> bool:
@@ -258,13 +182,16 @@ def with_score_line(code: str) -> str:
 
 
 async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
-    """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is."""
+    """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is.
+
+    A script with a leak that stays carries `leaking`: it has no score that counts, and never becomes the best.
+    """
     if not solution.content.strip():
         return solution
     answers = await _detect_leakage(solution)
     leaks = [answer for answer in answers if answer.leakage_status == "Yes Data Leakage"]
     if not leaks:
-        return solution
+        return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
     step = current_run().latest_step("leakage-detection")
     current_run().shared.leaks.add(step)
     current, fixed = solution, 0
@@ -274,7 +201,15 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
             current, fixed = corrected, fixed + 1
     blocks = [answer.code_block for answer in leaks]
     current_run().record(LeakageChecked(step=step, found=len(leaks), fixed=fixed, blocks=blocks))
-    return current
+    leaking = fixed < len(leaks)
+    if leaking:
+        logger.warning(
+            "%s: %d of %d leaks stay: the score of this script will not count",
+            current_run().place,
+            len(leaks) - fixed,
+            len(leaks),
+        )
+    return current if current.leaking is leaking else current.model_copy(update={"leaking": leaking})
 
 
 async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer]:
@@ -296,9 +231,10 @@ async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer]:
 
 async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> SolutionScript | None:
     """The script with one leaking block rewritten, or None when that cannot be done."""
-    place, block = current_run().place, answer.code_block
-    if not block or block not in solution.content:
-        logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", place, block[:80])
+    place, block = current_run().place, locate_block(answer.code_block, solution.content)
+    if block is None:
+        said = answer.code_block[:80]
+        logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", place, said)
         return None
     logger.info("%s: correction start: block of %d characters", place, len(block))
     reply = await try_agent(AgentType.leakage, "correction", code=solution.content, flagged_block=block)
@@ -308,12 +244,12 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
     if not new or new.strip() == block.strip():
         logger.warning("%s: correction end: no other block came back, not replaced", place)
         return None
-    content = replace_block_reindented(solution.content, block, new)
-    if compiles(solution.content) and not compiles(content):
+    replaced = solution.replace_block(*replacement(solution.content, block, new))
+    if compiles(solution.content) and not compiles(replaced.content):
         logger.warning("%s: correction end: the script would no longer compile, not replaced", place)
         return None
     logger.info("%s: correction end: block of %d characters, replaced: yes", place, len(new))
-    return solution.model_copy(update={"content": content})
+    return replaced
 
 
 # --- A_data ----------------------------------------------------------------------------------------------
@@ -327,8 +263,17 @@ async def check_data_usage(solution: SolutionScript, task: TaskDescription) -> S
         return solution
     logger.info("%s: data start: phase %s, %s", place, solution.phase.value, task.competition_id)
     reply = await try_agent(AgentType.data, initial_solution=solution.content, task_description=task.description)
-    checked = solution if reply is None else parse_data_agent_response(reply.text, solution)
-    logger.info("%s: data end: %s", place, "confirmed" if checked is solution else "modified")
+    if reply is None:
+        logger.info("%s: data end: no reply, the script stays as it is", place)
+        return solution
+    checked = parse_data_agent_response(reply.text, solution)
+    said_so = ALL_USED.lower() in reply.text.lower()
+    logger.info(
+        "%s: data end: %s", place, "confirmed" if said_so else "unchanged" if checked is solution else "modified"
+    )
+    if checked is not solution:
+        for finding in detect_error_masking(checked.content):
+            logger.warning("%s: the revised script may hide errors: %s", place, finding)
     return checked
 
 

@@ -35,7 +35,6 @@ from mle_star.safety import (
     check_data_usage,
     debug_solution,
     fall_back,
-    gutted,
     make_debug_callback,
     parse_data_agent_response,
     with_score_line,
@@ -58,24 +57,7 @@ from tests.method.loops import measured
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 2\nRuntimeError: broken'
 
-TRAINER = """\
-import csv
-from pathlib import Path
-
-class Mean:
-    def fit(self, rows):
-        self.value = sum(rows) / len(rows)
-
-    def predict(self, rows):
-        return [self.value for _ in rows]
-
-rows = [float(row["a"]) for row in csv.DictReader(open("./input/train.csv"))]
-model = Mean()
-model.fit(rows)
-error = sum(abs(x - y) for x, y in zip(rows, model.predict(rows))) / len(rows) / ZERO
-print(f"Final Validation Performance: {error}")
-"""
-REPAIRED = TRAINER.replace(" / ZERO", "")
+HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validation Performance: {s}')"
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture, name: str = "mle_star.safety") -> list[str]:
@@ -220,96 +202,23 @@ async def test_a_spent_budget_passes_through_the_debugger(run: ScriptedRun) -> N
         await make_debug_callback(run.task, run.config)(solution(broken_script()), TRACEBACK)
 
 
-# --- a debugger that guts the script ---------------------------------------------------------------------
-
-UNTRAINED = REPAIRED.replace("model.fit(rows)\n", "model.value = 0.5\n")
-UNREAD = REPAIRED.replace('csv.DictReader(open("./input/train.csv"))', '[{"a": "1"}, {"a": "2"}, {"a": "3"}]')
-MUTE = REPAIRED.replace("Final Validation Performance", "Error")
-SHRUNK = "print('Final Validation Performance: 0.99')"
-ELSEWHERE = REPAIRED.replace("./input/train.csv", "/tmp/own.csv")
-
-
-@pytest.mark.parametrize(
-    ("fix", "reason"),
-    [
-        (UNTRAINED, "the model is no longer trained"),
-        (UNREAD, "the data is no longer loaded"),
-        (ELSEWHERE, "nothing is read from ./input any more"),
-        (MUTE, "the score line is gone"),
-        (SHRUNK, "the script shrank"),
-    ],
-)
-async def test_a_fix_that_guts_the_script_is_refused_and_asked_for_once_more(
-    run: ScriptedRun, fix: str, reason: str
-) -> None:
-    run.agents.reply("debugger", *fenced(fix, REPAIRED))
-    fixed, result = await debug_solution(solution(TRAINER), TRACEBACK, run.task, run.config)
-    first, second = run.agents.calls("debugger")
-    assert fixed.content.strip() == REPAIRED.strip() and not result.is_error
-    assert len(run.executor.scripts) == 1, "the refused fix never ran"
-    assert second.prompt.startswith(first.prompt) and reason in second.prompt[len(first.prompt) :]
-    assert [(e.accepted, e.reason.startswith(reason)) for e in run.events(DebugAttempted)] == [
-        (False, True), (True, False)
-    ]  # fmt: skip
+@pytest.mark.req("REQ-SF-006", "REQ-SF-007")
+@pytest.mark.parametrize("fix", [HONEST.replace("read_csv", "read_fwf"), HONEST.replace("fit", "fine_tune"), "x = 1"])
+async def test_a_repair_is_one_call_and_judged_by_running_alone(quick_run: ScriptedRun, fix: str) -> None:
+    quick_run.agents.reply("debugger", fenced(fix))
+    fixed = await make_debug_callback(quick_run.task, quick_run.config)(solution(HONEST), TRACEBACK)
+    assert fixed.content == with_score_line(fix)
+    assert quick_run.agents.names == ["debugger", "leakage-detection"]
 
 
-async def test_a_debugger_that_insists_on_gutting_leaves_the_broken_script(run: ScriptedRun) -> None:
-    run.agents.always("debugger", fenced(UNTRAINED))
-    broken = solution(TRAINER)
-    assert await make_debug_callback(run.task, run.config)(broken, TRACEBACK) is broken
-    assert run.agents.names == ["debugger", "debugger"]
-
-
-@pytest.mark.req("REQ-SF-010")
-async def test_a_score_line_that_is_forgotten_twice_is_put_back(run: ScriptedRun) -> None:
-    run.agents.always("debugger", fenced(MUTE))
-    fixed = await make_debug_callback(run.task, run.config)(solution(TRAINER), TRACEBACK)
-    assert fixed.content == f"{MUTE.rstrip()}\n{SCORE_LINE}\n"
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (TRAINER, REPAIRED),
-        ("model.fit(x)", "model.partial_fit(x)  # now in pieces"),
-        ("loss.backward()", "trainer.train()"),
-        ("def f(:\n    model.fit(x)", "def f():\n    model.fit(x)"),  # what does not parse is read as text
-        ("scaler.fit_transform(x)", "scaler.fit(x); scaler.transform(x)"),
-        ("x = pd.read_csv('input/train.csv')", "x = pd.read_parquet(Path('input') / 'train.parquet')"),
-        ("x = pd.read_csv('./input/train.csv')", "x = pd.read_csv(f'{ROOT}/input/train.csv')"),
-        ("a" * 299, "a" * 100),
-        ("s.fit(x); m.fit(s.transform(x))", "m = make_pipeline(StandardScaler(), Ridge())\nm.fit(x)"),
-        ("topics.fit(x); topics.transform(x); topics.predict(x)", "topics.fit(x.fillna(0)); topics.predict(x)"),
-        (SHRUNK, f"text = {SHRUNK[6:-1]}\nprint(text)"),
-    ],
-)
-def test_an_honest_fix_is_not_refused(before: str, after: str) -> None:
-    assert gutted(before, after) == ""
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("a" * 301, "a" * 100),
-        ("model.fit(scaler.fit_transform(x))", "print(scaler.fit_transform(x))  # model.fit(x)"),
-        ("x = scaler.fit_transform(x)", "x = scaler.transform(x); pass"),
-        ("loss.backward()", "loss.detach()"),
-        ("x = pd.read_csv('train.csv')", "x = pd.DataFrame({'a': [1]})"),
-        ("x = pd.read_csv('./input/train.csv')", "x = pd.read_csv(input('which file? '))"),
-        ("def f(:\n    model.fit(x)", "def f():\n    model.predict(x)"),
-        ("s = StandardScaler()\ns.fit(x)\nm.fit(s.transform(x))", "s = StandardScaler()\ns.fit(x)\nprint(s.mean_)"),
-        ("pca.fit(x); m.fit(pca.transform(x), y)", "pca.fit(x); print(pca.transform(x), 'as good as before')"),
-        (SHRUNK, f"# {SHRUNK}"),
-        (SHRUNK, f'"""{SHRUNK}"""\nprint(0.99)'),
-    ],
-)
-def test_a_gutting_fix_is_named(before: str, after: str) -> None:
-    assert gutted(before, after) != ""
-
-
-def test_a_script_for_the_submission_needs_no_score_line() -> None:
-    assert gutted(REPAIRED, MUTE) == "the score line is gone"
-    assert gutted(REPAIRED, MUTE, needs_score=False) == ""
+@pytest.mark.req("REQ-SF-006", "REQ-SF-003")
+async def test_each_attempt_gets_the_newest_script_and_the_newest_error(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("debugger", *fenced(broken_script("second", note="v2"), script(0.7)))
+    await debug_solution(solution(broken_script("first", note="v1")), TRACEBACK, quick_run.task, quick_run.config)
+    first, second = [call.prompt for call in quick_run.agents.calls("debugger")]
+    assert "# v1" in first and TRACEBACK in first
+    assert "# v2" in second and "RuntimeError: second" in second.split("# Error")[1]
+    assert "# v1" not in second and TRACEBACK not in second
 
 
 # --- leakage ---------------------------------------------------------------------------------------------
@@ -384,7 +293,8 @@ async def test_a_correction_that_changes_nothing_is_skipped(
     run.agents.reply("leakage-detection", leaky("level = 0.9"))
     run.agents.reply("leakage-correction", reply)
     leaking = solution(LEAKY)
-    assert await check_and_fix_leakage(leaking) is leaking
+    checked = await check_and_fix_leakage(leaking)
+    assert checked == leaking.model_copy(update={"leaking": True}) and not leaking.leaking
     assert any("not replaced" in line for line in warnings_of(caplog))
 
 
@@ -404,6 +314,27 @@ async def test_a_correction_that_lost_its_indentation_is_moved_back_in(run: Scri
     run.agents.reply("leakage-correction", fenced("level = 0.7\nx = 2"))
     fixed = await check_and_fix_leakage(solution("def f():\n    level = 0.9\n    x = 1\n    return level\n"))
     assert fixed.content == "def f():\n    level = 0.7\n    x = 2\n    return level\n"
+
+
+@pytest.mark.req("REQ-SF-021")
+@pytest.mark.parametrize("block", ["level = 0.9 ", "a = 1  \nlevel = 0.9", "```python\nlevel = 0.9\n```"])
+async def test_a_leak_is_found_although_blanks_differ(run: ScriptedRun, block: str) -> None:
+    run.agents.reply("leakage-detection", leaky(block))
+    run.agents.reply("leakage-correction", fenced("level = 0.7"))
+    fixed = await check_and_fix_leakage(solution(LEAKY))
+    assert "level = 0.7" in fixed.content and "0.9" not in fixed.content and not fixed.leaking
+
+
+async def test_a_script_whose_leak_stays_has_no_score_and_is_no_best(run: ScriptedRun) -> None:
+    run.agents.reply("leakage-detection", leaky("level = 0.99"), NO_LEAKAGE)
+    run.agents.reply("leakage-correction", "I cannot.")
+    leaking = await check_and_fix_leakage(solution(script(0.99)))
+    assert leaking.leaking
+    judged, result = await evaluate_with_retry(leaking, run.task, run.config, make_debug_callback(run.task, run.config))
+    assert (judged.score, result.score, judged.is_executable) == (None, 0.99, True)
+    shared = run.context.shared
+    assert (shared.best_score, shared.kept_submission) == (None, None)
+    assert not (await check_and_fix_leakage(judged)).leaking, "a later check that finds nothing clears it"
 
 
 @pytest.mark.req("REQ-SF-038")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mle_star.context import scope
+from mle_star.errors import AgentError
 from mle_star.events import AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.models import AgentType, SolutionPhase
 from mle_star.prompts import PromptRegistry, render
@@ -139,19 +140,20 @@ async def test_a_correction_that_cannot_be_used_is_told(
     original = solution(script(0.9))
     quick_run.agents.reply("leakage-detection", "What a question!", leaky("level = 0.9"), leaky("level = 0.9"))
     quick_run.agents.reply("leakage-correction", "No code.", fenced("level = ("))
-    for _ in range(3):
-        assert await check_and_fix_leakage(original) is original
+    flagged = [(await check_and_fix_leakage(original)).leaking for _ in range(3)]
+    assert flagged == [False, True, True]
     assert_says(
         caplog,
         (WARNING, ("main: parse failure: unusable reply of leakage: 'What a question!'",)),
         (WARNING, ("main: parse failure: unusable reply of leakage: 'No code.'",)),
         (WARNING, ("main: correction end: no other block came back, not replaced",)),
         (WARNING, ("main: correction end: the script would no longer compile, not replaced",)),
+        (WARNING, ("main: 1 of 1 leaks stay: the score of this script will not count",)),
     )
     assert [(event.found, event.fixed) for event in quick_run.events(LeakageChecked)] == [(1, 0), (1, 0)]
 
 
-@pytest.mark.req("REQ-SF-026", "REQ-SF-027")
+@pytest.mark.req("REQ-SF-026", "REQ-SF-027", "REQ-SF-029", "REQ-SF-041")
 async def test_the_data_check_says_whether_it_changed_the_script(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,6 +168,18 @@ async def test_the_data_check_says_whether_it_changed_the_script(
     assert unsaid(caplog, "data end: confirmed")
     assert await check_data_usage(original, quick_run.task) is original
     assert_says(caplog, (INFO, ("main: data end: confirmed",)))
+    quick_run.agents.reply("data", "Perhaps.", AgentError("down", agent="data"))
+    for _ in range(2):
+        assert await check_data_usage(original, quick_run.task) is original
+    assert_says(
+        caplog,
+        (INFO, ("main: data end: unchanged",)),
+        (INFO, ("main: data end: no reply, the script stays as it is",)),
+    )
+    assert sum("data end: confirmed" in record.getMessage() for record in caplog.records) == 1
+    quick_run.agents.reply("data", fenced("try:\n    x = 1\nexcept Exception:\n    pass"))
+    await check_data_usage(original, quick_run.task)
+    assert_says(caplog, (WARNING, ("main: the revised script may hide errors: ",)))
     assert await check_data_usage(solution(" "), quick_run.task)
     skipped = "main: the data-use check needs a script and a task description, skipped"
     assert_says(caplog, (WARNING, (skipped,)))

@@ -173,7 +173,7 @@ async def evaluate_with_retry(
     working_dir: str | None = None,
     require_score: bool | None = None,
 ) -> tuple[SolutionScript, EvaluationResult]:
-    """Evaluate, and let the debugger repair what fails; the last script comes back with its score.
+    """Evaluate, and let the debugger repair what fails; the last script comes back with its score, if that may count.
 
     `require_score` makes a clean run without a score line a case for the debugger; it is on inside a run, except for
     final scripts.
@@ -195,7 +195,7 @@ async def evaluate_with_retry(
             continue
         solution = repaired
         result = await evaluate_solution(solution, task, config, timeout_override, working_dir=working_dir)
-    score = None if result.is_error else result.score
+    score = None if result.is_error or solution.leaking else result.score
     return solution.model_copy(update={"score": score, "is_executable": not result.is_error}), result
 
 

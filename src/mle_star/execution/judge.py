@@ -199,7 +199,7 @@ def _killed(result: EvaluationResult, notes: list[str]) -> str:
     number = -result.exit_code
     why = notes[-1] if notes else "it probably used too much memory" if number == 9 else ""
     text = f"RuntimeError: the script was killed by {_signal_name(number)}" + (f" ({why})" if why else "")
-    if not notes and result.isolation.sandbox == "bubblewrap":
+    if not notes and {"bubblewrap", "namespaces"} & set(result.isolation.sandbox.split("+")):
         text += f", unless it ended itself with exit code {128 + number}"
     return text
 

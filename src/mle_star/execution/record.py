@@ -61,7 +61,8 @@ async def execute_in_run(
                 run, script, purpose, step, digest, timeout_seconds, gpu_indices
             )
     result = _result_of(event)
-    if purpose == "solution" and not result.is_error:  # what a final script prints was not measured on unseen rows
+    # what a final script prints was not measured on unseen rows, nor what a leaking one does
+    if purpose == "solution" and not result.is_error and not script.leaking:
         await take_note(run, script, result, event)
     return result
 

@@ -1,0 +1,124 @@
+"""A script that leaks and cannot be mended: it never becomes the best while a clean one has a score."""
+
+from __future__ import annotations
+
+import pytest
+
+from mle_star.assembly import best_of
+from mle_star.events import CandidateEvaluated, Notice
+from mle_star.models import MetricDirection, Phase2Result
+from mle_star.phase1 import run_phase1
+from mle_star.phase2_inner import run_phase2_inner_loop
+from mle_star.phase3 import run_phase3
+from mle_star.safety import LEAKS
+
+from .conftest import NO_LEAKAGE, ScriptedCall, ScriptedRun, fenced, leaky, script, settings, solution
+from .loops import BLOCK, base_solution, block
+from .test_phase1 import stage
+
+
+def flags(*levels: float) -> object:
+    """A checker that flags scripts with these levels; nobody can mend them."""
+
+    def reply(call: ScriptedCall) -> object:
+        found = [level for level in levels if f"level = {level}\n" in call.prompt]
+        return leaky(f"level = {found[0]}") if found else NO_LEAKAGE
+
+    return reply
+
+
+def unmended(run: ScriptedRun, *levels: float) -> None:
+    run.agents.always("leakage-detection", flags(*levels))
+    run.agents.always("leakage-correction", "I cannot.")
+
+
+async def test_a_leaking_candidate_is_passed_over(quick_run: ScriptedRun) -> None:
+    unmended(quick_run, 0.99)
+    config = stage(quick_run, 0.5, 0.99, 0.6, merges=(0.99,))
+    result = await run_phase1(quick_run.task, config)
+    assert (result.initial_score, result.candidate_scores) == (0.6, [0.5, None, 0.6])
+    assert not result.initial_solution.leaking and "m2" in result.initial_solution.content
+    assert {event.index: event.error for event in quick_run.events(CandidateEvaluated)} == {0: "", 1: LEAKS, 2: ""}
+    assert result.merge_attempts[0]["accepted"] is False
+    assert quick_run.context.shared.best_score == 0.6
+
+
+async def test_where_every_candidate_leaks_the_best_stands_in_and_anything_clean_replaces_it(
+    quick_run: ScriptedRun,
+) -> None:
+    unmended(quick_run, 0.98, 0.99)
+    result = await run_phase1(quick_run.task, stage(quick_run, 0.98, 0.99, merges=(0.7,)))
+    assert (result.initial_score, result.initial_solution.leaking) == (0.7, False), "a clean merge beats it"
+    assert result.merge_attempts[0]["accepted"] is True
+    assert any("every candidate leaks" in notice.message for notice in quick_run.events(Notice))
+
+
+async def test_a_stand_in_says_so(quick_run: ScriptedRun) -> None:
+    unmended(quick_run, 0.99)
+    result = await run_phase1(quick_run.task, stage(quick_run, 0.99))
+    assert (result.initial_score, result.initial_solution.leaking) == (0.99, True)
+
+
+async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candidate(quick_run: ScriptedRun) -> None:
+    quick_run.agents.always(
+        "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
+    )
+    quick_run.agents.always("leakage-correction", "I cannot.")
+    result = await run_phase1(quick_run.task, stage(quick_run, 0.9, 0.5, merges=(0.4,)))
+    assert (result.initial_score, result.initial_solution.leaking) == (0.5, False)
+
+
+@pytest.mark.req("REQ-P2I-030")
+async def test_in_the_inner_loop_a_leak_never_wins_and_a_leaking_base_always_loses(quick_run: ScriptedRun) -> None:
+    unmended(quick_run, 0.99)
+    quick_run.agents.reply("coder", *fenced("level = 0.99", "level = 0.3"))
+    base = base_solution(0.5)
+    kept = await run_phase2_inner_loop(base, block(), "plan", 0.5, quick_run.task, settings(K=2))
+    assert (kept.best_score, kept.improved, [a.score for a in kept.attempts]) == (0.5, False, [None, 0.3])
+    quick_run.agents.reply("coder", *fenced("level = 0.3", "level = 0.2"))
+    leaking = base.model_copy(update={"leaking": True, "score": 0.5})
+    replaced = await run_phase2_inner_loop(leaking, block(), "plan", 0.5, quick_run.task, settings(K=2))
+    assert (replaced.best_score, replaced.improved, replaced.best_solution.leaking) == (0.3, True, False)
+    assert BLOCK in leaking.content, "the input is left alone"
+
+
+@pytest.mark.req("REQ-P2I-030")
+async def test_a_repair_in_the_inner_loop_is_checked_before_it_runs(quick_run: ScriptedRun) -> None:
+    unmended(quick_run, 0.99)
+    quick_run.agents.reply("coder", fenced("raise ValueError('broken')"))
+    quick_run.agents.reply("debugger", fenced(script(0.99)))
+    result = await run_phase2_inner_loop(base_solution(0.5), block(), "plan", 0.5, quick_run.task, settings(K=1))
+    assert quick_run.agents.names.count("leakage-detection") == 2, "the candidate, and what the debugger made of it"
+    assert (result.best_score, result.attempts[0].score) == (0.5, None)
+
+
+@pytest.mark.req("REQ-P2I-041")
+async def test_a_blank_block_fails_every_attempt_and_raises_nothing(quick_run: ScriptedRun) -> None:
+    result = await run_phase2_inner_loop(base_solution(0.5), block(" \n"), "plan", 0.5, quick_run.task, settings(K=3))
+    assert [attempt.score for attempt in result.attempts] == [None] * 3 and not result.improved
+
+
+async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun) -> None:
+    leaking = solution(script(0.99), score=0.99).model_copy(update={"leaking": True})
+    clean = solution(script(0.6), score=0.6)
+    results = [
+        Phase2Result(
+            ablation_summaries=[], refined_blocks=[], best_solution=one, best_score=one.score or 0.0, step_history=[]
+        )
+        for one in (clean, leaking)
+    ]
+    assert best_of(results, MetricDirection.maximize) is results[0]
+    assert best_of(results[1:], MetricDirection.maximize) is results[1]
+    quick_run.agents.always("ensembler", "No.")
+    fallback = await run_phase3([leaking, clean], quick_run.task, settings(R=1))
+    assert fallback.best_ensemble == clean and fallback.best_ensemble_score == 0.6
+
+
+@pytest.mark.req("REQ-P3-018", "REQ-P3-026", "REQ-P3-038")
+async def test_phase_3_without_any_score_still_has_a_result(quick_run: ScriptedRun) -> None:
+    quick_run.agents.always("ensembler", "No.")
+    two = [solution(script(0.5, note="a")), solution(script(0.5, note="b"))]
+    result = await run_phase3(two, quick_run.task, settings(R=2))
+    assert (result.best_ensemble, result.best_ensemble_score, result.ensemble_scores) == (two[0], None, [None, None])
+    single = await run_phase3(two[1:], quick_run.task, settings(R=2))
+    assert (single.best_ensemble, single.best_ensemble_score) == (two[1], None)
