@@ -48,3 +48,8 @@ def test_nothing_gets_through_but_what_is_said_to(sandbox: str, user: str, open_
 def test_there_are_enough_attacks_and_bubblewrap_holds_all() -> None:
     assert len(ATTACKS) >= 80 and len({title for title, _, _ in ATTACKS}) == len(ATTACKS)
     assert all(set(kinds) <= {"filters"} for _, kinds, _ in ATTACKS)
+
+
+def test_the_table_in_the_docs_is_current() -> None:
+    tool = runpy.run_path(str(SCRIPTS.parent.parent / "tools" / "attacks.py"))
+    assert tool["page"]() == tool["PAGE"].read_text(encoding="utf-8"), "python tools/attacks.py --write"
