@@ -31,7 +31,7 @@ TESTS = {
     "execution/judge": ["tests/execution/test_judge.py", "tests/execution/test_judge_words.py"],
     "execution/record": ["tests/execution/test_record.py"],
     "finalization": [f"{METHOD}finalization.py", f"{METHOD}finalization_faults.py"],
-    "journal": [f"{PIPELINE}journal.py"],
+    "journal": [f"{PIPELINE}journal.py", f"{PIPELINE}journal_words.py"],
     "orchestrator": [f"{PIPELINE}run.py", f"{PIPELINE}limits.py"],
     "phase1": [f"{METHOD}phase1.py", f"{METHOD}phase1_words.py"],
     "phase2_inner": [f"{METHOD}phase2_inner.py"],

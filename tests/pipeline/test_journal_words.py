@@ -1,0 +1,85 @@
+"""The journal's small print: what is told, what is waited for, and how a sync that fails is noticed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from mle_star.events import AgentFinished, AnyEvent
+from mle_star.journal import Journal, _Syncer
+from tests.pipeline.test_journal import failure, reply, write
+
+
+def test_listeners_get_the_very_events_in_order_and_a_failing_one_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[AnyEvent] = []
+
+    def fail(event: AnyEvent) -> None:
+        raise ValueError("no room")
+
+    first, second = reply("a/x"), reply("a/y")
+    with Journal(tmp_path / "new" / "folder" / "journal.jsonl") as journal:
+        journal.subscribe(fail)
+        journal.subscribe(heard.append)
+        journal.record(first)
+        journal.record(second)
+        journal.tell(first)
+    assert heard == [first, second, first]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a listener failed on agent_finished and will hear no more"
+    ]
+
+
+def test_what_is_written_while_events_are_read_is_left_to_the_next_reader(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        journal.record(reply("a/x"))
+        reading = iter(journal.events)
+        first = next(reading)
+        journal.record(reply("a/y"))
+        assert [event.step for event in (first, *reading)] == ["a/x"]
+        assert [event.step for event in journal.events] == ["a/x", "a/y"]
+
+
+def test_a_result_that_was_asked_for_is_no_longer_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, reply("p/a/x"), reply("p/a/y"))
+    with Journal(path) as journal:
+        for step, waiting in (("p/a/x", True), ("p/a/y", False)):
+            assert journal.find(AgentFinished, step, "d") is not None
+            assert journal.pending(("p", "a")) is waiting
+
+
+def test_a_failure_that_is_taken_over_makes_nobody_forget_what_came_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, failure("p/a/x"), reply("p/a/y"))
+    with Journal(path) as journal:
+        assert journal.find(AgentFinished, "p/a/x", "d") is None
+        assert journal.pending(("p", "a"))
+        assert journal.find(AgentFinished, "p/a/x", "other inputs") is None
+        assert not journal.pending(("p", "a"))
+
+
+def test_a_failure_that_nothing_followed_is_asked_again_be_it_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, failure("p/a/x"))
+    with Journal(path) as journal:
+        assert journal.find_failure("p/a/x", "d") is None
+        assert journal.find_failure("p/a/y", "d") is None
+
+
+def test_a_sync_that_fails_is_kept_and_its_thread_holds_up_no_exit() -> None:
+    reader, writer = os.pipe()  # a pipe cannot be synced
+    try:
+        syncer = _Syncer(writer)
+        assert syncer._thread.daemon
+        syncer.wake()
+        syncer._thread.join(60)
+        assert syncer.error is not None and syncer.error.errno == errno.EINVAL
+        syncer.stop()
+    finally:
+        os.close(reader)
+        os.close(writer)
