@@ -1,11 +1,18 @@
-"""The last page of a run: what it cost, how long it took, and where its final solution came from."""
+"""The last page of a run: what it cost, how long it took, where its solution came from, how far it came without one."""
 
 from __future__ import annotations
 
 import difflib
+import json
+import logging
+from collections.abc import Iterable
 from typing import Any
 
 from mle_star.budget import PHASES, Budget
+from mle_star.context import RunContext
+from mle_star.ending import Stop
+from mle_star.events import AgentFinished, AnyEvent, CandidateEvaluated, RunFinished, ScriptFinished
+from mle_star.journal import Journal
 from mle_star.models import (
     FinalResult,
     MetricDirection,
@@ -13,8 +20,12 @@ from mle_star.models import (
     Phase2Result,
     Phase3Result,
     SolutionScript,
+    is_improvement,
     is_improvement_or_equal,
 )
+from mle_star.run_folder import RunFolder, write_whole
+
+logger = logging.getLogger("mle_star.orchestrator")
 
 
 def best_of(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
@@ -37,6 +48,73 @@ def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, flo
     """Wall-clock seconds by phase."""
     by_phase = {f"{phase}_duration_seconds": seconds.get(phase, 0.0) for phase in PHASES}
     return {**by_phase, "total_duration_seconds": total}
+
+
+def with_costs(result: FinalResult, budget: Budget) -> FinalResult:
+    """The result with all that was paid: calls that were cut off are charged until the client has closed."""
+    costs = cost_breakdown(budget, result.config.num_parallel_solutions)
+    logger.info("cost: %s", json.dumps(costs))
+    return result.model_copy(update={"total_cost_usd": budget.spent_usd, "cost_breakdown": costs})
+
+
+def hand_over(folder: RunFolder, journal: Journal, result: FinalResult) -> FinalResult:
+    """Write the files that a person looks for, then the journal's last line; what cannot be written is a warning."""
+    folder.release_reserve()
+    warnings = list(result.warnings)
+    for path in (folder.solution, folder.result):
+        result = result.model_copy(update={"warnings": warnings})
+        text = result.final_solution.content if path == folder.solution else result.model_dump_json(indent=2)
+        try:
+            write_whole(path, journal.redact(text))
+        except OSError as error:
+            logger.error("%s cannot be written: %s", path, error)
+            warnings.append(f"{path.name} could not be written: {error.strerror}")
+    result = result.model_copy(update={"warnings": warnings})
+    stop = None if result.stopped_by is None else Stop(result.stopped_by)
+    journal.record(
+        RunFinished(
+            state="completed", score=result.final_solution.score, submission_path=result.submission_path,
+            cost_usd=result.total_cost_usd or 0.0, seconds=result.total_duration_seconds, result=result,
+            message=stop.words if stop else "",
+        )
+    )  # fmt: skip
+    return result
+
+
+def earlier_result(events: Iterable[AnyEvent]) -> FinalResult | None:
+    """The result that an earlier process of the run handed over last."""
+    found: FinalResult | None = None
+    for event in events:
+        if isinstance(event, RunFinished) and event.result is not None:
+            found = event.result
+    return found
+
+
+def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[str, Any]:
+    """How far a run came that has nothing to hand over, by its journal."""
+    last: str | None = None
+    candidates: dict[str, float | None] = {}
+    best: ScriptFinished | None = None
+    for event in run.journal.events:
+        if isinstance(event, CandidateEvaluated):
+            candidates[event.model_name] = event.score
+        elif isinstance(event, (AgentFinished, ScriptFinished)):
+            last = event.step
+        if isinstance(event, ScriptFinished) and event.score is not None and not event.is_error:
+            known = None if best is None else best.score
+            if known is None or is_improvement(event.score, known, run.task.metric_direction):
+                best = event
+    return {
+        "reason": reason,
+        "error": f"{type(error).__name__}: {error}",
+        "errors": getattr(error, "errors", {}),
+        "elapsed_seconds": run.budget.elapsed(),
+        "cost_usd": run.budget.spent_usd,
+        "last_successful_step": last,
+        "candidate_scores": candidates,
+        "best_candidate": best and {"step": best.step, "score": best.score, "content": best.script},
+        "run_dir": str(run.run_dir),
+    }
 
 
 # --- lineage -----------------------------------------------------------------------------------------------

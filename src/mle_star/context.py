@@ -121,6 +121,8 @@ class RunShared:
     evaluation_cache: dict[str, Any] = field(default_factory=dict)
     leaks: set[str] = field(default_factory=set)
     """The steps of the detections that found something, mended or not."""
+    wound_down: bool = False
+    """Did a loop end before its plan was done?"""
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -206,8 +208,11 @@ class RunContext:
 
     @property
     def should_stop(self) -> bool:
-        """Should the loop end after this iteration?"""
-        return self.budget.finalize_now and not self.replaying
+        """Should the loop end after this iteration? Asked only where there is more to do."""
+        if not self.budget.finalize_now or self.replaying:
+            return False
+        self.shared.wound_down = True
+        return True
 
     async def ask(
         self, agent: AgentType, prompt: str, *, variant: str | None = None, template_hash: str = ""
@@ -239,8 +244,6 @@ class RunContext:
         agent = config.agent_type
         await self.budget.wait_for_money()
         call = self.budget.open_call(alone=agent in _ALONE)
-        self.record(AgentStarted(step=step, agent=agent, variant=variant))
-        logger.debug("%s asks:\n%s", step, prompt)
         started = time.monotonic()
 
         def failed(reason: str, message: str, cost_usd: float) -> None:
@@ -254,6 +257,8 @@ class RunContext:
             self.budget.after_call()
 
         try:
+            self.record(AgentStarted(step=step, agent=agent, variant=variant))
+            logger.debug("%s asks:\n%s", step, prompt)
             reply = await self.agents.ask(
                 config, prompt, label=self.label, max_cost_usd=call.cap_usd,
                 on_late_cost=lambda usd: failed("cancelled", f"{agent.value}: cancelled while it worked", usd),

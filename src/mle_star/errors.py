@@ -77,8 +77,11 @@ class Phase1Error(MleStarError, RuntimeError):
 
 
 class BudgetExceeded(MleStarError):
-    """A limit was reached or an end was asked for: open no new work, finalize with the best so far."""
+    """A limit was reached or nothing can be written: open no new work, finalize with the best so far.
 
-    def __init__(self, *, limit: str, used: float, allowed: float) -> None:
+    `limit` is what to branch on: time, money, disk or journal.
+    """
+
+    def __init__(self, *, limit: str, used: float = 0.0, allowed: float = 0.0, message: str = "") -> None:
         self.limit, self.used, self.allowed = limit, used, allowed
-        super().__init__(f"{limit} spent: {used:g} of {allowed:g}")
+        super().__init__(message or f"{limit} spent: {used:g} of {allowed:g}")

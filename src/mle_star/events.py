@@ -42,6 +42,7 @@ class RunStarted(Event):
     forked_from: str | None = None
     inherited_cost_usd: float = 0.0
     inherited_seconds: float = 0.0
+    inherited_by_stage: dict[str, float] = {}
 
 
 class RunResumed(Event):
@@ -50,7 +51,7 @@ class RunResumed(Event):
     kind: Literal["run_resumed"] = "run_resumed"
     spent_cost_usd: float
     spent_seconds: float
-    config: PipelineConfig | None = None  # when it differs from the one the run was started with
+    config: PipelineConfig | None = None  # when it differs from the one that the run had last
 
 
 class RunFinished(Event):

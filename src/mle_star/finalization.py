@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.run_folder import place_copy
 from mle_star.safety import (
     DebugCallback,
     check_and_fix_leakage,
@@ -261,7 +262,8 @@ def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
         warnings.append(f"the submission is the best one kept on the way, by a script with score {score}")
     else:
         path = ""
-        (run.run_dir / SUBMISSION).unlink(missing_ok=True)  # one of an earlier process is not this result's
+        with suppress(OSError):
+            (run.run_dir / SUBMISSION).unlink()  # one of an earlier process is not this result's
     logger.warning("fallback: %s; phase %s, score %s", "; ".join(warnings), solution.phase.value, solution.score)
     return Submission(solution, path, warnings)
 
@@ -280,12 +282,13 @@ def _maker_of(source: str, score: float | None, solution: SolutionScript) -> Sol
 
 
 def _publish(source: Path) -> str:
-    """Copy a submission to the run's folder, all of it or nothing; its absolute path there."""
+    """Put a submission where the owner of the run looks for it; its absolute path, there or, at worst, where it is."""
     target = (current_run().run_dir / SUBMISSION).absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".part")
-    shutil.copyfile(source, part)
-    part.replace(target)
+    try:
+        place_copy(source, target)
+    except OSError as error:
+        logger.error("the submission stays in %s: %s", source, error)
+        return str(source.absolute())
     return str(target)
 
 

@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar, overload
+from typing import TypeVar, get_args, overload
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from mle_star.errors import JournalError
+from mle_star.errors import BudgetExceeded, JournalError
 from mle_star.events import (
     EVENT_ADAPTER,
     SCHEMA_VERSION,
     AgentFailed,
     AgentFinished,
     AnyEvent,
+    PhaseName,
     RunStarted,
     ScriptFinished,
 )
@@ -45,6 +46,8 @@ _ALWAYS = {
     "finish_requested",
 }
 
+_ORDER = {phase: number for number, phase in enumerate(get_args(PhaseName))}
+_SIDE_BY_SIDE = ("candidate-", "path-")
 _BEGINS = {"agent_started", "script_started"}
 _ENDS = {"agent_finished", "agent_failed", "script_finished"}
 
@@ -92,12 +95,16 @@ def _words(event: AnyEvent) -> tuple[str, str, int]:
 
 
 class EventLog(Sequence[AnyEvent]):
-    """The events of an open journal. They stay on disk: a long run's prompts and scripts would fill the memory."""
+    """The events of an open journal. They stay on disk: a long run's prompts and scripts would fill the memory.
+
+    Only what could not be written is held here, at offsets below zero.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets: list[int] = []
         self._last: AnyEvent | None = None
+        self._unwritten: list[AnyEvent] = []
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -117,6 +124,9 @@ class EventLog(Sequence[AnyEvent]):
     def __iter__(self) -> Iterator[AnyEvent]:
         if not self._offsets:
             return
+        if self._unwritten:
+            yield from map(self.read, self._offsets)
+            return
         for (_, _, event), _ in zip(_placed_events(self._path), range(len(self)), strict=False):
             yield event
 
@@ -125,8 +135,15 @@ class EventLog(Sequence[AnyEvent]):
         self._offsets.append(offset)
         self._last = event
 
+    def hold(self, event: AnyEvent) -> int:
+        """Keep an event that cannot be written; its offset."""
+        self._unwritten.append(event)
+        return -len(self._unwritten)
+
     def read(self, offset: int) -> AnyEvent:
         """The event whose line begins at `offset`."""
+        if offset < 0:
+            return self._unwritten[-1 - offset]
         with self._path.open("rb") as file:
             file.seek(offset)
             return EVENT_ADAPTER.validate_json(file.readline())
@@ -136,11 +153,15 @@ class Journal:
     """Appends events, knows the recorded steps, tells its listeners. One writer per file.
 
     `secrets` are texts that must never reach the disk, such as the values of credentials; they are blotted out.
+
+    A journal that cannot be written any more loses nothing that this process knows: `failure` says why, events are
+    held in memory, and no new work may begin, since what it brings could not be kept.
     """
 
     def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
         self.path = path
         self.events = EventLog(path)
+        self.failure: JournalError | None = None
         self._results: dict[Key, int] = {}
         self._failures: dict[Key, int] = {}
         self._followed = 0  # failures before this place were followed by results
@@ -148,6 +169,7 @@ class Journal:
         self._said: set[tuple[str, str, int]] = set()
         self._started: RunStarted | None = None
         self._open: set[str] = set()
+        self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
         self._listeners: list[Callable[[AnyEvent], None]] = []
         self._secrets = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,13 +203,16 @@ class Journal:
         self._listeners.append(listener)
 
     def record(self, event: AnyEvent) -> None:
-        """Write an event once: what an earlier process said in the same words is told to the listeners only."""
+        """Write an event once: what an earlier process said in the same words is told to the listeners only.
+
+        Raises `BudgetExceeded` for work that is about to begin on a journal that cannot be written.
+        """
+        if event.kind in _ALWAYS or _words(event) not in self._said:
+            self._remember(event, self._keep(event))
         if event.kind in _BEGINS:
             self._open.add(event.step)
         elif event.kind in _ENDS:
             self._open.discard(event.step)
-        if event.kind in _ALWAYS or _words(event) not in self._said:
-            self._remember(event, self._append(self.redact(event.model_dump_json()).encode() + b"\n"))
         self.tell(event)
 
     def in_progress(self, parts: tuple[str, ...]) -> bool:
@@ -249,6 +274,24 @@ class Journal:
             self._file.close()
         self._lock.release()
 
+    def _keep(self, event: AnyEvent) -> int:
+        """Where an event is from now on: in the file, or in memory when that cannot be written."""
+        line = self.redact(event.model_dump_json()).encode() + b"\n"
+        try:
+            while self._held:
+                self._append(self._held[0])
+                del self._held[0]
+            if self.failure is None or event.kind not in _BEGINS:
+                return self._append(line)
+        except JournalError as error:
+            if self.failure is None:
+                logger.error("%s; the run ends with what it has", error)
+            self.failure = self.failure or error
+        if event.kind in _BEGINS:
+            raise BudgetExceeded(limit="journal", message=str(self.failure))
+        self._held.append(line)
+        return self.events.hold(event)
+
     def _append(self, line: bytes) -> int:
         """Write a whole line or nothing; where it begins."""
         offset = self._file.seek(0, os.SEEK_END)
@@ -288,10 +331,16 @@ class Journal:
             self._failures[event.kind, event.step, event.digest] = offset
 
     def _forget_pending(self, step: str) -> None:
-        """A step that must be done anew: what was recorded after it in the same place may never be asked for."""
-        parts = step.split("/")
-        prefix = "/".join(parts[:2] if len(parts) > 2 else parts[:1]) + "/"
-        self._pending = {key for key in self._pending if not key[1].startswith(prefix)}
+        """A step that must be done anew: what was recorded after it may never be asked for."""
+        self._pending = {key for key in self._pending if not _may_follow(key[1], step)}
+
+
+def _may_follow(later: str, step: str) -> bool:
+    """May `later` rest on `step`? All of the same phase and of those after it may, except for what runs beside it."""
+    (phase, place, *_), (its_phase, its_place, *_) = (f"{name}/".split("/") for name in (later, step))
+    if phase != its_phase:
+        return _ORDER.get(phase, -1) > _ORDER.get(its_phase, -1)
+    return place == its_place or not (place.startswith(_SIDE_BY_SIDE) and its_place.startswith(_SIDE_BY_SIDE))
 
 
 class _Syncer:

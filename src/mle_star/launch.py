@@ -19,11 +19,11 @@ from mle_star.context import Agents
 from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data_files import RUNS, DataFolder
 from mle_star.errors import ConfigError, JournalError
-from mle_star.events import Notice, RunResumed, RunStarted
+from mle_star.events import AnyEvent, Notice, RunResumed, RunStarted
 from mle_star.execution import inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.journal import Journal
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
-from mle_star.run_folder import RunFolder, new_run_folder, spent_by
+from mle_star.run_folder import RunFolder, Spent, config_of, new_run_folder, spent_by
 
 if TYPE_CHECKING:
     from mle_star.agents import CanUseTool
@@ -88,13 +88,13 @@ def first_event(
     )  # fmt: skip
 
 
-def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
-    """The budget, with everything charged that the journal holds; records that the run begins, or goes on."""
+def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[Budget, Spent]:
+    """The budget, with everything charged that the journal holds, and that; records that the run begins, or goes on."""
     if journal.started is None:
         if len(journal.events) or resume:
             raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
-        journal.record(first)
-        return Budget(first.config)
+        _record_or_raise(journal, first)
+        return Budget(first.config), Spent()
     spent = spent_by(journal.events)
     budget = Budget(first.config, spent_seconds=spent.seconds)
     for step, usd in spent.charges:
@@ -102,9 +102,16 @@ def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
         label = rest[0] if rest and rest[0].startswith("path-") else "main"
         budget.charge(usd, phase=phase, path=label)
     if resume:
-        changed = first.config if first.config != journal.started.config else None
-        journal.record(RunResumed(spent_cost_usd=spent.usd, spent_seconds=spent.seconds, config=changed))
-    return budget
+        changed = first.config if first.config != config_of(journal.events) else None
+        _record_or_raise(journal, RunResumed(spent_cost_usd=spent.usd, spent_seconds=spent.seconds, config=changed))
+    return budget, spent
+
+
+def _record_or_raise(journal: Journal, event: AnyEvent) -> None:
+    """A run whose first line cannot be written does not begin."""
+    journal.record(event)
+    if journal.failure is not None:
+        raise journal.failure
 
 
 def work_dir(run_dir: Path, task: TaskDescription, label: str) -> Path:

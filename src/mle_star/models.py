@@ -187,7 +187,7 @@ class PipelineConfig(Frozen):
     model_caches: tuple[str, ...] = Field(default=(), description="folders with weights that scripts may read")
     use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")
     prefer_best_input: StrictBool = Field(
-        default=False, description="finalize a path's solution when it beats every ensemble"
+        default=True, description="finalize a path's solution when it beats every ensemble"
     )
     blocked_commands: tuple[str, ...] = Field(default=(), description="more shell patterns that agents may not run")
 
@@ -437,8 +437,15 @@ class Phase3Result(Frozen):
     attempts: list[EnsembleAttempt] = []
 
 
+StopReason = Literal["time", "money", "disk", "journal", "outage", "request"]
+"""What can end a run before its plan is done: a limit, a disk or journal that takes no more, or somebody's wish."""
+
+
 class FinalResult(Frozen):
-    """Everything a run hands over. `submission_path` is empty when there is no submission."""
+    """Everything a run hands over. `submission_path` is empty when there is no submission.
+
+    `stopped_by` is set when the run ended before its plan was done; the first of `warnings` then says what to raise.
+    """
 
     task: TaskDescription
     config: PipelineConfig
@@ -455,6 +462,7 @@ class FinalResult(Frozen):
     duration_breakdown: dict[str, float] = {}
     lineage: dict[str, Any] = {}
     contamination: DataContaminationResult | None = None
+    stopped_by: StopReason | None = None
     warnings: list[str] = []
 
 

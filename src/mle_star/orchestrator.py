@@ -16,17 +16,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.assembly import best_of, cost_breakdown, duration_breakdown, lineage
+from mle_star.assembly import (
+    best_of,
+    diagnostics_of,
+    duration_breakdown,
+    earlier_result,
+    hand_over,
+    lineage,
+    with_costs,
+)
 from mle_star.budget import PHASES, Budget
 from mle_star.config import effective_config, setup_logging
 from mle_star.context import Agents, Executor, RunContext, enter_run, scope
+from mle_star.ending import Stop
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
     BestImproved,
-    CandidateEvaluated,
     PhaseFinished,
     PhaseStarted,
     RunFinished,
@@ -63,7 +71,7 @@ from mle_star.models import (
 from mle_star.paths import Paths
 from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
-from mle_star.run_folder import RunFolder, fork_run, write_whole
+from mle_star.run_folder import RunFolder, Spent, fork_run
 from mle_star.shutdown import RunControl
 from mle_star.stages import Outcome, Stages
 
@@ -157,10 +165,10 @@ async def run_pipeline(
     first, state = first_event(task, config, hardware, isolation), state or PipelineState()
     if fork_from is not None:
         fork_run(Path(fork_from), folder, first)
-    with Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
+    with folder.holding_reserve(), Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
         for listener in listeners:
             journal.subscribe(listener)
-        budget = open_ledger(journal, first, resume=resume)
+        budget, spent = open_ledger(journal, first, resume=resume)
         state.watch(budget, folder.root, hardware)
         journal.subscribe(state.hear)
         control = RunControl(budget, journal, folder.root)
@@ -173,10 +181,8 @@ async def run_pipeline(
                     run_dir=folder.root, work_dir=work_dir(folder.root, task, "main"),
                 )  # fmt: skip
                 with enter_run(context):
-                    result = await _Pipeline(context, state).run()
-            result = _with_costs(result, budget)
-            _hand_over(folder, journal, result)
-            return result
+                    result = await _Pipeline(context, state, control, spent).run()
+            return hand_over(folder, journal, with_costs(result, budget))
 
 
 def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:
@@ -198,8 +204,11 @@ def _open_log(config: PipelineConfig, *, console: bool) -> None:
 def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iterator[None]:
     """Whatever ends a run without a result is the last line of its journal."""
 
+    folder = RunFolder(journal.path.parent)
+
     def close(state: RunState, message: str) -> None:
         logger.error("the run ends without a result: %s", message)
+        folder.release_reserve()
         journal.record(
             RunFinished(state=state, message=message, cost_usd=budget.spent_usd, seconds=budget.elapsed())
         )  # fmt: skip
@@ -210,7 +219,6 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
         close("interrupted", f"stopped by {control.stopped_by or 'the caller'}")
         if control.stopped_by is None:
             raise
-        folder = RunFolder(journal.path.parent)
         kept = folder.best_submission if folder.best_submission.is_file() else None
         so_far = f"the best submission so far is {kept}; " if kept else ""
         raise RunInterrupted(
@@ -244,43 +252,30 @@ def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forec
     journal.subscribe(hear)
 
 
-def _with_costs(result: FinalResult, budget: Budget) -> FinalResult:
-    """The result with all that was paid: calls that were cut off are charged until the client has closed."""
-    costs = cost_breakdown(budget, result.config.num_parallel_solutions)
-    logger.info("cost: %s", json.dumps(costs))
-    return result.model_copy(update={"total_cost_usd": budget.spent_usd, "cost_breakdown": costs})
-
-
-def _hand_over(folder: RunFolder, journal: Journal, result: FinalResult) -> None:
-    """Write the files that a person looks for, then the journal's last line."""
-    write_whole(folder.solution, journal.redact(result.final_solution.content))
-    write_whole(folder.result, journal.redact(result.model_dump_json(indent=2)))
-    journal.record(
-        RunFinished(
-            state="completed", score=result.final_solution.score, submission_path=result.submission_path,
-            cost_usd=result.total_cost_usd or 0.0, seconds=result.total_duration_seconds, result=result,
-        )
-    )  # fmt: skip
-
-
 # --- the phases ----------------------------------------------------------------------------------------------
 
 
 class _Pipeline:
     """The phases in order, each with its time and its fallback."""
 
-    def __init__(self, context: RunContext, state: PipelineState) -> None:
-        self.context, self.state = context, state
+    def __init__(self, context: RunContext, state: PipelineState, control: RunControl, earlier: Spent) -> None:
+        self.context, self.state, self.control = context, state, control
         self.task, self.config, self.budget = context.task, context.config, context.budget
-        self.stages = Stages(context)
+        self.stages = Stages(context, earlier.by_stage)
 
     async def run(self) -> FinalResult:
         """Phase 1, the paths, the ensemble, the submission: strictly one after another."""
         ahead = asyncio.create_task(surroundings_digest(self.context))  # scripts wait for it: begin while agents think
         ahead.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever needs it sees the error
-        phase1 = await self._phase1()
+        try:
+            phase1 = await self._phase1()
+        except PipelineError as error:
+            earlier = earlier_result(self.context.journal.events)
+            if earlier is None:
+                raise
+            return self._as_before(earlier, error)
         phase2 = await self._phase2(phase1)
-        phase3 = await self._phase3([result.best_solution for result in phase2])
+        phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
         solution = self._choose(phase1, phase2, phase3)
         result = await self._finalization(solution, phase1, phase2, phase3)
         return self._complete(result, solution)
@@ -295,16 +290,18 @@ class _Pipeline:
             stage.ended("cancelled", str(stop), score=None if partial is None else partial.initial_score)
             if partial is not None:
                 return partial
-            diagnostics = self._diagnostics(stop, reason=stop.limit)
-            raise PipelineTimeoutError(f"no solution before the limit: {stop}", diagnostics=diagnostics) from stop
+            diagnostics = diagnostics_of(self.context, stop, reason=stop.limit)
+            raise PipelineTimeoutError(f"no solution: {self._explain_stop()}", diagnostics=diagnostics) from stop
         except Exception as error:
             partial = partial_phase1(self.task)
             stage.ended("failed", str(error), score=None if partial is None else partial.initial_score)
             if partial is not None:
                 logger.exception("Phase 1 failed: the best solution it had goes on")
                 return partial
-            diagnostics = self._diagnostics(error, reason="phase1")
-            raise PipelineError(f"no solution: {error}", diagnostics=diagnostics) from error
+            diagnostics = diagnostics_of(self.context, error, reason="phase1")
+            why = self._stop() or self.control.cut_off
+            words = "" if why is None else f"; {why.explain(self.context.run_dir)}"
+            raise PipelineError(f"no solution: {error}{words}", diagnostics=diagnostics) from error
         stage.ended("completed", score=result.initial_score)
         return result
 
@@ -322,15 +319,15 @@ class _Pipeline:
         stage.ended(outcome, ", ".join(statuses), score=None if best is None else best.best_score)
         return results
 
-    async def _phase3(self, solutions: list[SolutionScript]) -> Phase3Result | None:
+    async def _phase3(self, phase1: Phase1Result, solutions: list[SolutionScript]) -> Phase3Result | None:
         why = "there is one path only" if self.config.num_parallel_solutions == 1 else ""
-        same = len({solution.content for solution in solutions}) == 1
-        if same and self.stages.outcomes.get("phase2") == "cancelled":
+        scripts = {solution.content for solution in solutions}
+        if scripts == {phase1.initial_solution.content} and self.stages.outcomes.get("phase2") == "cancelled":
             why = why or "no path got beyond the initial solution in its time"
         if why := why or self.stages.reason_to_skip("phase3") or ("" if solutions else "Phase 2 was skipped"):
             self.stages.skip("phase3", why)
             return None
-        if same:
+        if len(scripts) == 1:
             logger.warning("all paths ended with the same script: an ensemble of it has little value")
         stage = self.stages.begin("phase3")
         seconds = self.budget.open_phase("phase3")
@@ -361,19 +358,26 @@ class _Pipeline:
         if single.score is None or single.leaking:
             return phase3.best_ensemble
         if ensemble is None or is_improvement(single.score, ensemble, self.task.metric_direction):
-            logger.warning("no ensemble (best: %s) reaches the best single solution (%s)", ensemble, single.score)
-            self.stages.warnings.append(f"the ensemble ({ensemble}) scores below the best path ({single.score})")
-            if self.config.prefer_best_input:
+            kept = self.config.prefer_best_input
+            taken, reached = "path" if kept else "ensemble", "no score" if ensemble is None else f"{ensemble:g}"
+            words = f"the best path ({single.score:g}) beats every ensemble ({reached}): the {taken} is handed over"
+            logger.warning(words)
+            self.stages.warnings.append(words)
+            if kept:
                 return single
         return phase3.best_ensemble
 
     async def _finalization(
         self, solution: SolutionScript, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
     ) -> FinalResult:
+        if self.stages.cannot_write:
+            RunFolder(self.context.run_dir).release_reserve()
         stage = self.stages.begin("finalization")
         seconds = self.budget.open_finalization()
-        work = run_finalization(solution, self.task, self.config, phase1, phase2, phase3)
         try:
+            if (nothing := self.stages.cannot_write) is not None:
+                raise BudgetExceeded(limit=nothing.reason, message=nothing.detail)
+            work = run_finalization(solution, self.task, self.config, phase1, phase2, phase3)
             result = await self.stages.within(seconds, work, "finalization")
         except BudgetExceeded as stop:
             stage.ended("cancelled", str(stop))
@@ -394,7 +398,7 @@ class _Pipeline:
 
     def _complete(self, result: FinalResult, chosen: SolutionScript) -> FinalResult:
         """Add what only the orchestrator knows, and say it in the log."""
-        elapsed, outcomes = self.budget.elapsed(), self.stages.outcomes
+        elapsed, outcomes, stop = self.budget.elapsed(), self.stages.outcomes, self._stop()
         durations = duration_breakdown(self.stages.seconds, elapsed)
         origin = lineage(result, chosen)
         logger.info("duration: %s", json.dumps(durations))
@@ -406,37 +410,36 @@ class _Pipeline:
                 "phases_skipped": [phase for phase in PHASES if outcomes.get(phase) == "skipped"],
                 "duration_breakdown": durations,
                 "lineage": origin,
-                "warnings": [*self.stages.warnings, *result.warnings],
+                "stopped_by": None if stop is None else stop.reason,
+                "warnings": [*([self._explain_stop()] if stop else []), *self.stages.warnings, *result.warnings],
             }
         )
+
+    def _as_before(self, earlier: FinalResult, error: PipelineError) -> FinalResult:
+        """The result that an earlier process had, when this one has come to nothing."""
+        logger.error("nothing new: %s; the result from before stands", error)
+        stop, still_there = self._stop(), Path(earlier.submission_path).is_file()
+        return earlier.model_copy(
+            update={
+                "total_duration_seconds": self.budget.elapsed(),
+                "submission_path": earlier.submission_path if still_there else "",
+                "stopped_by": None if stop is None else stop.reason,
+                "warnings": [f"the result from before stands: {error}", *earlier.warnings],
+            }
+        )
+
+    def _stop(self) -> Stop | None:
+        """What ended the run before its plan was done."""
+        stop = self.stages.cannot_write or self.stages.stop
+        if (stop is None and self.context.shared.wound_down) or (stop is not None and stop.reason == "request"):
+            stop = self.control.request or Stop("time")
+        return stop
+
+    def _explain_stop(self) -> str:
+        stop = self._stop()
+        return "" if stop is None else stop.explain(self.context.run_dir)
 
     def _paths_at_once(self) -> int:
         """As many as the settings and the client allow."""
         limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
         return min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
-
-    def _diagnostics(self, error: Exception, *, reason: str) -> dict[str, Any]:
-        """How far a run came that has nothing to hand over, by its journal."""
-        last: str | None = None
-        candidates: dict[str, float | None] = {}
-        best: ScriptFinished | None = None
-        for event in self.context.journal.events:
-            if isinstance(event, CandidateEvaluated):
-                candidates[event.model_name] = event.score
-            elif isinstance(event, (AgentFinished, ScriptFinished)):
-                last = event.step
-            if isinstance(event, ScriptFinished) and event.score is not None and not event.is_error:
-                known = None if best is None else best.score
-                if known is None or is_improvement(event.score, known, self.task.metric_direction):
-                    best = event
-        return {
-            "reason": reason,
-            "error": f"{type(error).__name__}: {error}",
-            "errors": getattr(error, "errors", {}),
-            "elapsed_seconds": self.budget.elapsed(),
-            "cost_usd": self.budget.spent_usd,
-            "last_successful_step": last,
-            "candidate_scores": candidates,
-            "best_candidate": best and {"step": best.step, "score": best.score, "content": best.script},
-            "run_dir": str(self.context.run_dir),
-        }

@@ -61,10 +61,10 @@ class Paths:
             outcome, detail = "cancelled", "a limit of the run was reached"
             result = partial_result(label) or self._substitute(None)
         except Exception as error:
-            logger.exception("%s failed: the initial solution takes its place", label)
+            logger.exception("%s failed: the best it had goes on", label)
             outcome, detail = "failed", f"{type(error).__name__}: {error}"
-            self._stages.warnings.append(f"{label} failed: {detail}; the initial solution takes its place")
             result = self._substitute(partial_result(label))
+            self._stages.warnings.append(f"{label} failed: {detail}; it goes on with {result.best_score:g}")
         self._statuses[index] = outcome
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
         return result
@@ -89,19 +89,14 @@ class Paths:
                 task.cancel()
 
     def _substitute(self, reached: Phase2Result | None) -> Phase2Result:
-        """The initial solution in the place of a path that failed; the records of its finished steps are kept."""
-        phase1 = self._phase1
-        history = [] if reached is None else [dict(record) for record in reached.step_history]
-        if not history:
-            history = [
-                dict(OuterStepRecord(outer_step=0, best_score_after_step=phase1.initial_score, was_skipped=True))
-            ]
+        """What a path that failed hands over: the best it had, or the initial solution; its last record says so."""
+        initial, score = self._phase1.initial_solution.model_copy(deep=True), self._phase1.initial_score
+        if reached is None or not reached.step_history:
+            nothing = OuterStepRecord(outer_step=0, best_score_after_step=score, was_skipped=True, failed=True)
+            return Phase2Result(
+                ablation_summaries=[], refined_blocks=[], best_solution=initial, best_score=score,
+                step_history=[dict(nothing)], partial=True,
+            )  # fmt: skip
+        history = [dict(record) for record in reached.step_history]
         history[-1]["failed"] = True
-        return Phase2Result(
-            ablation_summaries=[] if reached is None else reached.ablation_summaries,
-            refined_blocks=[] if reached is None else reached.refined_blocks,
-            best_solution=phase1.initial_solution.model_copy(deep=True),
-            best_score=phase1.initial_score,
-            step_history=history,
-            partial=True,
-        )
+        return reached.model_copy(update={"step_history": history, "partial": True})

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
-from contextlib import suppress
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from filelock import FileLock, Timeout
 
 from mle_star.data_files import MARK
 from mle_star.errors import ConfigError, JournalError
-from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunFinished, RunResumed, RunStarted, ScriptFinished
+from mle_star.events import (
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    PhaseName,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    ScriptFinished,
+)
 from mle_star.journal import read_journal
 from mle_star.models import PipelineConfig
 
@@ -24,6 +34,8 @@ CLOCK_SLACK = 600.0
 """Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 Request = Literal["finish", "stop"]
 _RESULTS = (AgentFinished, AgentFailed, ScriptFinished)
+RESERVE_BYTES = 4 * 1024 * 1024
+"""A result with its scripts, twice: in the journal and beside it."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,26 @@ class RunFolder:
         """Files that scripts left, by their digest."""
         return self.root / "artifacts"
 
+    @property
+    def reserve(self) -> Path:
+        """Room that is set aside while the run goes on, so that its result can be written even to a full disk."""
+        return self.root / ".reserve"
+
+    @contextmanager
+    def holding_reserve(self) -> Iterator[None]:
+        """Set room aside, where there is any, for as long as the run goes on."""
+        with suppress(OSError):
+            write_whole(self.reserve, os.urandom(RESERVE_BYTES))  # no file system can make less of it
+        try:
+            yield
+        finally:
+            self.release_reserve()
+
+    def release_reserve(self) -> None:
+        """Give the room back: now the result is written."""
+        with suppress(OSError):
+            self.reserve.unlink()
+
     def work(self, label: str) -> Path:
         """The directory in which the scripts of one path run: never the run folder itself, whose files are ours."""
         return self.root / "work" / label
@@ -123,16 +155,37 @@ def _file_name(name: str) -> str:
     return kept[:80] or "run"
 
 
-def write_whole(path: Path, content: str | bytes | Iterable[str]) -> None:
+def write_whole(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with draft.open("wb") as file:
-        for piece in [content] if isinstance(content, (str, bytes)) else content:
-            file.write(piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with draft.open("wb") as file:
+            for piece in [content] if isinstance(content, (str, bytes)) else content:
+                file.write(piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()  # half a file would only take the room that is missing
+        raise
+
+
+def place_copy(source: Path, target: Path) -> None:
+    """A copy of a file, all of it or nothing; on a full disk a second name for it, which takes no room."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        try:
+            shutil.copyfile(source, part)
+        except OSError:
+            part.unlink(missing_ok=True)
+            os.link(source, part)
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
 # --- asking a run to end -----------------------------------------------------------------------------------
@@ -180,6 +233,15 @@ class Spent:
     seconds: float = 0.0
     charges: list[tuple[str, float]] = field(default_factory=list)
     """Step and US dollars of every call."""
+    by_stage: dict[str, float] = field(default_factory=dict)
+    """Seconds at work in each phase (`phase2`) and each path (`phase2/path-0`)."""
+
+    def add(self, stage: str, seconds: float) -> None:
+        """More time in a stage, or, without a name, in the run as a whole."""
+        if stage:
+            self.by_stage[stage] = self.by_stage.get(stage, 0.0) + seconds
+        else:
+            self.seconds += seconds
 
     @property
     def usd(self) -> float:
@@ -190,18 +252,19 @@ class Spent:
 def spent_by(events: Iterable[AnyEvent]) -> Spent:
     """Time and money of a run by its events; neither the time between its processes nor a jump of the clock counts."""
     spent = Spent()
-    begin = last = None
+    begin: datetime | None = None
+    last: dict[str, datetime] = {}
     for event in events:
         if isinstance(event, (RunStarted, RunResumed)):
             if isinstance(event, RunStarted):
                 spent.seconds += event.inherited_seconds
-            begin = last = event.at
-        elif (
-            begin is not None and last is not None and event.at >= begin
-        ):  # earlier ones come from the run it grew out of
-            gap = (event.at - last).total_seconds()
-            spent.seconds += _believable(gap, event)
-            last = event.at if gap > 0 or gap < -CLOCK_SLACK else last
+                spent.by_stage.update(event.inherited_by_stage)
+            begin, last = event.at, {"": event.at}
+        elif begin is not None and event.at >= begin:  # earlier ones come from the run it grew out of
+            for stage in _stages_of(event):
+                gap = (event.at - last.setdefault(stage, event.at)).total_seconds()
+                spent.add(stage, _believable(gap, event))
+                last[stage] = event.at if gap > 0 or gap < -CLOCK_SLACK else last[stage]
         if isinstance(event, (AgentFinished, AgentFailed)):
             spent.charges.append((event.step, event.cost_usd))
     return spent
@@ -211,6 +274,13 @@ def _believable(gap: float, event: AnyEvent) -> float:
     """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
     measured = float(getattr(event, "seconds", None) or 0.0)
     return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
+
+
+def _stages_of(event: AnyEvent) -> list[str]:
+    """The run itself, the phase and the path that an event belongs to."""
+    parts = event.step.split("/")
+    stages = ["", parts[0]] if parts[0] in get_args(PhaseName) else [""]
+    return [*stages, "/".join(parts[:2])] if len(parts) > 1 and parts[1].startswith("path-") else stages
 
 
 def spent_seconds(events: Iterable[AnyEvent]) -> float:
@@ -234,9 +304,15 @@ def first_line(run_dir: Path) -> RunStarted:
 
 def last_config(run_dir: Path) -> PipelineConfig:
     """The settings that the run in `run_dir` had last."""
-    config = first_line(run_dir).config
-    for event in read_journal(RunFolder(run_dir).journal):
-        if isinstance(event, RunResumed) and event.config is not None:
+    first_line(run_dir)
+    return config_of(read_journal(RunFolder(run_dir).journal))
+
+
+def config_of(events: Iterable[AnyEvent]) -> PipelineConfig:
+    """The settings that a run had last, by its events."""
+    config = PipelineConfig()
+    for event in events:
+        if isinstance(event, (RunStarted, RunResumed)) and event.config is not None:
             config = event.config
     return config
 
@@ -261,6 +337,7 @@ def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> None:
             "forked_from": str(parent.resolve()),
             "inherited_cost_usd": spent.usd,
             "inherited_seconds": spent.seconds,
+            "inherited_by_stage": spent.by_stage,
         }
     )
     for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():

@@ -14,8 +14,10 @@ from types import FrameType
 from typing import Any
 
 from mle_star.budget import Budget
+from mle_star.ending import Stop
 from mle_star.events import AgentFailed, AgentFinished, AnyEvent, BudgetWarning, FinishRequested
 from mle_star.journal import Journal
+from mle_star.models import StopReason
 from mle_star.run_folder import take_request
 
 logger = logging.getLogger(__name__)
@@ -33,16 +35,20 @@ class RunControl:
         self._budget, self._journal, self._run_dir = budget, journal, run_dir
         self._task: asyncio.Task[Any] | None = None
         self._unreachable, self._since = 0, datetime.now(timezone.utc)
+        self._last_failure = ""
         self.stopped_by: str | None = None
+        self.request: Stop | None = None
+        """Who asked the run to finish."""
         take_request(run_dir)  # what was asked of an earlier process is past
 
-    def finish(self, source: str) -> None:
+    def finish(self, source: str, reason: StopReason = "request") -> None:
         """Finish with the best so far; asked again, stop."""
         if self._budget.finish_requested:
             self.stop(source)
             return
         logger.warning("asked to finish by %s: the run ends with the best it has; ask again to stop at once", source)
         self._budget.finish_requested = True
+        self.request = Stop(reason, source.removeprefix("an outage: "))
         self._journal.record(FinishRequested(source=source))
 
     def stop(self, source: str) -> None:
@@ -61,8 +67,14 @@ class RunControl:
             self._unreachable = 0
         elif isinstance(event, AgentFailed) and event.at >= self._since:  # what is only replayed is past
             self._unreachable = self._unreachable + 1 if event.reason in OUTAGE_REASONS else 0
+            self._last_failure = event.message
             if self._unreachable >= OUTAGE_CALLS and not self._budget.finish_requested:
-                self.finish(f"an outage: {event.message}")
+                self.finish(f"an outage: {event.message}", "outage")
+
+    @property
+    def cut_off(self) -> Stop | None:
+        """Did the last call not reach the model?"""
+        return Stop("outage", self._last_failure) if self._unreachable else None
 
     def warn(self) -> None:
         """Say so when 80 % of a limit is spent."""

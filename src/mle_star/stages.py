@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 from mle_star.budget import Budget
 from mle_star.context import RunContext
+from mle_star.ending import Stop, stop_of
+from mle_star.errors import BudgetExceeded
 from mle_star.events import PhaseFinished, PhaseName, PhaseStarted
 
 logger = logging.getLogger("mle_star.orchestrator")
@@ -35,7 +37,7 @@ class Stage:
     def __init__(self, stages: Stages, phase: PhaseName, path: int | None) -> None:
         self._stages, self.phase, self.path = stages, phase, path
         self.step = phase if path is None else f"{phase}/path-{path}"
-        self._began = stages.context.budget.elapsed()
+        self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
         if path is None:
             logger.info("=== %s ===", TITLES[phase])
         stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path))
@@ -61,13 +63,14 @@ class Stage:
 
 
 class Stages:
-    """The stages of one run so far."""
+    """The stages of one run so far. `earlier`: the seconds that earlier processes were at work in each."""
 
-    def __init__(self, context: RunContext) -> None:
-        self.context = context
+    def __init__(self, context: RunContext, earlier: Mapping[str, float]) -> None:
+        self.context, self.earlier = context, earlier
         self.outcomes: dict[PhaseName, Outcome] = {}
         self.seconds: dict[str, float] = {}
         self.warnings: list[str] = []
+        self.stop: Stop | None = None
 
     @property
     def budget(self) -> Budget:
@@ -86,23 +89,47 @@ class Stages:
 
     def reason_to_skip(self, phase: PhaseName) -> str:
         """Why no work of `phase` may begin, or an empty text. What is recorded already is taken over in any case."""
+        if self.cannot_write is not None:
+            return self.cannot_write.words
         if self.context.journal.pending((phase,)):
             return ""
         if self.budget.finish_requested:
+            self.note_stop(Stop("request"))
             return "the run was asked to finish"
         if self.budget.money_is_gone:
+            self.note_stop(Stop("money"))
             return "the money is spent"
-        return "the time is nearly used up" if self.budget.only_finalization_left else ""
+        if self.budget.only_finalization_left:
+            self.note_stop(Stop("time"))
+            return "the time is nearly used up"
+        return ""
+
+    def note_stop(self, stop: Stop | None) -> None:
+        """Remember what ended the run before its plan was done; the first one counts."""
+        self.stop = self.stop or stop
+
+    @property
+    def cannot_write(self) -> Stop | None:
+        """Why nothing new can be kept, if so: no work may begin any more, not even that of finalization."""
+        if self.stop is not None and self.stop.reason == "disk":
+            return self.stop
+        failure = self.context.journal.failure
+        if failure is None:
+            return None
+        return stop_of(failure.__cause__ or failure) or Stop("journal", str(failure))
 
     @property
     def limit_reached(self) -> bool:
-        """Is the time or the money of the whole run used up?"""
+        """Is the time or the money of the whole run used up, or can nothing be kept any more?"""
+        if self.cannot_write is not None:
+            return True
         return self.budget.money_is_gone or self.budget.elapsed() >= self.budget.time_limit
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, T], *parts: str) -> T:
         """The result of `work`, or `BudgetExceeded` when its seconds or the money are over; its steps are in `parts`.
 
         Work that only takes over recorded results when the money goes meets the limit by itself, at its first new step.
+        A full disk is a limit, too: whatever ends the whole run leaves as `BudgetExceeded`, and is remembered.
         """
         if self.context.journal.pending(parts):
             seconds = max(seconds, REPLAY_SECONDS)
@@ -122,9 +149,16 @@ class Stages:
         if not task.done():
             logger.warning("%s: out of %s", "/".join(parts), "money" if spent.done() else "time")
             await _cancel(task)
-        if task.cancelled() or not task.done():
-            raise self.budget.over()
-        return task.result()
+        try:
+            if task.cancelled() or not task.done():
+                raise self.budget.over()
+            return task.result()
+        except (BudgetExceeded, OSError) as error:
+            stopped = stop_of(error)
+            self.note_stop(self.cannot_write or stopped)
+            if stopped is None or isinstance(error, BudgetExceeded):
+                raise
+            raise BudgetExceeded(limit=stopped.reason, message=stopped.detail) from error
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:

@@ -65,6 +65,7 @@ async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: Q
     assert time.monotonic() - started < 8 + 4
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
     assert result.phases_completed == ["phase1", "finalization"] and result.phases_skipped == ["phase3"]
+    assert result.stopped_by == "time" and result.warnings[0].startswith("stopped by the time limit")
     for path in result.phase2_results:
         assert path.best_solution.content == result.phase1.initial_solution.content
         assert path.step_history[-1]["failed"]
@@ -165,6 +166,8 @@ async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRu
     result = await quick(settings(max_budget_usd=0.2), agents=agents, state=state)
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
     assert result.phases_skipped == ["phase3"]
+    assert result.stopped_by == "money" and "stopped by the money limit" in result.warnings[0]
+    assert "--max-budget" in result.warnings[0]
     assert Path(result.submission_path).is_file()
     assert result.total_cost_usd is not None and 0.2 <= result.total_cost_usd <= 0.2 + 0.01 + 2 * 0.05 * 0.2
     assert agents.count("test") == 1

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import mle_star.orchestrator
+from mle_star.assembly import best_of
 from mle_star.context import AgentReply
 from mle_star.errors import CredentialError, PipelineError
 from mle_star.events import (
@@ -32,6 +33,7 @@ from mle_star.events import (
 from mle_star.models import (
     AgentConfig,
     FinalResult,
+    MetricDirection,
     PhaseTimeBudget,
     PipelineConfig,
     SolutionPhase,
@@ -324,14 +326,21 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came(quick: Qui
 
 
 @pytest.mark.req("REQ-OR-016")
-@pytest.mark.parametrize("prefer", [False, True])
-async def test_an_ensemble_below_its_inputs_is_taken_with_a_warning_unless_told_otherwise(
-    quick: QuickRun, prefer: bool
+@pytest.mark.parametrize("direction", list(MetricDirection))
+async def test_the_worse_of_two_solutions_is_handed_over_only_when_that_is_wanted(
+    quick: QuickRun, task: TaskDescription, direction: MetricDirection
 ) -> None:
-    mind = Mind(overrides={"ensembler": lambda prompt: fenced(script(0.2, note=str(len(prompt))))})
-    result = await quick(settings(prefer_best_input=prefer), agents=MindAgents(mind))
-    assert any("below the best path" in warning for warning in result.warnings)
-    assert result.final_solution.score == (0.527 if prefer else 0.2)
+    worse = 0.2 if direction is MetricDirection.maximize else 0.9
+    mind = Mind(overrides={"ensembler": lambda prompt: fenced(script(worse, note=str(len(prompt))))})
+    task = task.model_copy(update={"metric_direction": direction})
+    result = await quick(task=task, agents=MindAgents(mind))
+    assert result.phase3 is not None and result.phase3.best_ensemble_score == worse
+    path = best_of(result.phase2_results, direction)
+    assert path is not None and result.final_solution.score == path.best_score != worse
+    words = f"the best path ({path.best_score:g}) beats every ensemble ({worse:g}): the "
+    assert f"{words}path is handed over" in result.warnings
+    literal = await quick(settings(prefer_best_input=False), task=task, agents=MindAgents(mind), name="literal")
+    assert literal.final_solution.score == worse and f"{words}ensemble is handed over" in literal.warnings
 
 
 # --- the result ----------------------------------------------------------------------------------------------

@@ -8,14 +8,12 @@ import logging
 import os
 import re
 import shutil
-import uuid
-from pathlib import Path
-from typing import BinaryIO
 
 from mle_star.context import RunContext
 from mle_star.events import ScriptFinished, SubmissionKept
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
 from mle_star.models import EvaluationResult, SolutionScript, is_improvement
+from mle_star.run_folder import RunFolder, place_copy, write_whole
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -33,15 +31,8 @@ def keep_submission(run: RunContext) -> str | None:
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             file.seek(0)
-            _write_whole(target, file)
+            write_whole(target, iter(lambda: file.read(1 << 20), b""))
     return relative
-
-
-def _write_whole(target: Path, source: BinaryIO) -> None:
-    temporary = target.with_suffix(f".{uuid.uuid4().hex}.part")
-    with temporary.open("wb") as copy:
-        shutil.copyfileobj(source, copy, 1 << 20)
-    temporary.replace(target)
 
 
 def restore_submission(run: RunContext, event: ScriptFinished) -> bool:
@@ -70,9 +61,9 @@ async def take_note(run: RunContext, script: SolutionScript, result: EvaluationR
         if problems:
             logger.info("submission not kept: %s", "; ".join(problems))
             return
-        await asyncio.to_thread(_put_aside, run, event.submission, script.content)
         run.shared.kept_submission = (result.score, event.submission)
         run.shared.notes["kept step"] = event.step
+        await asyncio.to_thread(_put_aside, run, event.submission, script.content)
         run.record(SubmissionKept(step=event.step, path="final/best_submission.csv", rows=rows, score=result.score))
 
 
@@ -85,11 +76,9 @@ def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:
 
 
 def _put_aside(run: RunContext, submission: str, script: str) -> None:
-    final = run.run_dir / "final"
-    final.mkdir(parents=True, exist_ok=True)
-    with (run.run_dir / submission).open("rb") as file:
-        _write_whole(final / "best_submission.csv", file)
-    (final / "best_solution.py").write_text(script, encoding="utf-8", newline="")
+    folder = RunFolder(run.run_dir)
+    place_copy(run.run_dir / submission, folder.best_submission)
+    write_whole(folder.best_solution, script)
 
 
 def _is_best(run: RunContext, score: float | None, step: str) -> bool:

@@ -82,9 +82,7 @@ def _detail(story: RunStory, state: str) -> str:
         return PHASE_TITLES.get(story.phase, "starting")
     if state == "stopped":
         return "the process ended before the run did; `mle-star resume` goes on from here"
-    if state in ("failed", "interrupted") and story.finished is not None:
-        return story.finished.message
-    return ""
+    return "" if story.finished is None else story.finished.message
 
 
 def _gain(story: RunStory) -> tuple[str, Level]:
