@@ -117,6 +117,8 @@ class RunShared:
     runtimes: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By label, the score of its best solution and the seconds that it took."""
     kept_submission: tuple[float | None, str] | None = None
+    scored: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """The best score of each place of the running phase (`phase2/path-0`), and its script."""
     script_slots: asyncio.Semaphore | None = None
     evaluation_cache: dict[str, Any] = field(default_factory=dict)
     leaks: set[str] = field(default_factory=set)
@@ -173,6 +175,9 @@ class RunContext:
 
     def note_score(self, score: float, script: str) -> None:
         """Tell the run about a score; a new best becomes an event."""
+        place, direction = "/".join(self.parts[:2]), self.task.metric_direction
+        if place not in self.shared.scored or is_improvement(score, self.shared.scored[place][0], direction):
+            self.shared.scored[place] = score, script
         best = self.shared.best_score
         if best is None or is_improvement(score, best, self.task.metric_direction):
             self.shared.best_score = score

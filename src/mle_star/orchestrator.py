@@ -16,15 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.assembly import (
-    best_of,
-    diagnostics_of,
-    duration_breakdown,
-    earlier_result,
-    hand_over,
-    lineage,
-    with_costs,
-)
+from mle_star import assembly
+from mle_star.assembly import best_of, diagnostics_of, lineage
 from mle_star.budget import PHASES, Budget
 from mle_star.config import effective_config, setup_logging
 from mle_star.context import Agents, Executor, RunContext, enter_run, scope
@@ -182,7 +175,7 @@ async def run_pipeline(
                 )  # fmt: skip
                 with enter_run(context):
                     result = await _Pipeline(context, state, control, spent).run()
-            return hand_over(folder, journal, with_costs(result, budget))
+            return assembly.hand_over(folder, journal, assembly.with_costs(result, budget))
 
 
 def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:
@@ -270,7 +263,7 @@ class _Pipeline:
         try:
             phase1 = await self._phase1()
         except PipelineError as error:
-            earlier = earlier_result(self.context.journal.events)
+            earlier = assembly.earlier_result(self.context.journal.events)
             if earlier is None:
                 raise
             return self._as_before(earlier, error)
@@ -286,14 +279,14 @@ class _Pipeline:
         try:
             result = await self.stages.within(seconds, run_phase1(self.task, self.config), "phase1")
         except BudgetExceeded as stop:
-            partial = partial_phase1(self.task)
+            partial = self._partial_phase1()
             stage.ended("cancelled", str(stop), score=None if partial is None else partial.initial_score)
             if partial is not None:
                 return partial
             diagnostics = diagnostics_of(self.context, stop, reason=stop.limit)
             raise PipelineTimeoutError(f"no solution: {self._explain_stop()}", diagnostics=diagnostics) from stop
         except Exception as error:
-            partial = partial_phase1(self.task)
+            partial = self._partial_phase1()
             stage.ended("failed", str(error), score=None if partial is None else partial.initial_score)
             if partial is not None:
                 logger.exception("Phase 1 failed: the best solution it had goes on")
@@ -304,6 +297,12 @@ class _Pipeline:
             raise PipelineError(f"no solution: {error}{words}", diagnostics=diagnostics) from error
         stage.ended("completed", score=result.initial_score)
         return result
+
+    def _partial_phase1(self) -> Phase1Result | None:
+        """What Phase 1 had when it was cut off, a script included that was scored and not taken in yet."""
+        partial = partial_phase1(self.task)
+        known = None if partial is None else partial.initial_score
+        return assembly.phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
 
     async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:
         if why := self.stages.reason_to_skip("phase2"):
@@ -336,6 +335,8 @@ class _Pipeline:
                 result = await self.stages.within(seconds, run_phase3(solutions, self.task, self.config), "phase3")
         except BudgetExceeded as stop:
             partial = partial_phase3(solutions, self.task)
+            known = None if partial is None else partial.best_ensemble_score
+            partial = assembly.phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
             stage.ended("cancelled", str(stop), score=None if partial is None else partial.best_ensemble_score)
             return partial
         except Exception as error:
@@ -363,8 +364,7 @@ class _Pipeline:
             words = f"the best path ({single.score:g}) beats every ensemble ({reached}): the {taken} is handed over"
             logger.warning(words)
             self.stages.warnings.append(words)
-            if kept:
-                return single
+            return single if kept else phase3.best_ensemble
         return phase3.best_ensemble
 
     async def _finalization(
@@ -399,7 +399,7 @@ class _Pipeline:
     def _complete(self, result: FinalResult, chosen: SolutionScript) -> FinalResult:
         """Add what only the orchestrator knows, and say it in the log."""
         elapsed, outcomes, stop = self.budget.elapsed(), self.stages.outcomes, self._stop()
-        durations = duration_breakdown(self.stages.seconds, elapsed)
+        durations = assembly.duration_breakdown(self.stages.seconds, elapsed)
         origin = lineage(result, chosen)
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))

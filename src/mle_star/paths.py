@@ -52,18 +52,18 @@ class Paths:
                 result = await self._refine(index, label, seconds)
         except BudgetExceeded as stop:
             outcome, detail = "cancelled", str(stop)
-            result = partial_result(label) or self._substitute(None)
+            result = self._reached(label)
             if self._stages.limit_reached:
                 self._stop_the_others()
         except asyncio.CancelledError:
             if not self._stages.limit_reached:
                 raise  # somebody stopped the run
             outcome, detail = "cancelled", "a limit of the run was reached"
-            result = partial_result(label) or self._substitute(None)
+            result = self._reached(label)
         except Exception as error:
             logger.exception("%s failed: the best it had goes on", label)
             outcome, detail = "failed", f"{type(error).__name__}: {error}"
-            result = self._substitute(partial_result(label))
+            result = self._substitute(self._reached(label))
             self._stages.warnings.append(f"{label} failed: {detail}; it goes on with {result.best_score:g}")
         self._statuses[index] = outcome
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
@@ -88,15 +88,32 @@ class Paths:
             if self._context.journal.in_progress(("phase2", f"path-{index}")):
                 task.cancel()
 
-    def _substitute(self, reached: Phase2Result | None) -> Phase2Result:
-        """What a path that failed hands over: the best it had, or the initial solution; its last record says so."""
-        initial, score = self._phase1.initial_solution.model_copy(deep=True), self._phase1.initial_score
-        if reached is None or not reached.step_history:
-            nothing = OuterStepRecord(outer_step=0, best_score_after_step=score, was_skipped=True, failed=True)
-            return Phase2Result(
-                ablation_summaries=[], refined_blocks=[], best_solution=initial, best_score=score,
-                step_history=[dict(nothing)], partial=True,
-            )  # fmt: skip
+    def _reached(self, label: str) -> Phase2Result:
+        """What a path had when it was cut off: the best script that was scored on it, taken in or not."""
+        result = partial_result(label) or self._nothing()
+        late = self._stages.scored_beyond(result.best_score, f"phase2/{label}")
+        if late is None or late.score is None:
+            return result
+        history = [dict(record) for record in result.step_history]
+        if history:
+            history[-1].update(best_score_after_step=late.score, failed=False)
+        return result.model_copy(
+            update={"best_solution": late, "best_score": late.score, "step_history": history, "partial": True}
+        )
+
+    def _nothing(self) -> Phase2Result:
+        """The initial solution, for a path that came to nothing."""
+        score = self._phase1.initial_score
+        record = OuterStepRecord(outer_step=0, best_score_after_step=score, was_skipped=True, failed=True)
+        return Phase2Result(
+            ablation_summaries=[], refined_blocks=[], best_score=score, step_history=[dict(record)], partial=True,
+            best_solution=self._phase1.initial_solution.model_copy(deep=True),
+        )  # fmt: skip
+
+    def _substitute(self, reached: Phase2Result) -> Phase2Result:
+        """What a path that failed hands over: the best it had; its last record says that it failed."""
+        if not reached.step_history:
+            reached = reached.model_copy(update={"step_history": self._nothing().step_history})
         history = [dict(record) for record in reached.step_history]
         history[-1]["failed"] = True
         return reached.model_copy(update={"step_history": history, "partial": True})

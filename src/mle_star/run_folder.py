@@ -158,7 +158,7 @@ def _file_name(name: str) -> str:
 def write_whole(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         with draft.open("wb") as file:
             for piece in [content] if isinstance(content, (str, bytes)) else content:

@@ -13,6 +13,7 @@ from mle_star.context import RunContext
 from mle_star.ending import Stop, stop_of
 from mle_star.errors import BudgetExceeded
 from mle_star.events import PhaseFinished, PhaseName, PhaseStarted
+from mle_star.models import SolutionPhase, SolutionScript, is_improvement
 
 logger = logging.getLogger("mle_star.orchestrator")
 
@@ -23,6 +24,12 @@ REPLAY_SECONDS = 60.0
 """What a stage gets to take over recorded results when its own time is used up."""
 CANCEL_SECONDS = 20.0
 """How long cancelled work may take to clean up after itself."""
+PHASE_OF: dict[str, SolutionPhase] = {
+    "phase1": SolutionPhase.init,
+    "phase2": SolutionPhase.refined,
+    "phase3": SolutionPhase.ensemble,
+}
+"""What a script is that was scored in a phase."""
 TITLES: dict[PhaseName, str] = {
     "phase1": "Phase 1: Initial Solution Generation",
     "phase2": "Phase 2: Refinement",
@@ -77,8 +84,25 @@ class Stages:
         """The run's ledger."""
         return self.context.budget
 
+    def scored_beyond(self, score: float | None, place: str) -> SolutionScript | None:
+        """The best script of the running phase whose place begins so, if it beats `score`.
+
+        Whoever is cut off right after a script has ended has not taken it in yet.
+        """
+        best: tuple[float, str, str] | None = None
+        direction = self.context.task.metric_direction
+        for name, (reached, script) in self.context.shared.scored.items():
+            floor = score if best is None else best[0]
+            if name.startswith(place) and (floor is None or is_improvement(reached, floor, direction)):
+                best = reached, script, name
+        if best is None:
+            return None
+        return SolutionScript(content=best[1], phase=PHASE_OF[best[2].split("/")[0]], score=best[0])
+
     def begin(self, phase: PhaseName, path: int | None = None) -> Stage:
         """Open a stage."""
+        if path is None:
+            self.context.shared.scored.clear()
         return Stage(self, phase, path)
 
     def skip(self, phase: PhaseName, why: str) -> None:

@@ -332,7 +332,8 @@ async def test_the_worse_of_two_solutions_is_handed_over_only_when_that_is_wante
 ) -> None:
     worse = 0.2 if direction is MetricDirection.maximize else 0.9
     mind = Mind(overrides={"ensembler": lambda prompt: fenced(script(worse, note=str(len(prompt))))})
-    task = task.model_copy(update={"metric_direction": direction})
+    metric = "accuracy" if direction is MetricDirection.maximize else "rmse"
+    task = task.model_copy(update={"metric_direction": direction, "evaluation_metric": metric})
     result = await quick(task=task, agents=MindAgents(mind))
     assert result.phase3 is not None and result.phase3.best_ensemble_score == worse
     path = best_of(result.phase2_results, direction)
