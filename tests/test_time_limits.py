@@ -27,7 +27,7 @@ SHARES = [random.Random(seed).uniform(0.02, 0.6) for seed in range(50)] if SOAK 
 """Of the time that an undisturbed run takes."""
 CALL_SECONDS = 0.2  # so that limits, which are whole seconds, fall into different places
 
-pytestmark = [pytest.mark.xdist_group("time-limits"), pytest.mark.long]
+pytestmark = [pytest.mark.xdist_group("time-limits"), pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def config_of(time_limit: int) -> PipelineConfig:
