@@ -24,20 +24,35 @@ KINDS = {
 }
 
 
+def attacked(python: str, sandbox: str, folder: Path, **who: int) -> dict[str, Any]:
+    """What each attempt came to, with a harness of this interpreter and user."""
+    script, canary = str(SCRIPTS / "attack_driver.py"), f"canary-{uuid.uuid4().hex[:12]}"
+    process = driver(python, script, sandbox, str(folder), canary, stderr=subprocess.PIPE, **who)
+    said, errors = process.communicate(timeout=110)
+    assert said, errors.decode()
+    seen: dict[str, Any] = json.loads(said)
+    return seen
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+def test_without_a_world_root_s_scripts_become_nobody_where_that_user_can_reach_all(open_folder: Path) -> None:
+    seen = attacked(unprivileged_python()[0], "none", open_folder)
+    assert seen["uid"] == 0 and "no root" in seen["limits"]
+    for title in ("be root", "change the mode of a file elsewhere", "talk to a service by its socket file"):
+        assert seen["results"][title].startswith("held"), title
+
+
 @pytest.mark.parametrize("user", ["root", "ordinary"])
 @pytest.mark.parametrize("sandbox", KINDS)
 def test_nothing_gets_through_but_what_is_said_to(sandbox: str, user: str, open_folder: Path) -> None:
     if user == "root" and os.getuid() != 0:
         pytest.skip("only root can try what root's scripts can do")
     python, who = (sys.executable, {}) if user == "root" else unprivileged_python()
-    canary = f"canary-{uuid.uuid4().hex[:12]}"
-    script = str(SCRIPTS / "attack_driver.py")
-    process = driver(python, script, sandbox, str(open_folder), canary, stderr=subprocess.PIPE, **who)
-    said, errors = process.communicate(timeout=110)
-    seen = json.loads(said or b"{}")
+    seen = attacked(python, sandbox, open_folder, **who)
     kind, walls = KINDS[sandbox]
-    assert seen and (seen["exit"], seen["sandbox"], seen["planted"]) == (0, walls, 1), (seen, errors)
+    assert (seen["exit"], seen["sandbox"], seen["planted"]) == (0, walls, 1), seen
     assert (seen["uid"] == 0) is (user == "root")
+    assert ("no root" in seen["limits"]) is seen["results"]["be root"].startswith("held")
     got_through = {title: outcome for title, outcome in seen["results"].items() if not outcome.startswith("held")}
     admitted = {title for title, kinds, _ in ATTACKS if kind in kinds}
     assert {title: text for title, text in got_through.items() if title not in admitted} == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import json
 import locale
 import os
 import pwd
@@ -36,6 +37,7 @@ from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.contract import gone
 from tests.execution.hostile import CASES, Case
+from tests.execution.users import driver, unprivileged_python
 
 MB = 1 << 20
 SMALL = Limits(
@@ -266,6 +268,21 @@ async def test_a_submission_of_seven_gigabytes_is_refused_unread(
         assert not (run.run_dir / "artifacts").exists()
         assert time.monotonic() - started < 15
         assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=15)).score == 0.75
+
+
+@pytest.mark.skipif(not os.environ.get("MLE_STAR_SOAK"), reason="long: part of the soak")
+@pytest.mark.parametrize("kind", NAMES)
+def test_an_ordinary_user_s_hostile_scripts_are_contained(kind: Kind, open_folder: Path) -> None:
+    python, who = unprivileged_python()
+    script = str(Path(__file__).parent.parent / "scripts" / "harness_as_user.py")
+    said, _ = driver(python, script, "cases", kind, str(open_folder), uuid.uuid4().hex, **who).communicate(timeout=900)
+    seen = json.loads(said)
+    assert seen["uid"] != 0 and len(seen["cases"]) >= 75
+    for case in CASES:
+        result = seen["cases"].get(case.name)
+        if result is not None:
+            assert case.error is None or result["is_error"] is case.error, (case.name, result)
+            assert result["score"] == case.score or (case.error is None and result["is_error"]), (case.name, result)
 
 
 def test_there_are_enough_of_them() -> None:

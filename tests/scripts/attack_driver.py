@@ -87,6 +87,7 @@ async def main() -> None:
         )  # fmt: skip
         raw = await executor.run(request)
         told = {"uid": os.getuid(), "sandbox": raw.isolation.sandbox, "stderr": raw.stderr, "exit": raw.exit_code}
+        told["limits"] = raw.isolation.limits
         told["planted"] = int(LIBC.syscall(KEYRING[1], 10, ctypes.c_long(-4), b"user", CANARY.encode(), 0) > 0)
         print(json.dumps({**told, "results": json.loads(raw.stdout or "{}"), "gap": executor.probe().walls.gap}))
 

@@ -1,4 +1,4 @@
-"""A harness in a process of its own: `MODE SANDBOX FOLDER TOKEN`; modes are `sleep`, `suite` and `work`."""
+"""A harness in a process of its own: `MODE SANDBOX FOLDER TOKEN`; modes are `sleep`, `suite`, `work` and `cases`."""
 
 import asyncio
 import json
@@ -7,9 +7,21 @@ import sys
 from pathlib import Path
 
 from mle_star.context import ScriptRequest
-from mle_star.execution import Limits, LocalExecutor, parse_score
-from mle_star.models import PipelineConfig
+from mle_star.execution import (
+    Limits,
+    LocalExecutor,
+    build_evaluation_result,
+    debug_text,
+    parse_score,
+    prepare_path_directory,
+    write_script,
+)
+from mle_star.models import PipelineConfig, SolutionScript
 
+MB = 1 << 20
+SMALL = Limits(
+    memory_bytes=300 * MB, tasks=60, file_bytes=50 * MB, open_files=256, output_bytes=4 * MB, grace_seconds=0.3
+)
 LIMITS = Limits(memory_bytes=300 << 20, tasks=40, grace_seconds=0.3)
 
 
@@ -42,6 +54,33 @@ async def suite(executor, folder):
     }
 
 
+async def cases(executor, folder, token):
+    """Every hostile script that needs no more than a folder, and what came of it."""
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from tests.execution.hostile import CASES
+
+    (folder / "outside").mkdir()
+    (folder / "outside" / "precious").write_text("mine")
+    seen = {}
+    for number, case in enumerate(CASES):
+        work = Path(prepare_path_directory(folder / "work", f"case-{number}"))
+        (work / "input" / "train.csv").write_text("a\n1\n")
+        code = case.code
+        for word, value in {"TOKEN": token, "OUTSIDE": folder / "outside", "PORT": 9, "REALHOME": folder}.items():
+            code = code.replace(word, str(value))
+        try:
+            write_script(SolutionScript(content=code), str(work))
+        except ValueError:
+            continue  # refused before it runs, whoever runs it
+        if case.only_boxed and not executor.probe().walls.world:
+            continue
+        result = build_evaluation_result(await run(executor, work, code, case.timeout))
+        told = debug_text(result, case.timeout) if result.is_error else result.stdout[-1000:]
+        seen[case.name] = {"is_error": result.is_error, "score": result.score, "told": told}
+        assert (folder / "outside" / "precious").read_text() == "mine", case.name
+    return {"cases": seen, "uid": os.getuid()}
+
+
 async def work(executor, folder, parts):
     """What scripts do every day; `parts` are the optional ones."""
     code = Path(__file__).with_name("ordinary_work.py").read_text()
@@ -63,6 +102,10 @@ async def main():
         sys.stdout.write(json.dumps(await work(executor, Path(folder), token.split(","))))
         return
     executor = LocalExecutor(limits=LIMITS, sandbox=sandbox)
+    if mode == "cases":
+        executor = LocalExecutor(limits=SMALL, sandbox=sandbox)
+        sys.stdout.write(json.dumps(await cases(executor, Path(folder), token)))
+        return
     if mode == "suite":
         sys.stdout.write(json.dumps(await suite(executor, Path(folder))))
         return

@@ -267,6 +267,8 @@ class LocalExecutor:
         walls = [name for name in ("bubblewrap", "namespaces", "landlock", "seccomp") if name in applied]
         if {"bubblewrap", "namespaces", "landlock"} & applied:
             words += ["reads only what it is given", "writes only in the working directory"]
+        if sys.platform != "win32" and (os.getuid() != 0 or {"bubblewrap", "namespaces", "nobody"} & applied):
+            words.append("no root")
         closed = bool({"bubblewrap", "namespaces", "seccomp"} & applied) and not self.config.allow_network
         return Isolation(sandbox="+".join(walls) or "none", network_blocked=closed, limits=tuple(words))
 
