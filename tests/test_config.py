@@ -58,6 +58,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "use_cache": ("0", False),
     "prefer_best_input": ("true", True),
     "model_caches": ("[/models, /weights]", ("/models", "/weights")),
+    "reference_files": ("[talk.md, post.txt]", ("talk.md", "post.txt")),
     "blocked_commands": ("[shutdown, reboot]", ("shutdown", "reboot")),
     "work_dir": ("elsewhere", "elsewhere"),
     "log_level": ("debug", "DEBUG"),

@@ -53,6 +53,18 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
     folder.check(allow_outside_links=config.allow_outside_links)
     if next(folder.files(), None) is None:
         raise ConfigError(f"data_dir: there is no file in {task.data_dir}")
+    read_references(config)
+
+
+def read_references(config: PipelineConfig) -> list[str]:
+    """The texts that the final script is compared with (REQ-FN-030)."""
+    texts = []
+    for name in config.reference_files:
+        try:
+            texts.append(Path(name).read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            raise ConfigError(f"reference_files: {name} cannot be read: {error.strerror}") from error
+    return texts
 
 
 def secret_values(environ: Mapping[str, str]) -> list[str]:

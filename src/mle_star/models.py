@@ -189,6 +189,9 @@ class PipelineConfig(Frozen):
     prefer_best_input: StrictBool = Field(
         default=True, description="finalize a path's solution when it beats every ensemble"
     )
+    reference_files: tuple[str, ...] = Field(
+        default=(), description="texts of others that the final script is compared with: is it a copy?"
+    )
     blocked_commands: tuple[str, ...] = Field(default=(), description="more shell patterns that agents may not run")
 
     work_dir: str = Field(default=".", description="where the run's working directories are made")

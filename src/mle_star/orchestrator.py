@@ -46,6 +46,7 @@ from mle_star.launch import (
     connected,
     first_event,
     open_ledger,
+    read_references,
     secret_values,
     work_dir,
 )
@@ -255,6 +256,7 @@ class _Pipeline:
         self.context, self.state, self.control = context, state, control
         self.task, self.config, self.budget = context.task, context.config, context.budget
         self.stages = Stages(context, earlier.by_stage)
+        self.references = read_references(self.config)
 
     async def run(self) -> FinalResult:
         """Phase 1, the paths, the ensemble, the submission: strictly one after another."""
@@ -377,7 +379,9 @@ class _Pipeline:
         try:
             if (nothing := self.stages.cannot_write) is not None:
                 raise BudgetExceeded(limit=nothing.reason, message=nothing.detail)
-            work = run_finalization(solution, self.task, self.config, phase1, phase2, phase3)
+            work = run_finalization(
+                solution, self.task, self.config, phase1, phase2, phase3, reference_discussions=self.references
+            )
             result = await self.stages.within(seconds, work, "finalization")
         except BudgetExceeded as stop:
             stage.ended("cancelled", str(stop))

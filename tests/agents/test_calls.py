@@ -145,15 +145,20 @@ async def test_structured_replies_come_back_parsed_whatever_form_they_took(open_
         assert (await ask(bench, EXTRACTOR)).structured == PLANS
 
 
+@pytest.mark.req("REQ-SF-038")
 @pytest.mark.parametrize("reply", ["I have no plan.", '{"plans": []}'])
 async def test_a_structured_reply_that_nothing_can_read_is_an_error_with_its_reason(
-    open_bench: OpenBench, reply: str
+    open_bench: OpenBench, reply: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, "mle_star.agents.replies")
+    reply += " " + "x" * 300
     async with open_bench() as bench:
         bench.brain.always("extractor", reply)
         with pytest.raises(AgentError) as caught:
             await ask(bench, EXTRACTOR)
         assert caught.value.reason == "unparseable"
+        assert "x" * 100 in str(caught.value) and "x" * 300 not in str(caught.value), "a warning shows the head"
+        assert any(reply in record.getMessage() for record in caplog.records), "and DEBUG the whole"
         assert caught.value.agent == "extractor"
         assert caught.value.cost_usd == pytest.approx(charged(bench.server.charges))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.errors import CredentialError
-from mle_star.launch import check_credentials, secret_values, served_model
+from mle_star.errors import ConfigError, CredentialError
+from mle_star.launch import check_credentials, read_references, secret_values, served_model
 from mle_star.models import PipelineConfig
 from mle_star.run_folder import new_run_folder, request_finish, take_request, write_whole
 
@@ -58,3 +58,12 @@ def test_a_request_is_heard_once(tmp_path: Path) -> None:
     assert take_request(tmp_path) == "stop"
     (tmp_path / "control").write_bytes(b"\xff nonsense")
     assert take_request(tmp_path) is None
+
+
+@pytest.mark.req("REQ-FN-030")
+def test_references_are_read_and_a_missing_one_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    (tmp_path / "talk.md").write_text("use a forest", encoding="utf-8")
+    config = PipelineConfig(reference_files=(str(tmp_path / "talk.md"),))
+    assert read_references(config) == ["use a forest"] and read_references(PipelineConfig()) == []
+    with pytest.raises(ConfigError, match=r"reference_files: .*gone\.md cannot be read"):
+        read_references(PipelineConfig(reference_files=(str(tmp_path / "gone.md"),)))

@@ -77,6 +77,14 @@ async def test_the_defaults_are_the_papers_and_run(quick: QuickRun, tmp_path: Pa
     assert agents.count("init") == 4 and agents.count("coder") == 2 * 4 * 4 and agents.count("ensembler") == 5
 
 
+@pytest.mark.req("REQ-FN-030")
+async def test_a_run_compares_its_script_with_the_texts_it_is_given(quick: QuickRun, tmp_path: Path) -> None:
+    (tmp_path / "talk.md").write_text("use a forest of stumps", encoding="utf-8")
+    agents = MindAgents()
+    result = await quick(settings(L=1, reference_files=(str(tmp_path / "talk.md"),)), agents=agents)
+    assert result.contamination is not None and result.contamination.verdict == "Novel"
+
+
 @pytest.mark.req("REQ-OR-053")
 def test_there_is_a_way_without_an_event_loop(task: TaskDescription, tmp_path: Path) -> None:
     config = settings(L=1, work_dir=str(tmp_path))

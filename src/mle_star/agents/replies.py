@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from claude_agent_sdk import ResultMessage
 
     from mle_star.agents.worker import Turn
+
+logger = logging.getLogger(__name__)
 
 MAX_JSON_STARTS = 200
 _AUTH_STATUS = (401, 403)
@@ -87,6 +90,7 @@ def read_structured(schema: type[BaseModel], *values: Any) -> Any:
 def _structured(schema: type[BaseModel], text: str, *values: Any) -> Answer | Failure:
     value = read_structured(schema, *values, text)
     if value is None:
+        logger.debug("the whole reply that is no %s: %r", schema.__name__, text)
         return Failure("unparseable", f"the reply is no {schema.__name__}: {text[:200]!r}")
     return Answer(text, value)
 

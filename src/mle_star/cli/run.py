@@ -53,6 +53,10 @@ Assignments = Annotated[
 ]
 Python = Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one that runs mle-star.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run a script again even if the same one ran before.")]
+References = Annotated[
+    list[Path] | None,
+    typer.Option("--reference", help="A text that the script may not copy; repeatable."),
+]
 From = Annotated[Path | None, typer.Option("--from", metavar="RUN", help="Start from the paid results of another run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings, errors and, at the end, the summary.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
@@ -80,6 +84,7 @@ def run(
     assignments: Assignments = None,
     python: Python = None,
     no_cache: NoCache = False,
+    references: References = None,
     parent: From = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -116,6 +121,7 @@ def run(
         "max_budget_usd": max_budget,
         "python": python,
         "use_cache": False if no_cache else None,
+        "reference_files": [str(path.absolute()) for path in references] if references else None,
     }
     explicit = _explicit(given, assignments)
     guess_words = (target, metric, maximize)
