@@ -9,15 +9,26 @@ from pathlib import Path
 import pytest
 
 from mle_star.agents import AgentClient, EnvironmentFacts, find_credentials, require_credentials
-from mle_star.agents.credentials import client_environment, secret_names
+from mle_star.agents.credentials import Upstream, client_environment, find_upstream
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import PipelineConfig, TaskDescription
 
 
-def environment(home: Path, environ: dict[str, str], base_url: str | None = None) -> dict[str, str]:
-    return client_environment(
-        home, agent="leakage", variant="detection", marker="m.1", base_url=base_url, retries=2, environ=environ
+def environment(
+    home: Path, environ: dict[str, str], proxy: tuple[str, str] | None = None, *, first_party: bool = False
+) -> dict[str, str]:
+    """All that a CLI process sees: the SDK puts what we give it over what it inherits."""
+    given = client_environment(
+        home,
+        agent="leakage",
+        variant="detection",
+        marker="m.1",
+        proxy=proxy,
+        first_party=first_party,
+        retries=2,
+        environ=environ,
     )
+    return {name: value for name, value in {**environ, **given}.items() if value}
 
 
 @pytest.mark.req("REQ-OR-046")
@@ -72,59 +83,54 @@ def test_a_login_of_the_cli_counts_and_keeps_its_home(tmp_path: Path) -> None:
     (tmp_path / ".claude" / ".credentials.json").write_text("{}", encoding="utf-8")
     environ = {"HOME": str(tmp_path)}
     assert find_credentials(environ)[0].kind == "login"
+    assert find_upstream(environ) is None
     env = environment(tmp_path / "own", environ)
-    assert "HOME" not in env
+    assert env["HOME"] == str(tmp_path)
     assert "CLAUDE_CONFIG_DIR" not in env
 
 
 def test_a_cloud_login_keeps_the_home_but_not_the_settings(tmp_path: Path) -> None:
-    env = environment(tmp_path / "own", {"HOME": str(tmp_path), "CLAUDE_CODE_USE_BEDROCK": "1", "AWS_PROFILE": "p"})
-    assert "HOME" not in env
+    cloud = {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_PROFILE": "p", "ANTHROPIC_BEDROCK_BASE_URL": "https://b.example"}
+    environ = {"HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k", "ANTHROPIC_CUSTOM_HEADERS": "x-team: a", **cloud}
+    assert find_upstream(environ) is None
+    env = environment(tmp_path / "own", environ)
+    assert env["HOME"] == str(tmp_path)
     assert env["CLAUDE_CONFIG_DIR"] == str(tmp_path / "own" / "c")
-
-
-def test_variables_of_gateways_pass_and_those_that_steer_the_cli_are_blanked(tmp_path: Path) -> None:
-    kept = {
-        "ANTHROPIC_API_KEY": "k",
-        "ANTHROPIC_BASE_URL": "https://gateway.example",
-        "ANTHROPIC_VERTEX_PROJECT_ID": "p",
-        "ANTHROPIC_BEDROCK_BASE_URL": "https://b.example",
-        "CLAUDE_CODE_SKIP_VERTEX_AUTH": "1",
-        "HTTPS_PROXY": "http://proxy.example",
-    }
-    steering = {
-        "ANTHROPIC_MODEL": "x",
-        "CLAUDE_CODE_SIMPLE": "1",
-        "CLAUDE_EFFORT": "low",
-        "CLAUDE_CODE_MAX_RETRIES": "99",
-    }
-    environ = {"HOME": str(tmp_path), "ANTHROPIC_CUSTOM_HEADERS": "x-team: a", **kept, **steering}
-    seen = {**environ, **environment(tmp_path / "own", environ)}
-    assert {name: seen[name] for name in kept} == kept
-    assert (seen["ANTHROPIC_MODEL"], seen["CLAUDE_CODE_SIMPLE"], seen["CLAUDE_EFFORT"]) == ("", "", "")
-    assert seen["CLAUDE_CODE_MAX_RETRIES"] == "2"
-    assert seen["HOME"] == str(tmp_path / "own")
-    headers = seen["ANTHROPIC_CUSTOM_HEADERS"].split("\n")
+    assert {name: env[name] for name in cloud} == cloud
+    headers = env["ANTHROPIC_CUSTOM_HEADERS"].split("\n")
     assert headers == ["x-team: a", "x-mle-star-agent: leakage", "x-mle-star-variant: detection"]
 
 
-def test_on_loopback_no_credential_leaves_the_process(tmp_path: Path) -> None:
-    environ = {
-        "HOME": str(tmp_path),
-        "ANTHROPIC_API_KEY": "real",
-        "ANTHROPIC_AUTH_TOKEN": "real",
-        "CLAUDE_CODE_USE_BEDROCK": "1",
-        "ANTHROPIC_BASE_URL": "https://gateway.example",
-        "ANTHROPIC_CUSTOM_HEADERS": "authorization: real",
+def test_the_proxy_gets_what_the_service_wants_to_see() -> None:
+    assert find_upstream({"ANTHROPIC_API_KEY": "k"}) == Upstream("https://api.anthropic.com", {"x-api-key": "k"})
+    gateway = {
+        "ANTHROPIC_BASE_URL": "https://gateway.example/v2",
+        "ANTHROPIC_AUTH_TOKEN": "t",
+        "ANTHROPIC_CUSTOM_HEADERS": "X-Team: a:b\n\nnonsense\nx-two: 2",
     }
-    seen = {**environ, **environment(tmp_path / "own", environ, base_url="http://127.0.0.1:9")}
-    assert "real" not in "".join(value for name, value in seen.items())
-    assert seen["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:9"
-    assert seen["CLAUDE_CODE_USE_BEDROCK"] == ""
-    assert "127.0.0.1" in seen["NO_PROXY"]
+    found = find_upstream(gateway)
+    assert found is not None
+    assert found.url == "https://gateway.example/v2"
+    assert dict(found.headers) == {"authorization": "Bearer t", "x-team": "a:b", "nonsense": "", "x-two": "2"}
+    assert "Bearer" not in repr(found)
+    assert find_upstream({"CLAUDE_CODE_OAUTH_TOKEN": "t"}) is None
 
 
-def test_secrets_are_known_by_their_names() -> None:
-    names = secret_names({"HF_TOKEN": "x", "MY_API_KEY": "x", "DB_PASSWORD": "x", "PATH": "x", "odd key": "x"})
-    assert {"HF_TOKEN", "MY_API_KEY", "DB_PASSWORD", "ANTHROPIC_API_KEY"} <= set(names)
-    assert not {"PATH", "odd key"} & set(names)
+def test_behind_the_proxy_a_cli_inherits_what_is_listed_and_no_secret(tmp_path: Path) -> None:
+    kept = {"PATH": "/bin", "LANG": "C", "LC_ALL": "C", "HTTPS_PROXY": "http://proxy.example", "SSL_CERT_FILE": "/c"}
+    dropped = {
+        "ANTHROPIC_API_KEY": "real", "ANTHROPIC_AUTH_TOKEN": "real", "CLAUDE_CODE_OAUTH_TOKEN": "real",
+        "CLAUDE_CODE_USE_BEDROCK": "real", "ANTHROPIC_BASE_URL": "real", "ANTHROPIC_CUSTOM_HEADERS": "a: real",
+        "ANTHROPIC_MODEL": "real", "CLAUDE_CODE_SIMPLE": "real", "CLAUDE_CODE_MAX_RETRIES": "real", "HOME": "real",
+        "AWS_SECRET_ACCESS_KEY": "real", "HF_TOKEN": "real", "DATABASE_URL": "real", "SSH_AUTH_SOCK": "real",
+    }  # fmt: skip
+    env = environment(tmp_path / "own", {**kept, **dropped}, ("http://127.0.0.1:9", "key of the run"))
+    assert {name: env[name] for name in kept} == kept
+    assert "real" not in " ".join(env.values())
+    assert (env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"]) == ("http://127.0.0.1:9", "key of the run")
+    assert "127.0.0.1" in env["NO_PROXY"]
+    assert env["CLAUDE_CODE_MAX_RETRIES"] == "2"
+    assert env["HOME"] == str(tmp_path / "own")
+    assert not {"ANTHROPIC_CUSTOM_HEADERS", "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"} & set(env)
+    direct = environment(tmp_path, {}, ("http://127.0.0.1:9", "k"), first_party=True)
+    assert direct["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] == "1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import psutil
 import pytest
 
 from mle_star.agents.hooks import HURRY
-from mle_star.agents.launch import sandbox_available
 from mle_star.agents.tools import build_tool_server, list_data_files
 from mle_star.budget import Budget
+from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.offline.server import BrainReply, ToolCall
 from tests.agents.conftest import Bench, OpenBench
@@ -72,9 +73,8 @@ async def test_tools_are_logged_judged_and_counted(
     blocked = logged(caplog, "tool_blocked")
     assert [entry["tool"] for entry in blocked] == ["Bash", "Bash", "Bash", "Write"]
     # What the hook cannot see, the sandbox stops.
-    if sandbox_available():
-        assert "Read-only file system" in results[6]
-        assert not outside.exists()
+    assert "Read-only file system" in results[6]
+    assert not outside.exists()
     # Progress: one entry per use, with all that is asked for.
     used = logged(caplog, "tool_use")
     assert [(entry["tool"], entry["success"]) for entry in used] == [
@@ -97,21 +97,46 @@ async def test_tools_are_logged_judged_and_counted(
 
 @pytest.mark.req("REQ-OR-011")
 async def test_what_an_agents_shell_left_in_the_background_ends_with_the_run(
-    open_bench: OpenBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_bench: OpenBench,
 ) -> None:
-    programs = tmp_path / "bin"  # all that a shell needs, but no sandbox, which would end it as well
-    programs.mkdir()
-    for name in ("bash", "sh", "cat", "setsid", "nohup", "sleep"):
-        (programs / name).symlink_to(str(shutil.which(name)))
-    monkeypatch.setenv("PATH", str(programs))
+    seconds = str(uuid.uuid4().int % 10**12)
+
+    def sleepers() -> list[psutil.Process]:
+        return [one for one in psutil.process_iter(["cmdline"]) if seconds in (one.info["cmdline"] or ())]
+
     async with open_bench(tool_profile="full") as bench:
-        command = "nohup setsid sleep 4711 >/dev/null 2>&1 & echo started $!"
+        command = f"nohup setsid sleep {seconds} >/dev/null 2>&1 & echo started $!"
         (said,) = await act(bench, use("Bash", command=command))
         assert "started" in said
-        (sleeper,) = [one for one in psutil.process_iter(["cmdline"]) if "4711" in (one.info["cmdline"] or ())]
-        assert sleeper not in psutil.Process().children(recursive=True)
-    psutil.wait_procs([sleeper], timeout=10)
-    assert not sleeper.is_running()
+    psutil.wait_procs(sleepers(), timeout=10)
+    assert not sleepers()
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("socat", r"socat is not installed \(.*install socat\)$"),
+        ("bwrap", r"bubblewrap is not installed \(.*install bubblewrap\)$"),
+        ("bwrap socat", r"bubblewrap and socat are not installed"),
+        ("bwrap!", r"bubblewrap does not work here \(no namespaces\)$"),
+    ],
+)
+async def test_a_shell_that_nothing_confines_is_refused_with_what_is_missing(
+    open_bench: OpenBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, words: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in {"sh", "bwrap", "socat", "true"} - set(broken.split()) - {broken.strip("!")}:
+        (programs / name).symlink_to(str(shutil.which(name)))
+    if broken.endswith("!"):
+        (programs / broken.strip("!")).write_text("#!/bin/sh\necho no namespaces >&2; exit 1\n", encoding="utf-8")
+        (programs / broken.strip("!")).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(ConfigError, match=words):
+        async with open_bench(tool_profile="full"):
+            pass
+    async with open_bench():  # without a shell there is nothing to confine
+        pass
 
 
 @pytest.mark.req("REQ-OR-034")

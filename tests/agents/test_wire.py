@@ -37,18 +37,29 @@ class Reply:
         return json.loads(self.text)
 
 
-async def send(server: MessagesServer, method: str, path: str, content: bytes = b"", *, timeout: float = 10) -> Reply:
+async def ask(
+    netloc: str, method: str, path: str, content: bytes | None = None, *, headers: dict[str, str], timeout: float = 10
+) -> Reply:
+    """One request, with these headers besides the usual ones."""
+
     def exchange() -> Reply:
-        connection = http.client.HTTPConnection(urlsplit(server.base_url).netloc, timeout=timeout)
+        connection = http.client.HTTPConnection(netloc, timeout=timeout)
         try:
-            connection.request(method, path, body=content, headers={"x-mle-star-agent": "coder"})
+            connection.request(method, path, body=content, headers=headers)
             answer = connection.getresponse()
-            headers = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, headers, answer.read().decode())
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, found, answer.read().decode())
         finally:
             connection.close()
 
     return await asyncio.to_thread(exchange)
+
+
+async def send(server: MessagesServer, method: str, path: str, content: bytes = b"", *, timeout: float = 10) -> Reply:
+    url = urlsplit(server.base_url)
+    return await ask(
+        url.netloc, method, url.path + path, content, headers={"x-mle-star-agent": "coder"}, timeout=timeout
+    )
 
 
 async def post(server: MessagesServer, payload: dict[str, Any], *, timeout: float = 10) -> Reply:
@@ -112,6 +123,25 @@ async def test_the_other_endpoints_answer() -> None:
         assert (await send(server, "GET", "/api/elsewhere")).status == 404
         broken = await send(server, "POST", "/v1/messages", b"{")
         assert broken.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_without_the_token_or_under_another_name_there_is_no_answer() -> None:
+    brain = ScriptedBrain("fine")
+    async with MessagesServer(brain) as server:
+        url = urlsplit(server.base_url)
+        for path, host, status in (
+            ("", url.netloc, 401),
+            ("/wrong", url.netloc, 401),
+            (url.path[:-1], url.netloc, 401),
+            (url.path, "evil.example", 403),
+            (url.path, "127.0.0.1", 403),
+        ):
+            for method, rest in (("POST", "/v1/messages"), ("GET", "/v1/models"), ("HEAD", "/"), ("GET", "/none")):
+                content = json.dumps(body()).encode() if method == "POST" else None
+                reply = await ask(url.netloc, method, path + rest, content, headers={"host": host})
+                assert reply.status == status, (path, host, method)
+                assert method == "HEAD" or reply.json()["type"] == "error"
+    assert brain.requests == []
 
 
 async def test_a_brain_that_fails_is_an_api_error_and_is_remembered() -> None:

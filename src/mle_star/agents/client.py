@@ -7,17 +7,18 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from mle_star.agents.credentials import OFFLINE, require_credentials
+from mle_star.agents.credentials import OFFLINE, Upstream, find_upstream, require_credentials
 from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt
 from mle_star.agents.foresight import AgentKey, Foresight
 from mle_star.agents.hooks import CallSite, HookState
 from mle_star.agents.keeper import ProcessKeeper
-from mle_star.agents.launch import Launcher
+from mle_star.agents.launch import Launcher, missing_for_a_shell
 from mle_star.agents.meter import Tariff
 from mle_star.agents.pool import Pool
 from mle_star.agents.replies import Answer, Failure, build_reply, judge_turn
@@ -85,6 +86,8 @@ class AgentClient:
         self.state = HookState(budget=budget)
         self.marker = uuid.uuid4().hex
         self.max_concurrent_sessions = config.max_concurrent_paths
+        self._base_url = base_url
+        self._servers = AsyncExitStack()
         self._notify = notify or (lambda message: None)
         self._keeper = ProcessKeeper(self.marker)
         self._launcher = Launcher(
@@ -95,7 +98,6 @@ class AgentClient:
             home=self._keeper.home,
             marker=self.marker,
             state=self.state,
-            base_url=base_url,
             cli_retries=self.policy.cli_retries,
             can_use_tool=can_use_tool,
             notify=self._notify,
@@ -111,12 +113,15 @@ class AgentClient:
     # --- life ---
 
     async def __aenter__(self) -> AgentClient:
+        from mle_star.agents.proxy import CredentialProxy
         from mle_star.agents.tools import build_tool_server
 
         # The SDK calls each client that we end an error. Who wants to read that can still add a handler of their own.
         logging.getLogger("claude_agent_sdk").addHandler(_SILENCE)
-        if self._launcher.base_url is None:
+        if self._base_url is None:
             require_credentials(self.config)
+        if self.config.tool_profile == "full" and (missing := await missing_for_a_shell()):
+            raise ConfigError(f"tool_profile: full gives agents a shell, and nothing confines it: {missing}")
         self._launcher.work_dir.mkdir(parents=True, exist_ok=True)
         self._launcher.tool_server = build_tool_server(Path(self._launcher.task.data_dir))
         if self.max_concurrent_sessions is not None:
@@ -127,6 +132,9 @@ class AgentClient:
             max_warm=self.config.max_warm_clients,
             reuse=self._launcher.reuse,
         )
+        upstream = find_upstream() if self._base_url is None else Upstream(self._base_url)
+        if upstream is not None:
+            self._launcher.proxy = await self._servers.enter_async_context(CredentialProxy(upstream))
         self._keeper.watch()
         return self
 
@@ -151,6 +159,7 @@ class AgentClient:
             logger.warning("closing the agents' clients failed", exc_info=True)
         finally:
             self._keeper.end()
+            await self._servers.aclose()
 
     # --- calls ---
 

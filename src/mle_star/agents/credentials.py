@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -28,15 +28,37 @@ _CLOUDS = {
     "CLAUDE_CODE_USE_VERTEX": "Google Vertex AI",
     "CLAUDE_CODE_USE_FOUNDRY": "Microsoft Foundry",
 }
-# What a gateway, a cloud or a company network needs. Every other inherited ANTHROPIC_* or CLAUDE_* variable could
-# change what a run does, and is blanked.
-_PASSED = re.compile(
-    r"ANTHROPIC_(API_KEY|AUTH_TOKEN|BASE_URL|BEDROCK_.*|VERTEX_.*|FOUNDRY_.*|CUSTOM_HEADERS|SMALL_FAST_MODEL.*"
-    r"|DEFAULT_(OPUS|SONNET|HAIKU)_MODEL.*|BETAS)"
-    r"|CLAUDE_CODE_(OAUTH_TOKEN|USE_(BEDROCK|VERTEX|FOUNDRY)|SKIP_(BEDROCK|VERTEX|FOUNDRY)_AUTH"
-    r"|CLIENT_(CERT|KEY|KEY_PASSPHRASE)|MAX_OUTPUT_TOKENS)"
+# All that a CLI process inherits: what programs need to run at all, to speak the user's language, to reach a network
+# and a GPU. Everything else could change what a run does, or is a secret.
+_INHERITED = re.compile(
+    r"PATH|SHELL|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TERM|COLORTERM|NO_COLOR|TMPDIR|TEMP|TMP|IS_SANDBOX"
+    r"|(HTTPS?|NO)_PROXY|SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+    r"|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|CUDA_(HOME|PATH|VISIBLE_DEVICES)|NVIDIA_VISIBLE_DEVICES|OMP_NUM_THREADS"
+    r"|SYSTEM(ROOT|DRIVE)|COMSPEC|PATHEXT|WINDIR|APPDATA|LOCALAPPDATA|PROGRAM(DATA|FILES.*)|USERPROFILE"
+    r"|ANTHROPIC_(SMALL_FAST_MODEL.*|DEFAULT_(OPUS|SONNET|HAIKU)_MODEL.*|BETAS)|CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+    re.IGNORECASE,
 )
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ANTHROPIC_CUSTOM_HEADERS|MESSAGING", re.I)
+# Besides, where the proxy cannot hold the credential: what a login, a cloud or the way to it consists of.
+_CREDENTIAL = re.compile(
+    r"HOME|ANTHROPIC_(API_KEY|AUTH_TOKEN|BASE_URL|BEDROCK_.*|VERTEX_.*|FOUNDRY_.*|AWS_.*)"
+    r"|CLAUDE_CODE_(OAUTH_TOKEN|USE_(BEDROCK|VERTEX|FOUNDRY)|SKIP_(BEDROCK|VERTEX|FOUNDRY)_AUTH"
+    r"|CLIENT_(CERT|KEY|KEY_PASSPHRASE))|(AWS|AZURE|GOOGLE|GCLOUD|CLOUDSDK|VERTEX)_.*|CLOUD_ML_REGION|XDG_\w+"
+)
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|HEADERS", re.IGNORECASE)
+_FIRST_PARTY = "https://api.anthropic.com"
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The model's API: where it is, and the headers, the credential among them, that requests to it carry."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_first_party(self) -> bool:
+        """Is it the API of Anthropic, no gateway and no server of our own?"""
+        return self.url.rstrip("/") == _FIRST_PARTY
 
 
 @dataclass(frozen=True)
@@ -82,30 +104,46 @@ def login_command() -> str:
     return f"{shlex.quote(str(bundled_cli()[0] or 'claude'))} auth login"
 
 
+def find_upstream(environ: Mapping[str, str] | None = None) -> Upstream | None:
+    """The API that the user's variables name; None when the CLI itself must hold the credential (a login, a cloud)."""
+    environ = os.environ if environ is None else environ
+    found = find_credentials(environ)
+    if not found or found[0].source not in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        return None
+    lines = environ.get("ANTHROPIC_CUSTOM_HEADERS", "").splitlines()
+    pairs = [line.partition(":") for line in lines if line.partition(":")[0].strip()]
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    key, token = (environ.get(name, "").strip() for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"))
+    own = {"x-api-key": key, "authorization": token and f"Bearer {token}"}
+    url = environ.get("ANTHROPIC_BASE_URL", "").strip() or _FIRST_PARTY
+    return Upstream(url, {**{name: value for name, value in own.items() if value}, **headers})
+
+
 def client_environment(
     home: Path,
     *,
     agent: str,
     variant: str | None,
     marker: str,
-    base_url: str | None,
+    proxy: tuple[str, str] | None,
+    first_party: bool,
     retries: int,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What a CLI process sees on top of the parent's variables: nothing of the user's settings, its agent's name."""
+    """What a CLI process gets; what it must not inherit is blank. `proxy`: its address, and this agent's key for it."""
     environ = os.environ if environ is None else environ
-    env = {name: "" for name in environ if _decides_behaviour(name)}
-    env.update(_isolation(home, environ, local=base_url is not None))
-    headers = [f"x-mle-star-agent: {agent}"]
-    if variant is not None:
-        headers.append(f"x-mle-star-variant: {variant}")
-    if base_url is None:
-        headers[:0] = filter(None, [environ.get("ANTHROPIC_CUSTOM_HEADERS", "").strip()])
+    env = {name: "" for name in environ if not is_inherited(name, direct=proxy is None)}
+    if proxy is None:
+        env.update(_direct(home, agent, variant, environ))
     else:
-        env.update(_loopback(base_url, environ))
+        local = ",".join(filter(None, [environ.get("NO_PROXY") or environ.get("no_proxy"), "127.0.0.1", "localhost"]))
+        env.update(HOME=str(home), CLAUDE_CONFIG_DIR=str(home / "c"), NO_PROXY=local, no_proxy=local)
+        env.update(ANTHROPIC_BASE_URL=proxy[0], ANTHROPIC_API_KEY=proxy[1])
+        if first_party:  # the proxy's address hides it, and the CLI asks gateways for less
+            env["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] = "1"
     return {
         **env,
-        "ANTHROPIC_CUSTOM_HEADERS": "\n".join(headers),
+        "CLAUDE_CODE_TMPDIR": str(home.parent / "t"),
         "CLAUDE_CODE_MAX_RETRIES": str(retries),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1",
@@ -116,39 +154,29 @@ def client_environment(
 
 
 def secret_names(environ: Mapping[str, str] | None = None) -> list[str]:
-    """The variables that an agent's shell must not see: this process's secrets and those of the CLI."""
+    """The variables of a CLI process that an agent's shell must not get."""
     environ = os.environ if environ is None else environ
-    found = {name for name in environ if _SECRET_NAME.search(name) and re.fullmatch(r"\w+", name, re.ASCII)}
+    found = {name for name in environ if is_inherited(name, direct=True) and _SECRET_NAME.search(name)}
     return sorted(found | set(_SECRETS) | {"ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_MESSAGING_TOKEN"})
 
 
-def _decides_behaviour(name: str) -> bool:
-    return name.startswith(("ANTHROPIC_", "CLAUDE_")) and not _PASSED.fullmatch(name)
+def is_inherited(name: str, *, direct: bool) -> bool:
+    """May a CLI process have this variable of ours? `direct`: it talks to the service without the proxy."""
+    return bool(_INHERITED.fullmatch(name) or (direct and _CREDENTIAL.fullmatch(name)))
 
 
-def _isolation(home: Path, environ: Mapping[str, str], *, local: bool) -> dict[str, str]:
-    """A home of its own, unless the credential lives in the user's."""
+def _direct(home: Path, agent: str, variant: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """For a CLI that holds the credential itself: the agent's name in its headers, its own settings where possible."""
+    named = [f"x-mle-star-agent: {agent}", *([] if variant is None else [f"x-mle-star-variant: {variant}"])]
+    headers = [*filter(None, [environ.get("ANTHROPIC_CUSTOM_HEADERS", "").strip()]), *named]
+    env = {"ANTHROPIC_CUSTOM_HEADERS": "\n".join(headers)}
     kinds = {credential.kind for credential in find_credentials(environ)}
-    own = {"CLAUDE_CODE_TMPDIR": str(home.parent / "t")}
-    if not local and "cloud" in kinds:  # ~/.aws and ~/.config/gcloud are the credential
-        return {**own, "CLAUDE_CONFIG_DIR": str(home / "c")}
-    if local or "secret" in kinds:
-        return {**own, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / "c")}
+    if "cloud" in kinds:  # ~/.aws and ~/.config/gcloud are the credential
+        return {**env, "CLAUDE_CONFIG_DIR": str(home / "c")}
+    if "secret" in kinds:
+        return {**env, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / "c")}
     given = environ.get("CLAUDE_CONFIG_DIR")
-    return {**own, "CLAUDE_CONFIG_DIR": given} if given else own
-
-
-def _loopback(base_url: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Talk to our own server, whatever the user's credentials and proxies are."""
-    blank = {name: "" for name in (*_SECRETS, *_CLOUDS) if name in environ}
-    direct = ",".join(filter(None, [environ.get("NO_PROXY", ""), "127.0.0.1", "localhost"]))
-    return {
-        **blank,
-        "ANTHROPIC_BASE_URL": base_url,
-        "ANTHROPIC_API_KEY": "loopback",
-        "NO_PROXY": direct,
-        "no_proxy": direct,
-    }
+    return {**env, "CLAUDE_CONFIG_DIR": given} if given else env
 
 
 def _is_on(value: str | None) -> bool:

@@ -1,59 +1,26 @@
-"""What agents with tools may not do: the listed commands in their usual disguises, and writing outside their folder.
+"""A first look at what agents with tools do: the few commands of the specification, and files outside their folder.
 
-A best effort on text, for an agent that errs. An agent that wants to get past it will: see docs/security.md.
+It reads text, for an agent that errs. What a command really does, the sandbox decides: see docs/security.md.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mle_star.agents.shell import Command, parse_commands
-from mle_star.agents.words import printed, read_options
-
-_SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "csh", "tcsh"}
-# Commands that run another one, with the options that take a value.
-_WRAPPERS = {
-    "sudo": "u user g group p prompt C close-from D chdir h host R chroot r role t type T command-timeout U other-user",
-    "doas": "u C", "env": "u unset C chdir S split-string", "nohup": "", "setsid": "", "command": "", "builtin": "",
-    "exec": "a", "time": "f format o output", "nice": "n adjustment", "stdbuf": "i input o output e error",
-    "ionice": "c class n classdata p pid P pgid u uid", "timeout": "k kill-after s signal", "caffeinate": "t w",
-    "xargs": "I L n P s d a E max-args max-procs max-chars delimiter arg-file process-slot-var", "coproc": "",
-    "flock": "w timeout E conflict-exit-code", "strace": "e o p s u", "taskset": "", "fakeroot": "",
-    "busybox": "", "toybox": "", "unshare": "S setuid G setgid R root w wd", "chroot": "userspec groups",
+_BEFORE_A_COMMAND = {"sudo", "env", "nohup", "time", "command", "exec", "then", "do", "else", "!", "{"}
+_SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "eval"}
+_CHANGES_ALL = {
+    "rm", "rmdir", "unlink", "shred", "mv", "touch", "mkdir", "tee", "truncate", "chmod", "chown", "chgrp", "mkfifo",
 }  # fmt: skip
-_TAKES_FIRST_OPERAND = {"timeout", "chroot", "flock", "taskset"}
-_FOLDER_OPTIONS = {"env": "C chdir", "sudo": "D chdir", "unshare": "w wd"}
-# Of commands that write: the options that take a value, and those of them that say where to.
-_SHELL_VALUES = "o O rcfile init-file"
-_SU_VALUES = "c command session-command s shell g group G supp-group u user w whitelist-environment"
-_COPY_VALUES = "t target-directory S suffix m mode o owner g group"
-_VALUED = {
-    "tar": "C directory f file T X b g H I K L N V", "unzip": "d P", "git": "C c work-tree git-dir",
-    "curl": "A b c C d D e E F H K m o P Q r t T u U w x X y Y z output output-dir cookie-jar dump-header trace "
-            "trace-ascii stderr",
-    "wget": "a A B D e i I l o O P Q R t T U w X output-document output-file append-output directory-prefix",
-}  # fmt: skip
-_TARGET_OPTIONS = {
-    "tar": "C directory", "unzip": "d", "git": "C work-tree",
-    "curl": "o c D output output-dir cookie-jar dump-header trace trace-ascii stderr",
-    "wget": "O o a P output-document output-file append-output directory-prefix",
-}  # fmt: skip
-_REMOVERS = {"rm", "rmdir", "unlink", "shred"}
-_CHANGERS = {"chmod", "chown", "chgrp", "touch", "mkdir", "truncate", "tee", "mkfifo", "mknod", "setfacl", "chattr"}
-_COPIERS = {"cp", "mv", "install", "ln", "rsync", "scp"}
-_FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
-_HARMLESS_TARGETS = re.compile(r"/dev/(null|zero|stdout|stderr|tty|fd/\d+)|&?\d+|-")
-# Short names and bodies only, so that the search takes time in proportion to the text.
-_FORK_BOMB = re.compile(r"(?:function)?([\w:.\-]{1,60})(?:\(\))?\{(.{0,200}?)\|\1&(?:.{0,200}?)\}[;&\n]*\1")
-_UNRESOLVED = re.compile(r"[$`*?\[]")
-
-Rule = Callable[[str, list[str], Command], str | None]
+_CHANGES_LAST = {"cp", "ln", "install", "rsync"}
+_HARMLESS_TARGETS = re.compile(r"/dev/(null|zero|stdout|stderr|tty|fd/\d+)|\d+|-")
+_FORK_BOMB = re.compile(r"(?:function)?([\w:.\-]{1,60})(?:\(\))?\{(.{0,200}?)\|\1&(?:.{0,200}?)\}[;&]*\1")
+_HERE_DOCUMENT = re.compile(r"(<<-?\s*(['\"]?)(\w+)\2[^\n]*\n).*?\n\s*\3[ \t]*(?=\n|$)", re.DOTALL)
+_SEPARATORS = re.compile(r"[;|&()\n]+")
 
 
 class Guard:
@@ -80,191 +47,74 @@ class Guard:
 
     def check_command(self, text: str) -> str | None:
         """Why this shell command is refused, or None."""
-        return self._check(text, self.work_dir, 0)
+        if _FORK_BOMB.search(re.sub(r"\s+", "", text)):
+            return "a fork bomb"
+        for name, pattern in self._blocked:
+            if pattern.search(text):
+                return f"the blocked pattern {name!r}"
+        reasons = (self._judge(words) for words in _commands(_HERE_DOCUMENT.sub(r"\1", text)))
+        return next(filter(None, reasons), None)
 
-    def is_inside(self, path: str, base: Path | None = None) -> bool:
+    def is_inside(self, path: str) -> bool:
         """Does this path, links followed, lie in the working directory?"""
-        real = Path(os.path.realpath((base or self.work_dir) / os.path.expanduser(path)))  # noqa: PTH111
-        return real == self.work_dir or self.work_dir in real.parents
+        return self._is_below(path, [self.work_dir])
 
     def _may_read(self, path: str) -> bool:
+        return self._is_below(path, self._readable)
+
+    def _is_below(self, path: str, folders: list[Path]) -> bool:
         real = Path(os.path.realpath(self.work_dir / os.path.expanduser(path)))  # noqa: PTH111
-        return any(real == folder or folder in real.parents for folder in self._readable)
+        return any(real == folder or folder in real.parents for folder in folders)
 
-    def _check(self, text: str, base: Path, depth: int) -> str | None:
-        if depth > 6:
-            return "too many shells inside each other"
-        joined = re.sub(r"""[\s"'\\]+""", "", text)
-        if _FORK_BOMB.search(joined):
-            return "a fork bomb"
-        commands = parse_commands(text)
-        for name, pattern in self._blocked:
-            plain = (" ".join(command.words) for command in commands)
-            if pattern.search(text) or any(pattern.search(line) for line in plain):
-                return f"the blocked pattern {name!r}"
-        for command in commands:
-            program, arguments, folders = unwrap(command)
-            if program in ("cd", "pushd"):
-                base = self._changed(base, arguments)
-                continue
-            place = functools.reduce(lambda at, folder: self._changed(at, [folder]), folders, base)
-            reason = self._judge(program, arguments, command, place, base) or self._judge_nested(
-                program, arguments, command, place, depth
-            )
-            if reason is not None:
-                return reason
-        return None
-
-    def _changed(self, base: Path, arguments: list[str]) -> Path:
-        """Where `cd` leads; unknown places count as outside."""
-        target = next((word for word in arguments if not word.startswith("-")), "~")
-        if target.startswith("${PWD}"):
-            target = "." + target[len("${PWD}") :]
-        return Path("/") if _UNRESOLVED.search(target) else base / os.path.expanduser(target)  # noqa: PTH111
-
-    def _judge(self, program: str, arguments: list[str], command: Command, base: Path, shell_base: Path) -> str | None:
-        outside = [word for word in command.writes if self._is_outside(word, shell_base)]
-        if outside:
-            return f"a redirection to {outside[0]!r}, outside the working directory"
-        if program.startswith("mkfs") or program == "mke2fs":
+    def _judge(self, words: list[str]) -> str | None:
+        """Why a command, given as its words, is refused."""
+        arrows = [at for at, word in enumerate(words) if re.fullmatch(r"[<>&|]*>[<>&|]*", word)]
+        for target in (words[at + 1] for at in arrows if at + 1 < len(words)):
+            if self._is_outside(target):
+                return f"a redirection to {target!r}, outside the working directory"
+        start = next((at for at, word in enumerate(words) if not _is_prefix(word)), len(words))
+        program, rest = words[start].rsplit("/", 1)[-1] if start < len(words) else "", words[start + 1 :]
+        if program.startswith("mkfs"):
             return f"{program} makes file systems"
-        if program == "dd" and any(word.startswith("if=") for word in arguments):
+        if program == "dd" and any(word.startswith("if=") for word in rest):
             return "dd if= copies devices"
-        targets = self._targets(program, arguments, command)
-        if _UNRESOLVED.search(program) and program not in ("[", "[["):
-            targets = arguments  # whatever this is, it gets no path of others
-        for word in targets:
-            if self._is_outside(word, base, careful=program in _REMOVERS):
-                return f"{program} on {word!r}, outside the working directory"
-        return None
-
-    def _targets(self, program: str, arguments: list[str], command: Command) -> list[str]:
-        """The operands that a command would change."""
-        operands = [word for word in arguments if not word.startswith("-") or word == "-"]
-        if program in _REMOVERS | _CHANGERS:
-            return [*operands, *(_sent(command).split() if "xargs" in map(_base, command.words) else [])]
-        if program in ("rsync", "scp"):
-            return operands[-1:]
-        if program in _COPIERS:
-            options, operands = read_options(arguments, _COPY_VALUES)
-            named = _named(options, "t target-directory")
-            return [*named, *(operands if program == "mv" else [] if named else operands[-1:])]
+        operands = [word for word in rest if not word.startswith("-")]
+        targets = operands if program in _CHANGES_ALL else operands[-1:] if program in _CHANGES_LAST else []
         if program == "dd":
-            return [word[3:] for word in arguments if word.startswith("of=")]
-        if program in ("sed", "perl"):
-            return _edited(program, arguments)
-        if program == "find":
-            return _searched(arguments)
-        if program in _TARGET_OPTIONS:
-            return _named(read_options(arguments, _VALUED[program])[0], _TARGET_OPTIONS[program])
-        return []
+            targets = [word[3:] for word in rest if word.startswith("of=")]
+        for target in filter(self._is_outside, targets):
+            return f"{program} on {target!r}, outside the working directory"
+        inner = [word for word in rest if " " in word] if program in _SHELLS else []
+        return next(filter(None, map(self.check_command, inner)), None)
 
-    def _judge_nested(self, program: str, arguments: list[str], command: Command, base: Path, depth: int) -> str | None:
-        """Look into scripts that a command would run."""
-        scripts: list[str] = []
-        if program in _SHELLS:
-            options, operands = read_options(arguments, _SHELL_VALUES, permute=False)
-            operands = list(itertools.dropwhile(lambda word: word.startswith("+"), operands))
-            scripts = [*(operands[:1] if ("c", None) in options else []), command.fed, _sent(command)]
-        elif program in ("eval", "source", "."):
-            scripts = [" ".join(arguments), command.fed, _sent(command)]
-        elif program == "trap":
-            scripts = read_options(arguments, "", permute=False)[1][:1]
-        elif program == "watch":
-            scripts = [" ".join(read_options(arguments, "n interval", permute=False)[1])]
-        elif program in ("su", "runuser"):
-            options, operands = read_options(arguments, _SU_VALUES)
-            scripts = [*_named(options, "c command session-command"), " ".join(map(_quoted, operands))]
-        elif program == "find":
-            starts = [i for i, word in enumerate(arguments) if word in _FIND_RUNS]
-            scripts = [" ".join(_quoted(word) for word in arguments[i + 1 :]) for i in starts]
-        for script in filter(str.strip, scripts):
-            reason = self._check(script, base, depth + 1)
-            if reason is not None:
-                return reason
-        return None
-
-    def _is_outside(self, word: str, base: Path, *, careful: bool = False) -> bool:
+    def _is_outside(self, word: str) -> bool:
         if not word or _HARMLESS_TARGETS.fullmatch(word):
             return False
-        word = re.sub(r"^\$\{PWD\}", str(base), word)
-        if re.match(r"\$\{(HOME|OLDPWD|TMPDIR)\}|~", word):
+        if re.match(r"~|\$HOME|\$\{HOME\}", word):
             return True
-        if word.startswith("$"):
-            return careful  # it may be empty, and what follows then begins at the root
-        return not self.is_inside(word, base)
+        return not word.startswith("$") and not self.is_inside(word)
 
 
-def unwrap(command: Command) -> tuple[str, list[str], list[str]]:
-    """The program that a command really runs, without its path, its arguments, and the folders it changes to first."""
-    words, folders = list(command.words), list[str]()
-    while words:
-        program = _base(words[0])
-        if program not in _WRAPPERS:
-            return program, words[1:], folders
-        options, words = read_options(words[1:], _WRAPPERS[program], permute=False)
-        folders += _named(options, _FOLDER_OPTIONS.get(program, ""))
-        while words and re.match(r"\w+=|-$", words[0]):  # `env -` is `env -i`
-            more, words = read_options(words[1:], _WRAPPERS[program], permute=False)
-            folders += _named(more, _FOLDER_OPTIONS.get(program, ""))
-        if program in _TAKES_FIRST_OPERAND:
-            folders += words[:1] if program == "chroot" else []
-            words = words[1:]
-        if program == "env" and (texts := _named(options, "S split-string")):
-            words = ["env", *_split(" ".join(texts)), *words]
-    return "", [], folders
-
-
-def _base(word: str) -> str:
-    return word.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _split(text: str) -> list[str]:
+def _commands(text: str) -> Iterator[list[str]]:
+    """The words of each command of a text, quotes resolved; an arrow is a word of its own."""
+    lexer = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    words: list[str] = []
     try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
+        for word in lexer:
+            if _SEPARATORS.fullmatch(word):
+                yield words
+                words = []
+            else:
+                words.append(word)
+    except ValueError:  # a quote that is never closed: the shell will refuse it, too
+        words += text.split()
+    yield words
 
 
-def _named(options: list[tuple[str, str | None]], names: str) -> list[str]:
-    """The values of some options."""
-    return [value for name, value in options if name in names.split() and value is not None]
-
-
-def _sent(command: Command) -> str:
-    """What comes out of the pipe before a command, as far as it stands in the text; filters let it pass."""
-    texts, before = list[str](), command.piped_from
-    while before is not None:
-        program, arguments, _ = unwrap(before)
-        text = printed(program, arguments)
-        texts.append(before.fed + (" ".join(arguments) if text is None else text))
-        before = before.piped_from if text is None else None
-    return "\n".join(texts)
-
-
-def _edited(program: str, arguments: list[str]) -> list[str]:
-    """The files that `sed -i` or `perl -i` would change."""
-    if not any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in arguments):
-        return []
-    scripts = "e expression f file" if program == "sed" else "e E I"
-    options, operands = read_options(arguments, scripts)
-    return operands if program == "perl" or _named(options, scripts) else operands[1:]
-
-
-def _searched(arguments: list[str]) -> list[str]:
-    """The folders in which `find` would change something, and the files that it would write."""
-    written = [value for name, value in itertools.pairwise(arguments) if re.fullmatch("-(fprint[0f]?|fls)", name)]
-    if not {"-delete", *_FIND_RUNS} & set(arguments):
-        return written
-    start = 0
-    while start < len(arguments) and re.fullmatch("-([HLP]|O.*|D)", arguments[start]):
-        start += 2 if arguments[start] == "-D" else 1
-    folders = itertools.takewhile(lambda word: not word.startswith(("-", "(", "!")), arguments[start:])
-    return [*filter(None, folders), *written]
-
-
-def _quoted(word: str) -> str:
-    return ";" if word in (";", "+") else "'" + word.replace("'", "'\\''") + "'"
+def _is_prefix(word: str) -> bool:
+    """Does this word only stand before a command?"""
+    return word.rsplit("/", 1)[-1] in _BEFORE_A_COMMAND or re.match(r"\w+=|-", word) is not None
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import threading
 import time
 from collections import Counter, defaultdict
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from mle_star.agents.credentials import secret_names
 from mle_star.agents.guard import Guard
 from mle_star.budget import Budget
 
@@ -135,7 +133,7 @@ def error_hook(site: CallSite, state: HookState) -> HookCallback:
 
 
 def safety_hook(site: CallSite, guard: Guard) -> HookCallback:
-    """Refuses what the guard refuses, and takes secrets out of the environment of every shell command."""
+    """Refuses what the guard refuses."""
 
     async def judge(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
         tool, arguments = str(data.get("tool_name", "")), dict(_mapping(data.get("tool_input")))
@@ -143,9 +141,6 @@ def safety_hook(site: CallSite, guard: Guard) -> HookCallback:
         if reason is not None:
             logger.warning(json.dumps({"event": "tool_blocked", **_entry(site, data), "reason": reason}))
             return _decision(permissionDecision="deny", permissionDecisionReason=f"Blocked for safety: {reason}.")
-        if tool == "Bash":
-            hidden = shlex.join(secret_names())
-            return _decision(updatedInput={**arguments, "command": f"unset {hidden}\n{arguments.get('command', '')}"})
         return {}
 
     return judge

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.agents.credentials import OFFLINE, client_environment
+from mle_star.agents.credentials import OFFLINE, client_environment, is_inherited, secret_names
 from mle_star.agents.definitions import (
     MCP_SERVER,
     MCP_TOOLS,
@@ -31,11 +33,31 @@ from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool, ClaudeAgentOptions, McpSdkServerConfig, PermissionMode
 
+    from mle_star.agents.proxy import CredentialProxy
+
 logger = logging.getLogger(__name__)
 
 OFFLINE_MODEL = "mle-star-offline"
 """The name under which requests for the embedded model go out."""
 MAX_REPLY_BYTES = 64 * 2**20
+_SANDBOX_PROGRAMS = {"bwrap": "bubblewrap", "socat": "socat"}
+_SANDBOX_PROBE = (
+    "bwrap", "--new-session", "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-net",
+    "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "true",
+)  # fmt: skip
+"""As the CLI starts it for a shell, with our addition."""
+_SHIM = """\
+#!/bin/sh
+# bubblewrap as the CLI calls it, with what it leaves open to root: the kernel's settings.
+for word; do
+    shift
+    set -- "$@" "$word"
+    [ "$before $word" = "--proc /proc" ] && set -- "$@" --ro-bind /proc/sys /proc/sys \\
+        --ro-bind-try /proc/sysrq-trigger /proc/sysrq-trigger
+    before=$word
+done
+exec {bwrap} "$@"
+"""
 _READING_TOOLS = frozenset({"Read", "WebSearch", "WebFetch", *MCP_TOOLS})
 
 
@@ -44,11 +66,34 @@ def is_root() -> bool:
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
-def sandbox_available() -> bool:
-    """Can the CLI confine an agent's shell here?"""
+async def missing_for_a_shell() -> str:
+    """What keeps the CLI from confining an agent's shell here, and what to do; an empty text when it can."""
     if sys.platform == "darwin":
-        return True
-    return sys.platform.startswith("linux") and all(shutil.which(name) for name in ("bwrap", "socat"))
+        return ""
+    if not sys.platform.startswith("linux"):
+        return "the CLI has no sandbox for this system"
+    absent = [package for program, package in _SANDBOX_PROGRAMS.items() if shutil.which(program) is None]
+    if absent:
+        names = " and ".join(absent)
+        return f"{names} {'are' if len(absent) > 1 else 'is'} not installed (apt, dnf or pacman install {names})"
+    for command in (_SANDBOX_PROBE, ("socat", "-V")):
+        words = await _complaint(command)
+        if words is not None:
+            return f"{_SANDBOX_PROGRAMS[command[0]]} does not work here ({words})"
+    return ""
+
+
+async def _complaint(command: tuple[str, ...]) -> str | None:
+    """What a program says that fails; None for one that works."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await process.communicate()
+    lines = said.decode("utf-8", "replace").strip().splitlines()
+    return None if process.returncode == 0 else lines[-1] if lines else f"exit code {process.returncode}"
 
 
 @dataclass
@@ -62,7 +107,7 @@ class Launcher:
     home: Path
     marker: str
     state: HookState
-    base_url: str | None = None
+    proxy: CredentialProxy | None = None
     cli_retries: int = 4
     tool_server: McpSdkServerConfig | None = None
     can_use_tool: CanUseTool | None = None
@@ -133,9 +178,11 @@ class Launcher:
         )
 
     def _cli_apart(self) -> Path | None:
-        """The CLI in a session of its own: Ctrl-C in a terminal is meant for the run, which still needs its clients.
+        """The CLI with our environment only, in a session of its own.
 
-        None, where that cannot be had, leaves it to the SDK to find the CLI.
+        The SDK hands on every variable of ours; blanks hide their values, this their names. And Ctrl-C in a terminal is
+        meant for the run, which still needs its clients. None, where that cannot be had, leaves it to the SDK to find
+        the CLI.
         """
         import claude_agent_sdk
 
@@ -144,7 +191,11 @@ class Launcher:
             return None
         script = self.home / "claude"
         if not script.exists():
-            script.write_text(f'#!/bin/sh\nexec {shlex.quote(setsid)} {shlex.quote(str(cli))} "$@"\n', encoding="utf-8")
+            foreign = [name for name in os.environ if not is_inherited(name, direct=self.proxy is None)]
+            blank = " ".join(name for name in foreign if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII))
+            drop = f'for name in {blank}; do eval "[ -n \\"\\${{$name}}\\" ] || unset $name"; done\n' if blank else ""
+            start = f'exec {shlex.quote(setsid)} {shlex.quote(str(cli))} "$@"\n'
+            script.write_text(f"#!/bin/sh\n{drop}{start}", encoding="utf-8")
             script.chmod(0o700)
         return script if os.access(script, os.X_OK) else None  # not on a file system that forbids it
 
@@ -158,14 +209,16 @@ class Launcher:
         home = self.home / (agent if variant is None else f"{agent}-{variant}")
         for folder in (home, self.home / "t"):
             folder.mkdir(parents=True, exist_ok=True)
-        return client_environment(
+        env = client_environment(
             home,
             agent=agent,
             variant=variant,
             marker=f"{self.marker}.{next(self._serial)}",
-            base_url=self.base_url,
+            proxy=None if self.proxy is None else (self.proxy.base_url, self.proxy.key(agent, variant)),
+            first_party=self.proxy is not None and self.proxy.is_first_party,
             retries=self.cli_retries,
         )
+        return {**env, "PATH": self._path()}
 
     def _permissions(self, tools: list[str]) -> dict[str, Any]:
         """Mode, tools allowed without asking, and the sandbox for a shell."""
@@ -180,15 +233,35 @@ class Launcher:
             allowed = [tool for tool in allowed if tool in _READING_TOOLS and self.can_use_tool is None]
         settings: dict[str, Any] = {"permission_mode": mode, "allowed_tools": allowed}
         if "Bash" in tools:
-            if sandbox_available():
-                settings["sandbox"] = {
-                    "enabled": True,
-                    "autoAllowBashIfSandboxed": True,
-                    "allowUnsandboxedCommands": False,
-                }
-            else:
-                self.say_once("bubblewrap and socat were not found: the agents' shell runs without a sandbox")
+            settings["sandbox"] = self._sandbox()
         return settings
+
+    def _sandbox(self) -> dict[str, Any]:
+        """For an agent's shell: no way out of it, nothing of the user's home, no secret in its environment."""
+        interpreter = shutil.which(self.config.python or sys.executable) or sys.executable
+        program = Path(interpreter)
+        installed = (sys.prefix, sys.base_prefix, str(program.parents[1]), str(program.resolve().parents[1]))
+        needed = (str(self.work_dir), self.task.data_dir, str(self.home), *installed)
+        return {
+            "enabled": True,
+            "failIfUnavailable": True,
+            "autoAllowBashIfSandboxed": True,
+            "allowUnsandboxedCommands": False,
+            "filesystem": {"denyRead": [str(Path.home())], "allowRead": [str(Path(path).resolve()) for path in needed]},
+            "credentials": {"envVars": [{"name": name, "mode": "deny"} for name in secret_names()]},
+        }
+
+    def _path(self) -> str:
+        """Where the CLI looks for programs: first where its sandbox is mended."""
+        path, bwrap = os.environ.get("PATH", os.defpath), shutil.which("bwrap")
+        if bwrap is None:
+            return path
+        shim = self.home / "bin" / "bwrap"
+        if not shim.exists():
+            shim.parent.mkdir()
+            shim.write_text(_SHIM.format(bwrap=shlex.quote(bwrap)), encoding="utf-8")
+            shim.chmod(0o700)
+        return f"{shim.parent}{os.pathsep}{path}" if os.access(shim, os.X_OK) else path
 
     def say_once(self, message: str) -> None:
         """Warn of something that holds for the whole run."""

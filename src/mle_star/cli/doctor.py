@@ -154,7 +154,7 @@ def _gpus() -> Finding:
 
 
 def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
-    from mle_star.agents.launch import sandbox_available
+    from mle_star.agents.launch import missing_for_a_shell
     from mle_star.execution.sandbox import INSTALL_HINT, Walls, find_walls
 
     walls = find_walls() if sys.platform.startswith("linux") else Walls()
@@ -165,10 +165,12 @@ def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
         remedy = f"{INSTALL_HINT}, or run mle-star in a container"
         yield Finding("script sandbox", state, f"{walls.sandbox}: scripts run {walls.gap}", remedy)
     if config.tool_profile == "full":
+        missing = asyncio.run(missing_for_a_shell())
+        remedy = "install it, or leave tool_profile at minimal: a run is refused as it is"
         yield (
-            Finding("agents' shell", "ok", "confined by the CLI's sandbox")
-            if sandbox_available()
-            else Finding("agents' shell", "note", "runs without a sandbox", "install bubblewrap and socat")
+            Finding("agents' shell", "problem", missing, remedy)
+            if missing
+            else Finding("agents' shell", "ok", "confined by the CLI's sandbox")
         )
 
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+import secrets
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from mle_star.loopback import LoopbackServer, api_error, behind_token
 from mle_star.offline.wire import (
     AGENT_HEADER,
     OFFLINE_MODEL,
@@ -55,74 +54,33 @@ __all__ = [
 
 logger = logging.getLogger("mle_star.offline")
 
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-    529: "overloaded_error",
-}
-
 
 class MessagesServer:
     """`async with MessagesServer(brain) as server:` answers at `server.base_url` until the block ends."""
 
-    def __init__(self, brain: Brain, *, host: str = "127.0.0.1", models: tuple[str, ...] = (OFFLINE_MODEL,)) -> None:
+    def __init__(self, brain: Brain, *, models: tuple[str, ...] = (OFFLINE_MODEL,)) -> None:
         self.brain = brain
         self.models = models
         self.charges: list[Charge] = []
         self.errors: list[BaseException] = []
-        self._host = host
-        self._socket: socket.socket | None = None
-        self._server: _QuietServer | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._token = secrets.token_urlsafe(24)
+        self._server = LoopbackServer(behind_token(self._app(), self._token), name="offline-server")
         self._stopping = asyncio.Event()
 
     @property
     def base_url(self) -> str:
-        """Where the server listens; the value for ANTHROPIC_BASE_URL."""
-        if self._socket is None:
-            raise RuntimeError("the server is not running")
-        return f"http://{self._host}:{self._socket.getsockname()[1]}"
+        """Where the server listens, with the token that opens it; the value for ANTHROPIC_BASE_URL."""
+        return f"{self._server.url}/{self._token}"
 
     async def __aenter__(self) -> MessagesServer:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.bind((self._host, 0))
-        config = uvicorn.Config(
-            self._app(),
-            log_config=None,
-            log_level="critical",  # injected faults are no news
-            access_log=False,
-            lifespan="off",
-            http="h11",
-            ws="none",
-            timeout_graceful_shutdown=1,
-            timeout_keep_alive=3600,
-        )
-        self._server = _QuietServer(config)
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="offline-server")
-        while not self._server.started:
-            if self._task.done():
-                await self._task
-                raise RuntimeError("the Messages API on loopback did not start")
-            await asyncio.sleep(0.005)
+        await self._server.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         self._stopping.set()
-        if self._server is not None and self._task is not None:
-            self._server.should_exit = True
-            self._server.force_exit = True
-            done, _ = await asyncio.wait({self._task}, timeout=5)
-            if not done:
-                self._task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await self._task
-        if self._socket is not None:
-            self._socket.close()
+        await self._server.stop()
 
     def _app(self) -> Starlette:
         return Starlette(
@@ -155,13 +113,13 @@ class MessagesServer:
             payload = json.loads(body)
             asked = read_request(payload, dict(request.headers), body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            return _error(400, f"cannot read the request: {error}")
+            return api_error(400, f"cannot read the request: {error}")
         try:
             reply = await self.brain.reply(asked)
         except Exception as error:  # whatever a brain does, the CLI gets an answer
             logger.exception("the brain failed on %s", asked.agent)
             self.errors.append(error)
-            return _error(500, f"{type(error).__name__}: {error}")
+            return api_error(500, f"{type(error).__name__}: {error}")
         if reply.delay_seconds:
             await asyncio.sleep(reply.delay_seconds)
         if await request.is_disconnected():
@@ -173,7 +131,7 @@ class MessagesServer:
     ) -> Response:
         fault = reply.fault
         if fault is not None and fault.kind == "status":
-            return _error(fault.status, "injected", retry_after=fault.retry_after)
+            return api_error(fault.status, "injected", retry_after=fault.retry_after)
         if fault is not None and fault.kind == "hang":
             await self._until_gone(request)
             return _Cut(b"")
@@ -209,14 +167,6 @@ class MessagesServer:
         self.charges.append(Charge(asked.agent, asked.model, usage["input_tokens"], usage["output_tokens"]))
 
 
-class _QuietServer(uvicorn.Server):
-    """Signals belong to the run, not to its server."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class _Cut(Response):
     """Sends part of a reply and closes the connection in the middle."""
 
@@ -228,11 +178,3 @@ class _Cut(Response):
         start: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", self.kind)]}
         await send(start)
         await send({"type": "http.response.body", "body": self.part, "more_body": True})
-
-
-def _error(status: int, message: str, *, retry_after: float | None = None) -> Response:
-    kind = _ERROR_TYPES.get(status, "api_error")
-    headers = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
-    return JSONResponse(
-        {"type": "error", "error": {"type": kind, "message": message}}, status_code=status, headers=headers
-    )

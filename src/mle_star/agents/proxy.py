@@ -1,0 +1,181 @@
+"""The credential's keeper: the agents' CLIs come with a key of this run, and it goes on with the real one.
+
+So no process that an agent can reach holds the credential. It lives as long as the clients of a run do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import re
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from urllib.parse import urlsplit
+
+import httpx2
+from starlette.types import Receive, Scope, Send
+
+from mle_star.agents.credentials import Upstream
+from mle_star.errors import ConfigError
+from mle_star.loopback import LoopbackServer, api_error, header
+
+AGENT_HEADER, VARIANT_HEADER = "x-mle-star-agent", "x-mle-star-variant"
+CONNECT_SECONDS = 30.0
+_PATHS = re.compile(r"POST /v1/messages(/count_tokens)?|GET /v1/models(/[\w.:@-]+)?")
+"""What the agents' CLIs need of the API; everything else ends here."""
+_OF_ONE_CONNECTION = frozenset(
+    ["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+     "transfer-encoding", "upgrade"]
+)  # fmt: skip
+_OURS = frozenset({"host", "x-api-key", "authorization", AGENT_HEADER, VARIANT_HEADER, *_OF_ONE_CONNECTION})
+
+
+class CredentialProxy:
+    """`async with CredentialProxy(upstream) as proxy:` passes on what comes to `proxy.base_url`."""
+
+    def __init__(self, upstream: Upstream, environ: Mapping[str, str] | None = None) -> None:
+        self._upstream = upstream
+        self._environ = os.environ if environ is None else environ
+        self._server = LoopbackServer(self._serve, name="credential-proxy")
+        self._keys: dict[tuple[str, str | None], str] = {}
+        self._agents: dict[str, dict[str, str]] = {}
+        self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def base_url(self) -> str:
+        """Where it listens; the value for ANTHROPIC_BASE_URL."""
+        return self._server.url
+
+    @property
+    def is_first_party(self) -> bool:
+        """Does it speak for the API of Anthropic?"""
+        return self._upstream.is_first_party
+
+    def key(self, agent: str, variant: str | None = None) -> str:
+        """The API key for the CLI of one agent: requests with it go out under this agent's name."""
+        key = self._keys.setdefault((agent, variant), f"mle-star-{secrets.token_urlsafe(24)}")
+        named = {} if variant is None else {VARIANT_HEADER: variant}
+        self._agents[key] = {AGENT_HEADER: agent, **named}
+        return key
+
+    async def __aenter__(self) -> CredentialProxy:
+        self._client = _client(self._upstream, self._environ)
+        await self._server.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._server.stop()
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        named = self._agents.get(header(scope, "x-api-key"))
+        if named is None:
+            await api_error(401, "this key is not of this run")(scope, receive, send)
+        elif not _PATHS.fullmatch(f"{scope['method']} {scope['path']}"):
+            await api_error(404, "the agents need nothing else of the API")(scope, receive, send)
+        else:
+            await self._forward(scope, receive, send, named)
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, named: dict[str, str]) -> None:
+        """Pass a request on and its answer back, piece by piece; whoever hangs up ends it on the other side, too."""
+        sent = asyncio.Event()
+
+        async def body() -> AsyncIterator[bytes]:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise httpx2.WriteError("the CLI is gone")
+                more = message.get("more_body", False)
+                yield message.get("body", b"")
+            sent.set()
+
+        async def gone() -> None:
+            await sent.wait()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        answer = asyncio.ensure_future(self._answer(scope, body(), receive, send, named))
+        left = asyncio.ensure_future(gone())
+        try:
+            await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left.cancel()
+            answer.cancel()  # nothing is lost of one that is done
+            await asyncio.wait({answer, left})
+        if not answer.cancelled():
+            answer.result()  # an answer that broke off breaks off here, too
+
+    async def _answer(
+        self, scope: Scope, body: AsyncIterator[bytes], receive: Receive, send: Send, named: dict[str, str]
+    ) -> None:
+        assert self._client is not None
+        query = scope["query_string"].decode("latin-1")
+        address = self._upstream.url.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
+        own = {**self._upstream.headers, **named}
+        kept = [(name.decode(), value.decode("latin-1")) for name, value in scope["headers"]]
+        headers = [(name, value) for name, value in kept if name not in _OURS and name not in own]
+        request = httpx2.Request(scope["method"], address, headers=[*headers, *own.items()], content=body)
+        try:
+            response = await self._client.send(request, stream=True)
+        except httpx2.HTTPError as error:
+            await api_error(502, f"the model's API cannot be reached: {_words(error)}")(scope, receive, send)
+            return
+        try:
+            answered = [pair for pair in response.headers.raw if pair[0].decode().lower() not in _OF_ONE_CONNECTION]
+            await send({"type": "http.response.start", "status": response.status_code, "headers": answered})
+            async for piece in response.aiter_raw():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await response.aclose()
+
+
+def _client(upstream: Upstream, environ: Mapping[str, str]) -> httpx2.AsyncClient:
+    """A client for one service: with the machine's proxies and certificates, unless the service is on this machine."""
+    local = _is_local(upstream.url)
+    verify = _certificates(environ) if upstream.url.lower().startswith("https:") else False
+    try:
+        return httpx2.AsyncClient(
+            verify=verify,
+            trust_env=not local,
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),  # how long an answer may take, the CLI says
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+        )
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"the proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY cannot be used: {error}") from None
+
+
+def _certificates(environ: Mapping[str, str]) -> ssl.SSLContext:
+    """Whom to trust and who we are, by the variables that the CLI knows, too."""
+    context = httpx2.create_ssl_context()
+    extra, own = environ.get("NODE_EXTRA_CA_CERTS"), environ.get("CLAUDE_CODE_CLIENT_CERT")
+    try:
+        if extra:
+            context.load_verify_locations(extra)
+        if own:
+            password = environ.get("CLAUDE_CODE_CLIENT_KEY_PASSPHRASE") or ""
+            context.load_cert_chain(own, environ.get("CLAUDE_CODE_CLIENT_KEY") or None, password)
+    except OSError as error:
+        names = "NODE_EXTRA_CA_CERTS, CLAUDE_CODE_CLIENT_CERT and CLAUDE_CODE_CLIENT_KEY"
+        raise ConfigError(f"the certificates of {names} cannot be read: {error.strerror or error}") from None
+    return context
+
+
+def _is_local(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _words(error: httpx2.HTTPError) -> str:
+    """What went wrong, without the address, which may hold a token."""
+    return type(error).__name__
