@@ -83,3 +83,34 @@ def test_a_warning_says_how_much_is_used_of_how_much() -> None:
     budget.charge(8.5, phase="phase1")
     clock.now += 85
     assert [tuple(warning) for warning in budget.new_warnings()] == [("money", 8.5, 10.0), ("time", 85.0, 100.0)]
+
+
+@pytest.mark.req("REQ-OR-034")
+def test_in_a_short_run_loops_go_on_until_only_the_time_of_later_phases_is_left() -> None:
+    budget, clock = ledger(time_limit_seconds=300)
+    share = budget.open_phase("phase2")
+    clock.now += 170  # less than half of the run is left, more than is kept for later
+    assert share > 170 and not budget.finalize_now
+    clock.now += share - 170
+    assert budget.finalize_now
+
+
+@pytest.mark.req("REQ-OR-024")
+def test_at_the_very_deadline_no_work_is_opened() -> None:
+    budget, clock = ledger(time_limit_seconds=60)
+    clock.now += 60
+    with pytest.raises(BudgetExceeded, match="time spent: 60 of 60"):
+        budget.check()
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+def test_whoever_has_work_under_way_is_told_when_the_money_is_gone() -> None:
+    budget, _ = ledger(max_budget_usd=1.0)
+    told: list[str] = []
+    with budget.when_spent(lambda: told.append("a")), budget.when_spent(lambda: told.append("b")):
+        budget.after_call()
+        assert told == []
+        budget.charge(1.0, phase="phase2")
+        budget.after_call()
+    budget.after_call()  # nobody listens any more
+    assert told == ["a", "b"]
