@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from mle_star.cli.run import _spent_limits
 from mle_star.context import AgentReply, ScriptRequest
 from mle_star.errors import AgentError, PipelineError
-from mle_star.events import AgentStarted, AnyEvent, PhaseFinished, PhaseStarted, RunFinished, RunResumed
+from mle_star.events import AgentStarted, AnyEvent, PhaseFinished, PhaseStarted, RunFinished, RunResumed, RunStarted
 from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, PhaseTimeBudget
+from mle_star.orchestrator import PipelineState
 from mle_star.run_folder import RunFolder, last_config, place_copy, request_finish
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import LevelExecutor, MindAgents
@@ -149,9 +151,6 @@ async def test_near_the_end_loops_stop_after_the_iteration_they_are_in_and_the_r
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-030")
 async def test_with_no_time_left_a_phase_is_passed_over(quick: QuickRun, tmp_path: Path) -> None:
-    class Dead(BaseException):
-        """The end of a process."""
-
     async def die(label: str, agent: str) -> None:
         await a_second(label, agent)
         if agent == "ablation":
@@ -295,6 +294,67 @@ async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(quick: Q
     assert events(tmp_path / "run", RunFinished)[-1].state == "completed"
     later = await quick(settings(L=1), agents=Changed("retriever"), resume=True)
     assert later.stopped_by is None and later.final_solution.score == first.final_solution.score
+
+
+async def test_resume_says_which_limit_to_raise(quick: QuickRun, tmp_path: Path) -> None:
+    await quick(settings(L=1, max_budget_usd=0.1), agents=MindAgents(before=a_second))
+    run = tmp_path / "run"
+    assert _spent_limits(run, settings()) == []
+    time, money = _spent_limits(run, settings(time_limit_seconds=1, max_budget_usd=0.1))
+    assert "time limit is used up" in time and "raise it with --time-limit" in time
+    assert "money limit is used up (0.1" in money and "raise it with --max-budget" in money
+
+
+class Dead(BaseException):
+    """The end of a process, as far as Python code can bring it about: nothing catches it."""
+
+
+@pytest.mark.req("REQ-OR-022")
+async def test_what_is_no_failure_of_a_path_ends_the_run(quick: QuickRun) -> None:
+    async def die(label: str, agent: str) -> None:
+        if (label, agent) == ("path-0", "ablation"):
+            raise Dead
+
+    with pytest.raises(Dead):
+        await quick(agents=MindAgents(before=die))
+
+
+@pytest.mark.req("REQ-OR-018", "REQ-OR-020")
+async def test_paths_that_won_nothing_still_own_what_they_hand_over(quick: QuickRun) -> None:
+    result = await quick(agents=MindAgents(failing={"coder": "out of order"}))
+    first, second = (path.best_solution for path in result.phase2_results)
+    initial = result.phase1.initial_solution
+    assert first.content == second.content == initial.content
+    first.content = "spoilt"
+    assert second.content == initial.content != "spoilt"
+
+
+@pytest.mark.req("REQ-OR-026")
+async def test_paths_that_take_turns_share_the_time_of_their_phase(quick: QuickRun) -> None:
+    async def hang(label: str, agent: str) -> None:
+        if (label, agent) == ("path-0", "coder"):
+            await asyncio.sleep(600)
+
+    shares = PhaseTimeBudget(phase1=0.1, phase2=0.4, phase3=0.1, finalization=0.4)
+    config = settings(time_limit_seconds=40, max_concurrent_paths=1, phase_time_budget=shares)
+    state = PipelineState()
+    await quick(config, agents=MindAgents(before=hang), state=state)
+    assert state.phase2_path_statuses == ["cancelled", "completed"]
+
+
+@pytest.mark.req("REQ-OR-004")
+async def test_the_hardware_of_a_run_is_that_of_the_machine(
+    quick: QuickRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H200'\necho 'NVIDIA H200'\n", encoding="utf-8")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    state = PipelineState()
+    await quick(settings(L=1), state=state)
+    assert state.hardware["gpu_count"] == 2 and state.hardware["gpu_names"] == ["NVIDIA H200"] * 2
+    assert events(tmp_path / "run", RunStarted)[0].hardware == state.hardware
 
 
 # --- what listeners hear -------------------------------------------------------------------------------------------

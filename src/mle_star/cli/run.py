@@ -165,8 +165,28 @@ def resume(
     limit = seconds_of("--time-limit", time_limit)
     explicit = _explicit({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
     task, settings = _of_run(run_folder, explicit, None)
+    for note in _spent_limits(run_folder, settings):
+        typer.echo(f"note: {note}", err=True)
     mode = _mode(display, quiet=quiet, as_json=as_json)
     start_run(task, settings, run_folder, mode=mode, serve=serve, resume=True)
+
+
+def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
+    """What must be raised before a run can do anything new."""
+    from mle_star.journal import read_journal
+    from mle_star.run_folder import RunFolder, spent_by
+
+    spent, money = spent_by(read_journal(RunFolder(run_dir).journal)), settings.max_budget_usd
+    only = "only what is recorded is taken over"
+    notes = []
+    if spent.seconds >= settings.time_limit_seconds:
+        used = f"{spent.seconds:.0f} of {settings.time_limit_seconds} s"
+        notes.append(f"the time limit is used up ({used}): {only}; raise it with --time-limit")
+    if money is not None and spent.usd >= money:
+        notes.append(
+            f"the money limit is used up ({spent.usd:.2f} of {money:g} USD): {only}; raise it with --max-budget"
+        )
+    return notes
 
 
 def seconds_of(option: str, text: str | None) -> int | None:
