@@ -338,8 +338,9 @@ async def test_paths_that_take_turns_share_the_time_of_their_phase(quick: QuickR
     shares = PhaseTimeBudget(phase1=0.1, phase2=0.4, phase3=0.1, finalization=0.4)
     config = settings(time_limit_seconds=40, max_concurrent_paths=1, phase_time_budget=shares)
     state = PipelineState()
-    await quick(config, agents=MindAgents(before=hang), state=state)
+    result = await quick(config, agents=MindAgents(before=hang), state=state)
     assert state.phase2_path_statuses == ["cancelled", "completed"]
+    assert [path.best_score for path in result.phase2_results] == [0.515, 0.527]
 
 
 @pytest.mark.req("REQ-OR-004")
