@@ -16,7 +16,7 @@ from mle_star.execution import (
     prepare_path_directory,
     write_script,
 )
-from mle_star.models import PipelineConfig, SolutionScript
+from mle_star.models import PipelineConfig, SolutionPhase, SolutionScript
 
 MB = 1 << 20
 SMALL = Limits(
@@ -69,13 +69,13 @@ async def cases(executor, folder, token):
         for word, value in {"TOKEN": token, "OUTSIDE": folder / "outside", "PORT": 9, "REALHOME": folder}.items():
             code = code.replace(word, str(value))
         try:
-            write_script(SolutionScript(content=code), str(work))
+            write_script(SolutionScript(content=code, phase=SolutionPhase.init), str(work))
         except ValueError:
             continue  # refused before it runs, whoever runs it
         if case.only_boxed and not executor.probe().walls.world:
             continue
         result = build_evaluation_result(await run(executor, work, code, case.timeout))
-        told = debug_text(result, case.timeout) if result.is_error else result.stdout[-1000:]
+        told = debug_text(result) if result.is_error else result.stdout[-1000:]
         seen[case.name] = {"is_error": result.is_error, "score": result.score, "told": told}
         assert (folder / "outside" / "precious").read_text() == "mine", case.name
     return {"cases": seen, "uid": os.getuid()}

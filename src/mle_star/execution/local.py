@@ -208,7 +208,7 @@ class LocalExecutor:
     def _namespaces(self, world: World) -> dict[str, Any]:
         return {
             "root": str(Path(world.private_dir) / "root"),
-            "mounts": mounts_of(world),
+            "mounts": list(mounts_of(world)),
             "network": world.allow_network,
             "user": INSIDE,
         }

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -184,8 +185,9 @@ def child_program(python: str, module: str) -> list[str]:
 # --- what a script sees -------------------------------------------------------------------------------------
 
 
-def mounts_of(world: World) -> list[Mount]:
-    """The world, piece by piece, in the order in which it is put together."""
+@lru_cache(maxsize=8)
+def mounts_of(world: World) -> tuple[Mount, ...]:
+    """The world, piece by piece, in the order in which it is put together; asked for twice for each script."""
     found: list[Mount] = []
     for name in _MERGED:
         path = f"/{name}"
@@ -207,18 +209,19 @@ def mounts_of(world: World) -> list[Mount]:
     if world.own_records is not None:
         place = str(Path(world.shown_input) / world.own_records)
         found += [("tmpfs", "mode=755,size=4k", place), ("read-only", "", place)]
-    return [*found, ("read-only", "", "/")]
+    return (*found, ("read-only", "", "/"))
 
 
-def _system() -> list[str]:
-    """The system's libraries, and the settings that they read."""
+@lru_cache(maxsize=1)
+def _system() -> tuple[str, ...]:
+    """The system's libraries, and the settings that they read, as they are when first asked for."""
     places = [*_LIBRARIES, *(f"/etc/{name}" for name in _SETTINGS)]
     for path in sorted(Path("/etc/ld.so.conf.d").glob("*.conf")):
         lines = path.read_text("utf-8", "replace").splitlines()
         places += [
             line.strip() for line in lines if line.startswith("/") and not is_within(line.strip(), "/usr", "/lib")
         ]
-    return [place for place in places if Path(place).exists()]
+    return tuple(place for place in places if Path(place).exists())
 
 
 def _proc(gpus: bool) -> list[Mount]:
@@ -332,20 +335,21 @@ def readable_outside(hidden: Iterable[str], folder: str) -> list[str]:
 # --- paths --------------------------------------------------------------------------------------------------
 
 
-def homes() -> set[str]:
+@lru_cache(maxsize=1)
+def _homes(said: str) -> frozenset[str]:
     """The folders in which people keep what is theirs."""
-    found = {"/home", "/root", os.path.expanduser("~")}  # noqa: PTH111
+    found = {"/home", "/root", said}
     if sys.platform != "win32":
         import pwd
 
         found.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
-    return {os.path.realpath(place) for place in found}
+    return frozenset(os.path.realpath(place) for place in found)
 
 
 def too_much(path: str) -> bool:
     """Would showing this folder show a whole home, or the whole machine?"""
-    place = os.path.realpath(path)
-    return place == "/" or any(place == home or is_below(home, place) for home in homes() if home != "/")
+    place, homes = os.path.realpath(path), _homes(os.path.expanduser("~"))  # noqa: PTH111
+    return place == "/" or any(place == home or is_below(home, place) for home in homes if home != "/")
 
 
 def link_chain(path: str) -> list[str]:
