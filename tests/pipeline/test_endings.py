@@ -215,10 +215,10 @@ async def test_paths_that_improved_alike_and_were_cut_off_are_ensembled(quick: Q
         if agent == "planner":
             await asyncio.sleep(600)
 
-    shares = PhaseTimeBudget(phase1=0.05, phase2=0.1, phase3=0.4, finalization=0.45)
+    shares = PhaseTimeBudget(phase1=0.3, phase2=0.1, phase3=0.3, finalization=0.3)
     config = settings(time_limit_seconds=60, phase_time_budget=shares)
     result = await quick(config, agents=MindAgents(before=hang, paths_alike=True))
-    assert [path.best_score for path in result.phase2_results] == [0.525, 0.525]
+    assert all(path.best_score > result.phase1.initial_score for path in result.phase2_results)
     assert len({path.best_solution.content for path in result.phase2_results}) == 1
     assert result.phase3 is not None and "phase3" in result.phases_completed
 
@@ -335,12 +335,13 @@ async def test_paths_that_take_turns_share_the_time_of_their_phase(quick: QuickR
         if (label, agent) == ("path-0", "coder"):
             await asyncio.sleep(600)
 
-    shares = PhaseTimeBudget(phase1=0.1, phase2=0.4, phase3=0.1, finalization=0.4)
+    shares = PhaseTimeBudget(phase1=0.3, phase2=0.4, phase3=0.1, finalization=0.2)
     config = settings(time_limit_seconds=40, max_concurrent_paths=1, phase_time_budget=shares)
     state = PipelineState()
     result = await quick(config, agents=MindAgents(before=hang), state=state)
     assert state.phase2_path_statuses == ["cancelled", "completed"]
-    assert [path.best_score for path in result.phase2_results] == [0.515, 0.527]
+    stuck, fine = (path.best_score for path in result.phase2_results)
+    assert stuck == result.phase1.initial_score < fine
 
 
 @pytest.mark.req("REQ-OR-004")
