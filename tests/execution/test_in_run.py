@@ -144,11 +144,11 @@ async def test_a_message_of_many_lines_reaches_the_debugger_whole_but_bounded(op
     message = "first line\\n\\nsecond paragraph, and its advice: use dropna()"
     with open_run(CONFIG) as run:
         short = await evaluate_solution(script(f'raise ValueError("{message}")'), run.task, CONFIG)
-        long = await evaluate_solution(script("raise ValueError('\\n'.join(map(str, range(9999))))"), run.task, CONFIG)
+        many = await evaluate_solution(script("raise ValueError('\\n'.join(map(str, range(9999))))"), run.task, CONFIG)
     told = debug_text(short)
     assert told.endswith("ValueError: first line\n\nsecond paragraph, and its advice: use dropna()")
     assert exception_line(told) == "ValueError: first line"
-    assert len(debug_text(long)) < 6000 and "\n9998" in debug_text(long)
+    assert len(debug_text(many)) < 6000 and "\n9998" in debug_text(many)
 
 
 @pytest.mark.req("REQ-EX-021")

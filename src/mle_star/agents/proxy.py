@@ -116,7 +116,7 @@ class CredentialProxy:
         self, scope: Scope, body: AsyncIterator[bytes], receive: Receive, send: Send, named: dict[str, str]
     ) -> None:
         assert self._client is not None
-        query = scope["query_string"].decode("latin-1")
+        query = str(scope["query_string"], "latin-1")
         address = self._upstream.url.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
         own = {**self._upstream.headers, **named}
         kept = [(name.decode(), value.decode("latin-1")) for name, value in scope["headers"]]
