@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +15,7 @@ from mle_star.budget import Budget
 from mle_star.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, enter_run
 from mle_star.events import ScriptFinished
 from mle_star.execution import LocalExecutor, link_input_data, prepare_path_directory
+from mle_star.execution.removal import remove_entry
 from mle_star.execution.sandbox import find_bubblewrap
 from mle_star.journal import Journal
 from mle_star.models import (
@@ -90,7 +90,7 @@ def open_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="everybody-"))
     folder.chmod(0o777)
     yield folder
-    shutil.rmtree(folder)
+    assert remove_entry(folder)
 
 
 @pytest.fixture

@@ -25,11 +25,15 @@ SMALL = Limits(
 LIMITS = Limits(memory_bytes=300 << 20, tasks=40, grace_seconds=0.3)
 
 
-async def run(executor, folder, code, timeout=15.0, **variables):
+async def run(executor, folder, code, timeout=15.0, data=None, **variables):
     (folder / "solution.py").write_text(code)
     env = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", **variables}
     request = ScriptRequest(
-        script_path=str(folder / "solution.py"), working_dir=str(folder), timeout_seconds=timeout, env=env
+        script_path=str(folder / "solution.py"),
+        working_dir=str(folder),
+        timeout_seconds=timeout,
+        env=env,
+        input_dir=data,
     )
     return await executor.run(request)
 
@@ -61,12 +65,15 @@ async def cases(executor, folder, token):
 
     (folder / "outside").mkdir()
     (folder / "outside" / "precious").write_text("mine")
+    data = folder / "data"
+    data.mkdir()
+    (data / "train.csv").write_text("a\n1\n")
     seen = {}
     for number, case in enumerate(CASES):
         work = Path(prepare_path_directory(folder / "work", f"case-{number}"))
-        (work / "input" / "train.csv").write_text("a\n1\n")
+        (work / "input" / "train.csv").symlink_to(data / "train.csv")
         code = case.code
-        for word, value in {"TOKEN": token, "OUTSIDE": folder / "outside", "PORT": 9, "REALHOME": folder}.items():
+        for word, value in {"TOKEN": token, "OUTSIDE": folder / "outside", "PORT": 9, "REALHOME": "/home"}.items():
             code = code.replace(word, str(value))
         try:
             write_script(SolutionScript(content=code, phase=SolutionPhase.init), str(work))
@@ -74,10 +81,12 @@ async def cases(executor, folder, token):
             continue  # refused before it runs, whoever runs it
         if case.only_boxed and not executor.probe().walls.world:
             continue
-        result = build_evaluation_result(await run(executor, work, code, case.timeout))
+        raw = await run(executor, work, code, case.timeout, str(data), PYTHONIOENCODING="utf-8:backslashreplace")
+        result = build_evaluation_result(raw)
         told = debug_text(result) if result.is_error else result.stdout[-1000:]
         seen[case.name] = {"is_error": result.is_error, "score": result.score, "told": told}
-        assert (folder / "outside" / "precious").read_text() == "mine", case.name
+        kept = [(folder / "outside" / "precious").read_text(), (data / "train.csv").read_text()]
+        assert kept == ["mine", "a\n1\n"], case.name
     return {"cases": seen, "uid": os.getuid()}
 
 
