@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import json
 import subprocess
 import sys
 import timeit
 import warnings
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import jsonschema
 import pydantic
@@ -255,10 +256,11 @@ def test_a_task_needs_six_fields_and_has_two_directories() -> None:
 @pytest.mark.req("REQ-DM-009")
 def test_a_script_needs_content_and_phase_and_is_dated() -> None:
     assert_every_field_is_required(SolutionScript, {"content": "", "phase": "init"})
+    before = datetime.now(timezone.utc)
     made = script()
     assert (made.score, made.is_executable, made.source_model) == (None, True, None)
     assert made.created_at.tzinfo is not None
-    assert datetime.now(timezone.utc) - made.created_at < timedelta(minutes=5)
+    assert before <= made.created_at <= datetime.now(timezone.utc)
     made.score = 0.5
     assert made.score == 0.5
 
@@ -469,7 +471,8 @@ def test_a_score_function_takes_a_script_and_a_task_at_once(task: TaskDescriptio
     assert isinstance(scorer, ScoreFunction)
     assert not isinstance("no scorer", ScoreFunction)
     assert scorer(script("a"), task).stdout == "a for sizes"
-    assert [name for name in vars(ScoreFunction) if name == "__call__"]
+    assert not inspect.iscoroutinefunction(ScoreFunction.__call__)
+    assert get_type_hints(ScoreFunction.__call__)["return"] is EvaluationResult
 
 
 @pytest.mark.req("REQ-DM-027")
@@ -719,6 +722,7 @@ def test_the_sources_keep_to_what_python_3_10_has() -> None:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert (node.value.id, node.attr) not in {
                     ("asyncio", "timeout"), ("asyncio", "TaskGroup"), ("asyncio", "Runner"), ("datetime", "UTC"),
+                    ("enum", "StrEnum"), ("typing", "Self"),
                 }, path  # fmt: skip
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert 'requires-python = ">=3.10"' in declared
@@ -745,7 +749,10 @@ def test_every_model_is_a_pydantic_2_model() -> None:
 
 @pytest.mark.req("REQ-DM-050")
 def test_the_module_imports_the_standard_library_and_pydantic_only() -> None:
-    for node in ast.parse(SOURCE.read_text(encoding="utf-8")).body:
+    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert [n for n in names if n.split(".")[0] not in {*sys.stdlib_module_names, "pydantic"}] == []
+        # inside a function it may ask the package itself, for the text of a prompt, but nobody else
+        allowed = {*sys.stdlib_module_names, "pydantic", *([] if node in tree.body else ["mle_star"])}
+        assert [name for name in names if name.split(".")[0] not in allowed] == []

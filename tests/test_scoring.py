@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mle_star.execution.judge import scale_of
 from mle_star.models import SCORE_PATTERN, MetricDirection, TaskDescription
 from mle_star.scoring import (
+    Scale,
     ScoreReading,
     ablation_impacts,
     direction_word,
@@ -187,3 +188,17 @@ def test_impacts_put_the_most_harmful_ablation_first(direction: MetricDirection,
 def test_a_better_score_is_higher_or_lower() -> None:
     assert direction_word(MetricDirection.maximize) == "higher"
     assert direction_word(MetricDirection.minimize) == "lower"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_what_cannot_be_used_is_quoted_whole_up_to_a_limit(end: str) -> None:
+    line = "so: Final Validation Performance: 0.25"
+    assert read_score(line + end).problem == f"the line says {line}: print the score on a line of its own"
+    for length, shown in [(80, "x" * 80), (81, "x" * 80 + " ...")]:
+        problem = read_score(f"Final Validation Performance: {'x' * length}{end}").problem
+        assert problem == f"the line says {shown}: print a plain number"
+
+
+def test_the_largest_number_is_still_one() -> None:
+    assert read_score("Final Validation Performance: 1e30", Scale("rmse")).score == 1e30
+    assert read_score("Final Validation Performance: 1.1e30", Scale("rmse")).score is None

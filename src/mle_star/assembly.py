@@ -218,6 +218,7 @@ def _finalization(result: FinalResult, chosen: SolutionScript) -> dict[str, Any]
     return {
         "from_phase": chosen.phase.value,
         "from_score": chosen.score,
+        **result.lineage.get("finalization", {}),
         "own_submission_script": bool(result.submission_path) and result.final_solution.phase.value == "final",
         "lines_added": sum(line.startswith("+") for line in changed),
         "lines_removed": sum(line.startswith("-") for line in changed),

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mle_star.codeblocks import (
     compiles,
@@ -73,6 +74,12 @@ class Submission:
     script: SolutionScript
     path: str = ""
     warnings: list[str] = field(default_factory=list)
+    subsampling_removed: bool = False
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What the lineage of a result says of it."""
+        return {"finalization": {"subsampling_removed": self.subsampling_removed}}
 
 
 # --- the whole of it -------------------------------------------------------------------------------------
@@ -121,6 +128,7 @@ async def run_finalization(
         total_duration_seconds=seconds,
         total_cost_usd=total_cost_usd,
         contamination=contamination,
+        lineage=submission.origin,
         warnings=[*(LEAKING_SOLUTION for script in (solution,) if script.leaking), *submission.warnings],
     )
 
@@ -202,7 +210,7 @@ async def _run_and_verify(
     if not _is_submitted(result):
         reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
         return use_kept_submission(validated, reason=reason)
-    return await _hand_over(script, validated)
+    return await _hand_over(script, validated, subsampling_removed=full.content != validated.content)
 
 
 async def _run(
@@ -227,7 +235,7 @@ def _is_submitted(result: EvaluationResult) -> bool:
     return not result.is_error and verify_submission(str(current_run().work_dir))
 
 
-async def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submission:
+async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsampling_removed: bool) -> Submission:
     """Step 5: look at the file, warn of what looks odd, and put it where the owner of the run looks for it.
 
     The score stays the validated one: a test script trains on all labelled rows and can no longer be judged by them.
@@ -240,7 +248,8 @@ async def _hand_over(script: SolutionScript, validated: SolutionScript) -> Submi
     for warning in warnings:
         logger.warning("submission: %s", warning)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
-    submission = Submission(final, await asyncio.to_thread(_publish, run.work_dir / SUBMISSION), warnings)
+    path = await asyncio.to_thread(_publish, run.work_dir / SUBMISSION)
+    submission = Submission(final, path, warnings, subsampling_removed)
     run.shared.notes[DONE_NOTE] = submission
     return submission
 

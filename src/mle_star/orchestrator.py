@@ -397,7 +397,7 @@ class _Pipeline:
         return FinalResult(
             task=self.task, config=self.config, phase1=phase1, phase2_results=phase2, phase3=phase3,
             final_solution=submission.script, submission_path=submission.path, total_duration_seconds=0.0,
-            total_cost_usd=None, warnings=submission.warnings,
+            total_cost_usd=None, warnings=submission.warnings, lineage=submission.origin,
         )  # fmt: skip
 
     def _complete(self, result: FinalResult, chosen: SolutionScript) -> FinalResult:

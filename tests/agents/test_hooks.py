@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,23 @@ async def test_agents_with_tools_can_read_scores_and_list_the_data(open_bench: O
         assert '"score": 0.87' in score
         await bench.agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=None)
         assert bench.brain.requests[-1].tools == ()
+
+
+@pytest.mark.req("REQ-OR-010")
+async def test_without_our_tools_agents_do_with_those_of_the_cli(
+    open_bench: OpenBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as trouble:
+        trouble.setitem(sys.modules, "claude_agent_sdk", None)  # so that nothing can be imported from it
+        bench_without = open_bench()
+        bench = await bench_without.__aenter__()
+    try:
+        assert "agents go without their own tools: ModuleNotFoundError" in caplog.text
+        await bench.agents.ask(agent_config(AgentType.init), "go", label="main", max_cost_usd=None)
+        tools = bench.brain.requests[-1].tools
+        assert "Read" in tools and not any(name.startswith("mcp__") for name in tools)
+    finally:
+        await bench_without.__aexit__(None, None, None)
 
 
 @pytest.mark.req("REQ-OR-010")

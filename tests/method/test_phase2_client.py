@@ -10,7 +10,7 @@ import pytest
 from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.context import enter_run
 from mle_star.events import AblationFinished, AgentFinished, BlockChosen
-from mle_star.models import ExtractorOutput
+from mle_star.models import ExtractorOutput, LeakageDetectionOutput
 from mle_star.offline.scripted import ScriptedBrain
 from mle_star.offline.server import MessagesServer
 from mle_star.phase2_outer import run_phase2_outer_loop
@@ -43,7 +43,7 @@ def brain() -> ScriptedBrain:
     return mind
 
 
-@pytest.mark.req("REQ-P2O-014", "REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040")
+@pytest.mark.req("REQ-P2O-014", "REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040", "REQ-SF-015")
 async def test_phase_2_and_phase_3_through_the_real_client(tmp_path: Path) -> None:
     mind, solution = brain(), base_solution(blocks=1)
     with scripted_run(tmp_path, config=CONFIG) as run:
@@ -65,6 +65,11 @@ async def test_phase_2_and_phase_3_through_the_real_client(tmp_path: Path) -> No
     for request in mind.calls("extractor"):
         assert request.schema is not None
         assert set(request.schema["properties"]) == set(ExtractorOutput.model_json_schema()["properties"])
+    for request in mind.calls("leakage"):
+        assert (request.schema is not None) is (request.variant == "detection")
+        assert request.schema is None or set(request.schema["properties"]) == set(
+            LeakageDetectionOutput.model_json_schema()["properties"]
+        )
     for agent in ("coder", "planner", "ablation", "summarize", "ens_planner", "ensembler"):
         assert all(request.schema is None for request in mind.calls(agent)), agent
     assert "level = 0.7" in section(mind.calls("ens_planner")[0].prompt, "2nd Python Solution")
