@@ -92,7 +92,7 @@ class Trial:
 class Phase1Progress:
     """What the phase has found, published as it grows: `s_0` is there from the ranking on.
 
-    `passed` names what an earlier process passed over for want of time.
+    `unrevised` is what it was before the data check; `passed` names what an earlier process had no time for.
     """
 
     models: list[RetrievedModel]
@@ -100,6 +100,7 @@ class Phase1Progress:
     passed: frozenset[str] = frozenset()
     trials: dict[int, Trial] = field(default_factory=dict)
     s_0: SolutionScript | None = None
+    unrevised: SolutionScript | None = None
     merges: list[MergeTried] = field(default_factory=list)
     data_usage_changed: bool = False
 
@@ -439,7 +440,7 @@ async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> Non
     logger.info("data check result: modified: %s", "yes" if changed else "no")
     current_run().record(DataUsageChecked(changed=changed, score=revised.score))
     if changed:
-        progress.s_0, progress.data_usage_changed = revised, True
+        progress.unrevised, progress.s_0, progress.data_usage_changed = s_0, revised, True
 
 
 async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> None:
@@ -450,8 +451,10 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
     changed = corrected.content != s_0.content
     logger.info("leakage check result: found and corrected: %s", "yes" if changed else "no")
     if corrected.leaking:
-        clean = [script for script in progress.ranked() if not script.leaking and script.content != s_0.content]
-        instead = "the next candidate takes its place" if clean else "it stands in until a clean script has a score"
+        earlier = [progress.unrevised] if progress.unrevised else []
+        others = [script for script in (*earlier, *progress.ranked()) if script.content != s_0.content]
+        clean = [script for script in others if not script.leaking]
+        instead = "the next best takes its place" if clean else "it stands in until a clean script has a score"
         _warn_of_leak(f"the initial solution leaks; {instead}")
         progress.s_0 = clean[0] if clean else s_0.model_copy(update={"leaking": True})
     elif changed:

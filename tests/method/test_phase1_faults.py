@@ -15,6 +15,8 @@ from tests.method.conftest import (
     GARBAGE,
     NO_LEAKAGE,
     Fault,
+    Reply,
+    ScriptedCall,
     ScriptedExecutor,
     ScriptedRun,
     broken_script,
@@ -40,16 +42,20 @@ class Expected:
     initial: float = 0.75
 
 
+def flags(call: ScriptedCall) -> Reply:
+    """Candidate 1 leaks as it was written, and so does the data revision, where only the last check finds it."""
+    leaks = {"candidate-1": "level = 0.6", "leakage": "level = 0.8"}
+    found = [line for place, line in leaks.items() if place in call.step.split("/") and f"{line}\n" in call.prompt]
+    return leaky(*found) if found else NO_LEAKAGE
+
+
 def stage(run: ScriptedRun) -> None:
     """One of everything: a repair, a leak, a merge that needs repair, a data revision, a leak in the final script."""
     agents = run.agents
     agents.always("retriever", models("m0", "m1"))
     agents.always("init", by_step(candidate_0=fenced(broken_script("m0")), candidate_1=fenced(script(0.6))))
     agents.always("debugger", by_step(candidate_0=fenced(script(0.5)), merge_1=fenced(script(0.7)), otherwise=GARBAGE))
-    agents.always(
-        "leakage-detection",
-        by_step(candidate_1=leaky("level = 0.6"), leakage=leaky("level = 0.8"), otherwise=NO_LEAKAGE),
-    )
+    agents.always("leakage-detection", flags)
     agents.always("leakage-correction", by_step(candidate_1=fenced("level = 0.55"), leakage=fenced("level = 0.75")))
     agents.always("merger", fenced(broken_script("merge")))
     agents.always("data", fenced(script(0.8)))
@@ -64,7 +70,7 @@ CALLS = {
     "phase1/candidate-0/leakage-detection-2": Expected(),
     "phase1/candidate-1/init": Expected(candidates=(0.5, None), merge=None, merges=0),
     "phase1/candidate-1/leakage-detection": Expected(candidates=(0.5, 0.6)),
-    "phase1/candidate-1/leakage-correction": Expected(candidates=(0.5, 0.6)),
+    "phase1/candidate-1/leakage-correction": Expected(candidates=(0.5, None), merge=None, merges=0),  # the leak stays
     "phase1/merge-1/merger": Expected(merge=None),
     "phase1/merge-1/leakage-detection": Expected(),
     "phase1/merge-1/debugger": Expected(merge=None),
@@ -72,7 +78,7 @@ CALLS = {
     "phase1/data-use/data": Expected(initial=0.7),
     "phase1/data-use/leakage-detection": Expected(),
     "phase1/leakage/leakage-detection": Expected(initial=0.8),
-    "phase1/leakage/leakage-correction": Expected(initial=0.8),
+    "phase1/leakage/leakage-correction": Expected(initial=0.7),  # back to what stood before the revision that leaks
 }
 
 # What a crash of each script costs, by a line that only this script has.
