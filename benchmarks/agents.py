@@ -29,6 +29,7 @@ from mle_star.agents.credentials import Upstream
 from mle_star.agents.definitions import effective_tools
 from mle_star.agents.hooks import CallSite
 from mle_star.agents.proxy import CredentialProxy
+from mle_star.engineer.server import MessagesServer
 from mle_star.models import (
     AgentConfig,
     AgentType,
@@ -39,8 +40,7 @@ from mle_star.models import (
     TaskType,
     build_default_agent_configs,
 )
-from mle_star.offline.scripted import ScriptedBrain
-from mle_star.offline.server import MessagesServer
+from mle_star.testing.scripted import ScriptedBrain
 
 MODEL = "sonnet"
 PROMPT = "Improve the block below.\n\n" + "model.fit(X, y)\n" * 40

@@ -20,9 +20,9 @@ from typing import Literal
 
 import psutil
 
-from mle_star.context import ScriptRequest
 from mle_star.execution import LocalExecutor, script_environment
 from mle_star.models import PipelineConfig
+from mle_star.run.context import ScriptRequest
 
 CONFIG = PipelineConfig(num_parallel_solutions=1)
 HALF_A_SECOND = (

@@ -24,11 +24,11 @@ from tests.pipeline.conftest import events, settings  # noqa: E402
 from tests.pipeline.driver import crash_task  # noqa: E402
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, MindBrain, fenced, script  # noqa: E402
 
-from mle_star.events import AgentFinished, PhaseFinished, PhaseStarted, ScriptFinished  # noqa: E402
-from mle_star.journal import read_journal  # noqa: E402
+from mle_star.engineer.server import MessagesServer  # noqa: E402
 from mle_star.models import PipelineConfig  # noqa: E402
-from mle_star.offline.server import MessagesServer  # noqa: E402
 from mle_star.orchestrator import run_pipeline  # noqa: E402
+from mle_star.run.events import AgentFinished, PhaseFinished, PhaseStarted, ScriptFinished  # noqa: E402
+from mle_star.run.journal import read_journal  # noqa: E402
 
 FILLER = "# a line as long as the lines of a script usually are, so that sizes are realistic\n" * 70
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import yaml
 
-from mle_star.context import ScriptRequest
 from mle_star.execution import LocalExecutor, link_input_data, script_environment, setup_working_directory
 from mle_star.models import PipelineConfig
+from mle_star.run.context import ScriptRequest
 
 ROOT = Path(__file__).parent.parent
 BENCH = ROOT / ".bench"

@@ -95,7 +95,7 @@ def test_debug_shows_the_traceback_and_the_line(place: list[str], capsys: pytest
     assert main(place) == 1
     err = capsys.readouterr().err
     assert "Traceback" in err
-    assert "mle_star/tasks" in err
+    assert "mle_star/data" in err
     assert err.splitlines()[-1] == "mle-star: error: /none: no such folder"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mle_star.codeblocks import (
+from mle_star.method.codeblocks import (
     compiles,
     extract_code_block,
     has_code_fence,

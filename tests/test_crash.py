@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mle_star.events import AgentFinished, AgentStarted, RunResumed, ScriptFinished
 from mle_star.models import FinalResult
+from mle_star.run.events import AgentFinished, AgentStarted, RunResumed, ScriptFinished
 from tests.pipeline.conftest import events, story
 
 ROOT = Path(__file__).parent.parent

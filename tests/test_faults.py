@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mle_star.engineer.server import MessagesServer
 from mle_star.errors import PipelineError
-from mle_star.events import AgentFailed, AgentFinished, RunFinished
 from mle_star.models import FinalResult, TaskDescription
-from mle_star.offline.faults import FaultyBrain
-from mle_star.offline.server import MessagesServer
 from mle_star.orchestrator import run_pipeline
+from mle_star.run.events import AgentFailed, AgentFinished, RunFinished
+from mle_star.testing.faults import FaultyBrain
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import MindBrain
 

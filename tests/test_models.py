@@ -24,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 import mle_star
 import mle_star.models as models
+from mle_star.method.scores import parse_score
 from mle_star.models import (
     SCORE_PATTERN,
     AgentConfig,
@@ -61,7 +62,6 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.prompts import PromptRegistry
-from mle_star.scoring import parse_score
 
 SOURCE = Path(models.__file__)
 ROOT = SOURCE.parents[2]

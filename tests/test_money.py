@@ -10,11 +10,11 @@ from random import Random
 import psutil
 import pytest
 
+from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
 from mle_star.errors import PipelineError
-from mle_star.events import AgentFailed, AgentFinished, RunFinished, ScriptFinished
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
-from mle_star.offline.server import BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
 from mle_star.orchestrator import run_pipeline
+from mle_star.run.events import AgentFailed, AgentFinished, RunFinished, ScriptFinished
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import MindBrain
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mle_star.method.scores import parse_ablation_lines
 from mle_star.models import AgentType, MetricDirection
 from mle_star.prompts import BLOCK_NOT_FOUND, PromptRegistry, render
-from mle_star.scoring import parse_ablation_lines
 from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, TRACEBACK, parts, sample, says
 
 PERSONA = "Kaggle grandmaster"

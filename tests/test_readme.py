@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mle_star.cli.app import COMMANDS, main
-from mle_star.forecast import planned_steps
 from mle_star.models import PipelineConfig
+from mle_star.run.forecast import planned_steps
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]

@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mle_star.budget import GRACE_SECONDS
+from mle_star.engineer.server import MessagesServer
 from mle_star.errors import PipelineTimeoutError
-from mle_star.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried, RunFinished
-from mle_star.journal import read_journal
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
-from mle_star.offline.server import MessagesServer
 from mle_star.orchestrator import run_pipeline
+from mle_star.run.budget import GRACE_SECONDS
+from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried, RunFinished
+from mle_star.run.journal import read_journal
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import MindBrain, levels
 

@@ -1,7 +1,7 @@
 """Mutation testing: small mistakes are planted in one module at a time, and its fast tests must notice.
 
     python tools/mutate.py                              # all modules: long
-    python tools/mutate.py phase3 execution/judge       # some, by their path below src/mle_star
+    python tools/mutate.py phase3 execution/outcome       # some, by their path below src/mle_star
     python tools/mutate.py phase3 --sample 60           # some mutants of it, the same ones every time
 
 Everything happens in a copy, so the working tree stays as it is. Survivors are printed with their change; what is known
@@ -26,19 +26,19 @@ ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.9
 METHOD, PIPELINE = "tests/method/test_", "tests/pipeline/test_"
 TESTS = {
-    "budget": [f"{PIPELINE}budget.py", f"{PIPELINE}budget_words.py"],
-    "codeblocks": ["tests/test_codeblocks.py"],
-    "execution/judge": ["tests/execution/test_judge.py", "tests/execution/test_judge_words.py"],
-    "execution/record": ["tests/execution/test_record.py"],
+    "run/budget": [f"{PIPELINE}budget.py", f"{PIPELINE}budget_words.py"],
+    "method/codeblocks": ["tests/test_codeblocks.py"],
+    "execution/outcome": ["tests/execution/test_outcome.py", "tests/execution/test_outcome_words.py"],
+    "execution/recorded": ["tests/execution/test_recorded.py"],
     "finalization": [f"{METHOD}finalization.py", f"{METHOD}finalization_faults.py"],
-    "journal": [f"{PIPELINE}journal.py", f"{PIPELINE}journal_words.py"],
+    "run/journal": [f"{PIPELINE}journal.py", f"{PIPELINE}journal_words.py"],
     "orchestrator": [f"{PIPELINE}run.py", f"{PIPELINE}limits.py"],
     "phase1": [f"{METHOD}phase1.py", f"{METHOD}phase1_words.py"],
     "phase2_inner": [f"{METHOD}phase2_inner.py"],
     "phase2_outer": [f"{METHOD}phase2_outer.py"],
     "phase3": [f"{METHOD}phase3.py"],
     "safety": [f"{METHOD}safety.py", f"{METHOD}safety_words.py"],
-    "scoring": ["tests/test_scoring.py"],
+    "method/scores": ["tests/test_scores.py"],
 }
 # For the copy's conftest: mutmut reads an attribute of test items that newer releases of pytest no longer have, and it
 # hands tests over in no order. With the quick ones first most mistakes are found before a slow one begins.

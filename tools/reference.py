@@ -23,9 +23,9 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from mle_star.cli.app import COMMANDS
 from mle_star.config import PREFIX, SHORT_NAMES
-from mle_star.events import AnyEvent, Event
 from mle_star.models import PhaseTimeBudget, PipelineConfig
-from mle_star.run_folder import RunFolder
+from mle_star.run.events import AnyEvent, Event
+from mle_star.run.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"

@@ -13,9 +13,9 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 
-from mle_star.cli.screen import screen
-from mle_star.journal import read_journal
-from mle_star.report import RunStory, write_report
+from mle_star.run.journal import read_journal
+from mle_star.views import RunStory, write_report
+from mle_star.views.screen import screen
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"

@@ -14,7 +14,6 @@ from typing import Any, Literal, TextIO, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from mle_star.data_files import printable
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 
@@ -99,6 +98,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     return f"did you mean {names[near[0]]}?" if near else f"known are: {', '.join(names.values())}"
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Plain text that does nothing: line breaks, escape codes and what else cannot be printed are spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
 
 
 def setup_logging(config: PipelineConfig, *, console: bool = True, stream: TextIO | None = None) -> None:

@@ -11,16 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mle_star.codeblocks import (
-    compiles,
-    extract_code_block,
-    has_code_fence,
-    has_extractable_code,
-    replacement,
-)
-from mle_star.context import current_run, scope
 from mle_star.errors import BudgetExceeded
-from mle_star.events import ScriptFinished
 from mle_star.execution import (
     check_submission_format,
     debug_text,
@@ -29,6 +20,13 @@ from mle_star.execution import (
     exception_line,
     get_submission_info,
     verify_submission,
+)
+from mle_star.method.codeblocks import (
+    compiles,
+    extract_code_block,
+    has_code_fence,
+    has_extractable_code,
+    replacement,
 )
 from mle_star.models import (
     AgentType,
@@ -43,7 +41,9 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
-from mle_star.run_folder import place_copy
+from mle_star.run.context import current_run, scope
+from mle_star.run.events import ScriptFinished
+from mle_star.run.folder import place_copy
 from mle_star.safety import (
     DebugCallback,
     check_and_fix_leakage,

@@ -573,9 +573,9 @@ class AgentConfig(Frozen):
         """
         prompt = self.system_prompt
         if prompt is None:
-            from mle_star.prompts import PromptRegistry
+            from mle_star.templates import template_text
 
-            prompt = PromptRegistry().get(self.agent_type).template
+            prompt = template_text(self.agent_type.value)
         tools = _MINIMAL_TOOLS.get(self.agent_type) if self.tools is None else self.tools
         return {"description": self.description, "prompt": prompt, "tools": list(tools or ()), "model": self.model}
 

@@ -16,40 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star import assembly
-from mle_star.assembly import best_of, diagnostics_of, lineage
-from mle_star.budget import PHASES, Budget
 from mle_star.config import effective_config, setup_logging
-from mle_star.context import Agents, Executor, RunContext, enter_run, scope
-from mle_star.ending import Stop
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
-from mle_star.events import (
-    AgentFailed,
-    AgentFinished,
-    AnyEvent,
-    BestImproved,
-    PhaseFinished,
-    PhaseStarted,
-    RunFinished,
-    RunState,
-    ScriptFinished,
-)
 from mle_star.execution import LocalExecutor, detect_gpu
-from mle_star.execution.surroundings import surroundings_digest
+from mle_star.execution.slots import surroundings_digest
 from mle_star.finalization import run_finalization, use_kept_submission
-from mle_star.forecast import Forecaster
-from mle_star.journal import Journal
-from mle_star.launch import (
-    check_credentials,
-    check_inputs,
-    choose_folder,
-    connected,
-    first_event,
-    open_ledger,
-    read_references,
-    secret_values,
-    work_dir,
-)
 from mle_star.models import (
     FinalResult,
     Isolation,
@@ -62,12 +33,41 @@ from mle_star.models import (
     TaskDescription,
     is_improvement,
 )
-from mle_star.paths import Paths
 from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
-from mle_star.run_folder import RunFolder, Spent, fork_run
-from mle_star.shutdown import RunControl
-from mle_star.stages import Outcome, Stages
+from mle_star.pipeline import result as assembly
+from mle_star.pipeline.control import RunControl
+from mle_star.pipeline.ending import Stop
+from mle_star.pipeline.paths import Paths
+from mle_star.pipeline.result import best_of, diagnostics_of, lineage
+from mle_star.pipeline.setup import (
+    check_credentials,
+    check_inputs,
+    choose_folder,
+    connected,
+    first_event,
+    open_ledger,
+    read_references,
+    secret_values,
+    work_dir,
+)
+from mle_star.pipeline.stages import Outcome, Stages
+from mle_star.run.budget import PHASES, Budget
+from mle_star.run.context import Agents, Executor, RunContext, enter_run, scope
+from mle_star.run.events import (
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    BestImproved,
+    PhaseFinished,
+    PhaseStarted,
+    RunFinished,
+    RunState,
+    ScriptFinished,
+)
+from mle_star.run.folder import RunFolder, Spent, fork_run
+from mle_star.run.forecast import Forecaster
+from mle_star.run.journal import Journal
 
 if TYPE_CHECKING:
     from mle_star.agents import CanUseTool

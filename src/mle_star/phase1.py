@@ -15,19 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mle_star.codeblocks import extract_code_block, has_extractable_code
-from mle_star.context import AgentReply, RunContext, current_run, enter_run, scope
 from mle_star.errors import AgentError, Phase1Error
-from mle_star.events import (
-    AgentFinished,
-    CandidateEvaluated,
-    DataUsageChecked,
-    MergeTried,
-    ModelsRetrieved,
-    Notice,
-    PassedOver,
-    ScriptFinished,
-)
 from mle_star.execution import (
     debug_text,
     evaluate_with_retry,
@@ -36,6 +24,7 @@ from mle_star.execution import (
     prepare_path_directory,
     rank_solutions,
 )
+from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -48,6 +37,17 @@ from mle_star.models import (
     TaskDescription,
     is_improvement,
     is_improvement_or_equal,
+)
+from mle_star.run.context import AgentReply, RunContext, current_run, enter_run, scope
+from mle_star.run.events import (
+    AgentFinished,
+    CandidateEvaluated,
+    DataUsageChecked,
+    MergeTried,
+    ModelsRetrieved,
+    Notice,
+    PassedOver,
+    ScriptFinished,
 )
 from mle_star.safety import (
     LEAKS,

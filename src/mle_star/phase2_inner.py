@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from mle_star.codeblocks import extract_code_block, has_extractable_code, replacement
-from mle_star.context import current_run, scope
-from mle_star.events import RefinementTried
 from mle_star.execution import evaluate_with_retry
+from mle_star.method.codeblocks import extract_code_block, has_extractable_code, replacement
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -22,6 +20,8 @@ from mle_star.models import (
     is_improvement,
     is_improvement_or_equal,
 )
+from mle_star.run.context import current_run, scope
+from mle_star.run.events import RefinementTried
 from mle_star.safety import check_and_fix_leakage, make_debug_callback, try_agent
 
 logger = logging.getLogger(__name__)

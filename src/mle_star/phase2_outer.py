@@ -7,11 +7,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mle_star.codeblocks import extract_code_block, has_extractable_code, locate_block
-from mle_star.context import current_run, scope
-from mle_star.events import AblationFinished, BlockChosen
 from mle_star.execution import debug_text, exception_line, execute_in_run, limit_in_run
-from mle_star.execution.judge import SCRIPT_NAME
+from mle_star.execution.outcome import SCRIPT_NAME
+from mle_star.method.codeblocks import extract_code_block, has_extractable_code, locate_block
+from mle_star.method.scores import BASELINE, parse_ablation_lines
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -29,8 +28,9 @@ from mle_star.models import (
 )
 from mle_star.phase2_inner import BlockProgress, run_phase2_inner_loop, yes_no
 from mle_star.prompts import BLOCK_NOT_FOUND
+from mle_star.run.context import current_run, scope
+from mle_star.run.events import AblationFinished, BlockChosen
 from mle_star.safety import make_debug_callback, try_agent, warn_unusable
-from mle_star.scoring import BASELINE, parse_ablation_lines
 
 logger = logging.getLogger(__name__)
 

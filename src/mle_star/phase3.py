@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
-from mle_star.codeblocks import extract_code_block, has_extractable_code
-from mle_star.context import current_run, scope
-from mle_star.events import EnsembleTried
 from mle_star.execution import debug_text, exception_line, verify_submission
+from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import (
     AgentType,
     EnsembleAttempt,
@@ -22,6 +20,8 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.phase2_inner import check_and_evaluate
+from mle_star.run.context import current_run, scope
+from mle_star.run.events import EnsembleTried
 from mle_star.safety import try_agent
 
 logger = logging.getLogger(__name__)

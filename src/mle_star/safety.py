@@ -11,10 +11,7 @@ import re
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 
-from mle_star.codeblocks import compiles, extract_code_block, has_extractable_code, locate_block, replacement
-from mle_star.context import AgentReply, current_run
 from mle_star.errors import AgentError
-from mle_star.events import DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.execution import (
     debug_text,
     detect_error_masking,
@@ -22,6 +19,7 @@ from mle_star.execution import (
     exception_line,
     get_subsample_instruction,
 )
+from mle_star.method.codeblocks import compiles, extract_code_block, has_extractable_code, locate_block, replacement
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -33,6 +31,8 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.prompts import PromptRegistry, render
+from mle_star.run.context import AgentReply, current_run
+from mle_star.run.events import DebugAttempted, LeakageChecked, ScriptPurpose
 
 logger = logging.getLogger(__name__)
 

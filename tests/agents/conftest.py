@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
-from mle_star.agents.keeper import marked_processes
-from mle_star.context import Agents
+from mle_star.agents.processes import marked_processes
+from mle_star.engineer.server import Brain, Charge, MessagesServer
 from mle_star.models import PipelineConfig, TaskDescription
-from mle_star.offline.scripted import ScriptedBrain
-from mle_star.offline.server import Brain, Charge, MessagesServer
+from mle_star.run.context import Agents
+from mle_star.testing.scripted import ScriptedBrain
 
 MODEL = "claude-sonnet-4-5"
 USD_PER_INPUT_TOKEN, USD_PER_OUTPUT_TOKEN = 3e-6, 15e-6

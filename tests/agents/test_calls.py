@@ -15,10 +15,10 @@ from claude_agent_sdk import ClaudeSDKClient, SystemMessage
 
 from mle_star.agents import AgentClient, EnvironmentFacts
 from mle_star.agents.hooks import CallSite
-from mle_star.context import AgentReply
+from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
-from mle_star.offline.server import BrainReply, BrainRequest, ToolCall
+from mle_star.run.context import AgentReply
 from tests.agents.conftest import MODEL, Bench, OpenBench, charged
 
 CODER = agent_config(AgentType.coder)

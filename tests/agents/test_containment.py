@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mle_star.offline.scripted import ScriptedBrain
-from mle_star.offline.server import BrainReply, MessagesServer, ToolCall
+from mle_star.engineer.server import BrainReply, MessagesServer, ToolCall
+from mle_star.testing.scripted import ScriptedBrain
 
 KEY = "sk-canary-6b1f0c9e"
 HARNESS = """

@@ -18,7 +18,7 @@ from mle_star.agents.definitions import (
     build_system_prompt,
     effective_tools,
 )
-from mle_star.agents.foresight import Foresight
+from mle_star.agents.lookahead import Foresight
 from mle_star.agents.version import MINIMUM_VERSION, check_sdk_version, installed_sdk_version, require_sdk
 from mle_star.execution import inspect_interpreter
 from mle_star.models import (

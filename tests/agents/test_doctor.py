@@ -10,10 +10,10 @@ import pytest
 
 from mle_star.cli.app import main
 from mle_star.cli.doctor import _REMEDIES, _call, diagnose
+from mle_star.engineer.server import BrainReply, Fault, MessagesServer
 from mle_star.errors import AgentFailure
 from mle_star.models import PipelineConfig
-from mle_star.offline.scripted import ScriptedBrain
-from mle_star.offline.server import BrainReply, Fault, MessagesServer
+from mle_star.testing.scripted import ScriptedBrain
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
+from mle_star.engineer.server import BrainReply, Fault, ToolCall
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, AgentType, agent_config
-from mle_star.offline.faults import FaultyBrain
-from mle_star.offline.scripted import ScriptedBrain
-from mle_star.offline.server import BrainReply, Fault, ToolCall
+from mle_star.testing.faults import FaultyBrain
+from mle_star.testing.scripted import ScriptedBrain
 from tests.agents.conftest import QUICK, Bench, OpenBench, charged
 
 CODER = agent_config(AgentType.coder)

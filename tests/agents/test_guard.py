@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.agents.guard import Guard
+from mle_star.agents.permissions import Guard
 
 WORK = Path("/srv/mle/work")
 guard = Guard(WORK, readable=[Path("/srv/mle/data")], blocked=(r"\bgit\s+push\b", "curl [unbalanced"))

@@ -15,10 +15,10 @@ import pytest
 
 from mle_star.agents.hooks import HURRY
 from mle_star.agents.tools import build_tool_server, list_data_files
-from mle_star.budget import Budget
+from mle_star.engineer.server import BrainReply, ToolCall
 from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
-from mle_star.offline.server import BrainReply, ToolCall
+from mle_star.run.budget import Budget
 from tests.agents.conftest import Bench, OpenBench
 
 ACTOR = agent_config(AgentType.coder, None, "full")

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mle_star.agents.keeper import marked_processes
+from mle_star.agents.processes import marked_processes
+from mle_star.engineer.server import BrainReply, Fault
 from mle_star.models import AgentType, PipelineConfig, agent_config
-from mle_star.offline.server import BrainReply, Fault
 from tests.agents.conftest import MODEL, QUICK, Bench, OpenBench
 
 CODER = agent_config(AgentType.coder)
@@ -27,8 +27,8 @@ SCRIPT = """
 import asyncio, sys
 from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
-from mle_star.offline.scripted import ScriptedBrain
-from mle_star.offline.server import BrainReply, Fault, MessagesServer
+from mle_star.testing.scripted import ScriptedBrain
+from mle_star.engineer.server import BrainReply, Fault, MessagesServer
 
 async def main(data, work):
     task = TaskDescription(competition_id="x", task_type="tabular", data_modality="tabular", evaluation_metric="rmse",

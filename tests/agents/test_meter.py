@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mle_star.agents.meter import Meter, Tariff
-from mle_star.offline.wire import BrainReply, BrainRequest, events_of, message_of
-from mle_star.prices import CHARACTERS_PER_TOKEN, Price, usage_cost
+from mle_star.engineer.wire import BrainReply, BrainRequest, events_of, message_of
+from mle_star.run.prices import CHARACTERS_PER_TOKEN, Price, usage_cost
 from tests.agents.conftest import MODEL
 
 

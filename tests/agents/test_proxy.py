@@ -15,10 +15,10 @@ from starlette.types import Receive, Scope, Send
 
 from mle_star.agents.credentials import Upstream
 from mle_star.agents.proxy import CredentialProxy
+from mle_star.engineer.server import BrainReply, Fault, MessagesServer
 from mle_star.errors import ConfigError
-from mle_star.loopback import LoopbackServer
-from mle_star.offline.scripted import ScriptedBrain
-from mle_star.offline.server import BrainReply, Fault, MessagesServer
+from mle_star.serving.loopback import LoopbackServer
+from mle_star.testing.scripted import ScriptedBrain
 from tests.agents.test_wire import Reply, ask, body
 
 SECRET = "sk-canary-0123456789"

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mle_star.offline.faults import FAULT_NAMES, FaultName, FaultyBrain
-from mle_star.offline.scripted import ScriptedBrain
-from mle_star.offline.server import BrainReply, BrainRequest, MessagesServer, ToolCall
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
+from mle_star.testing.faults import FAULT_NAMES, FaultName, FaultyBrain
+from mle_star.testing.scripted import ScriptedBrain
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 

@@ -13,7 +13,7 @@ import pytest
 from mle_star.data.columns import describe
 from mle_star.data.layout import find_layout
 from mle_star.data.tables import Table, read_table
-from mle_star.offline.rules import tables as scripts
+from mle_star.engineer.rules import tables as scripts
 
 
 def look(path: Path) -> Table:

@@ -11,13 +11,9 @@ from typing import Any
 
 import pytest
 
-from mle_star.budget import Budget
-from mle_star.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, enter_run
-from mle_star.events import ScriptFinished
 from mle_star.execution import LocalExecutor, link_input_data, prepare_path_directory
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.sandbox import find_bubblewrap
-from mle_star.journal import Journal
 from mle_star.models import (
     AgentConfig,
     ExecutionRawResult,
@@ -26,6 +22,10 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.run.budget import Budget
+from mle_star.run.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, enter_run
+from mle_star.run.events import ScriptFinished
+from mle_star.run.journal import Journal
 
 OpenRun = Callable[..., AbstractContextManager[RunContext]]
 

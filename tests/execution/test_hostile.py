@@ -21,8 +21,6 @@ from typing import Any, Literal
 
 import pytest
 
-from mle_star.context import RunShared
-from mle_star.events import Notice
 from mle_star.execution import (
     Limits,
     LocalExecutor,
@@ -34,8 +32,10 @@ from mle_star.execution import (
 from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
 from mle_star.execution.local import Means
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
+from mle_star.run.context import RunShared
+from mle_star.run.events import Notice
+from mle_star.testing.executor import gone
 from tests.execution.conftest import OpenRun, scored, script
-from tests.execution.contract import gone
 from tests.execution.hostile import CASES, Case
 from tests.execution.users import driver, unprivileged_python
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import mle_star.execution
-from mle_star.context import ScriptRequest
 from mle_star.execution import debug_text, evaluate_batch, evaluate_solution, evaluate_with_retry, exception_line
-from mle_star.execution.judge import HEADER
+from mle_star.execution.outcome import HEADER
 from mle_star.models import ExecutionRawResult, PipelineConfig, SolutionPhase, SolutionScript
+from mle_star.run.context import ScriptRequest
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 
 CONFIG = PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2, max_debug_attempts=2)

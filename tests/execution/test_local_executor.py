@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from mle_star.context import ScriptRequest
 from mle_star.execution import Limits, LocalExecutor
 from mle_star.models import PipelineConfig
-from tests.execution.contract import ExecutorContract
+from mle_star.run.context import ScriptRequest
+from mle_star.testing.executor import ExecutorContract
 
 LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), grace_seconds=0.5, tasks=200, memory_bytes=2 * 10**9)
 CONFINED = "writes only in the working directory"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.context import ScriptRequest
 from mle_star.execution import MAX_OUTPUT_BYTES, Limits, LocalExecutor, parse_score
 from mle_star.execution.output import NOTE, Keeper, LogFile
 from mle_star.models import PipelineConfig
-from tests.execution.contract import PLAIN_ENV
+from mle_star.run.context import ScriptRequest
+from mle_star.testing.executor import PLAIN_ENV
 
 LIMITS = dataclasses.replace(
     Limits.of(PipelineConfig()), head_bytes=2000, tail_bytes=1000, output_bytes=5000, memory_bytes=2 * 10**9

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.events import Notice
 from mle_star.execution import execute_in_run, prepare_path_directory
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.workspace import reset_working_directory
-from mle_star.journal import read_journal
+from mle_star.run.events import Notice
+from mle_star.run.journal import read_journal
 from tests.execution.conftest import OpenRun, scored, script
 
 

@@ -19,7 +19,6 @@ from typing import Literal
 
 import pytest
 
-from mle_star.context import ScriptRequest
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, inspect_interpreter
 from mle_star.execution.cgroup import find_cgroup_home
@@ -40,7 +39,8 @@ from mle_star.execution.sandbox import (
     too_much,
 )
 from mle_star.models import PipelineConfig
-from tests.execution.contract import PLAIN_ENV, living
+from mle_star.run.context import ScriptRequest
+from mle_star.testing.executor import PLAIN_ENV, living
 from tests.execution.users import driver, unprivileged_python
 
 DRIVER = Path(__file__).parent.parent / "scripts" / "harness_as_user.py"

@@ -18,12 +18,8 @@ from typing import Any, Literal, TypeVar
 import pytest
 from pydantic import BaseModel
 
-from mle_star.budget import Budget
-from mle_star.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, current_run, enter_run
 from mle_star.errors import AgentError
-from mle_star.events import AgentStarted, Event
 from mle_star.execution import LocalExecutor, link_input_data, setup_working_directory
-from mle_star.journal import Journal
 from mle_star.models import (
     AgentConfig,
     AgentType,
@@ -36,6 +32,10 @@ from mle_star.models import (
     TaskDescription,
     TaskType,
 )
+from mle_star.run.budget import Budget
+from mle_star.run.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, current_run, enter_run
+from mle_star.run.events import AgentStarted, Event
+from mle_star.run.journal import Journal
 
 E = TypeVar("E", bound=Event)
 Fault = Literal["empty", "garbage", "raises"]

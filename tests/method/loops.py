@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mle_star.context import Executor, ScriptRequest
 from mle_star.models import CodeBlock, ExecutionRawResult, MetricDirection, SolutionPhase, SolutionScript
+from mle_star.run.context import Executor, ScriptRequest
 
 from .conftest import ScriptedAgents, ScriptedCall, broken_script, fenced, script
 

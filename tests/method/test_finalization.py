@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from mle_star import finalization
-from mle_star.context import scope
 from mle_star.errors import AgentError
-from mle_star.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted
 from mle_star.execution import evaluate_solution
 from mle_star.finalization import (
     check_contamination,
@@ -39,6 +37,8 @@ from mle_star.models import (
     build_default_agent_configs,
 )
 from mle_star.prompts import PromptRegistry
+from mle_star.run.context import scope
+from mle_star.run.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted
 from tests.method.conftest import (
     GARBAGE,
     ScriptedCall,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.context import scope
 from mle_star.execution import evaluate_solution
 from mle_star.finalization import run_finalization
 from mle_star.models import FinalResult, Phase1Result, SolutionPhase
+from mle_star.run.context import scope
 from tests.method.conftest import (
     AGENT_FAULTS,
     NO_LEAKAGE,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mle_star.assembly import best_of
-from mle_star.events import CandidateEvaluated, Notice
 from mle_star.models import MetricDirection, Phase2Result
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase3 import run_phase3
+from mle_star.pipeline.result import best_of
+from mle_star.run.events import CandidateEvaluated, Notice
 from mle_star.safety import LEAKS
 
 from .conftest import NO_LEAKAGE, ScriptedCall, ScriptedRun, fenced, leaky, script, settings, solution

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from mle_star import phase1
-from mle_star.context import Executor, ScriptRequest
 from mle_star.errors import AgentError, BudgetExceeded, Phase1Error
-from mle_star.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, SubmissionKept
 from mle_star.execution import LocalExecutor, evaluate_solution
 from mle_star.models import (
     AgentConfig,
@@ -37,6 +35,8 @@ from mle_star.phase1 import (
     retrieve_models,
     run_phase1,
 )
+from mle_star.run.context import Executor, ScriptRequest
+from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, SubmissionKept
 from tests.method.conftest import (
     GARBAGE,
     NO_LEAKAGE,

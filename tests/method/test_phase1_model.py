@@ -13,9 +13,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mle_star.errors import Phase1Error
-from mle_star.events import MergeTried
 from mle_star.models import MetricDirection
 from mle_star.phase1 import run_phase1
+from mle_star.run.events import MergeTried
 from tests.method.conftest import (
     GARBAGE,
     NO_LEAKAGE,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mle_star.context import ScriptRequest
-from mle_star.events import CandidateEvaluated, PassedOver
 from mle_star.models import ExecutionRawResult, Phase1Result, PhaseTimeBudget
 from mle_star.phase1 import partial_phase1, run_phase1
+from mle_star.run.context import ScriptRequest
+from mle_star.run.events import CandidateEvaluated, PassedOver
 from tests.method.conftest import (
     ScriptedCall,
     ScriptedExecutor,

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from mle_star import phase2_inner
-from mle_star.context import path_context, scope
 from mle_star.errors import BudgetExceeded
-from mle_star.events import AgentFinished, RefinementTried, ScriptFinished
 from mle_star.models import (
     AgentConfig,
     AgentType,
@@ -24,6 +22,8 @@ from mle_star.models import (
     agent_config,
 )
 from mle_star.phase2_inner import PLANNER_FAILED, BlockProgress, invoke_coder, invoke_planner, run_phase2_inner_loop
+from mle_star.run.context import path_context, scope
+from mle_star.run.events import AgentFinished, RefinementTried, ScriptFinished
 
 from .conftest import (
     AGENT_FAULTS,

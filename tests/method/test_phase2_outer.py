@@ -12,18 +12,7 @@ from typing import Any
 import pytest
 
 from mle_star import phase2_outer
-from mle_star.budget import ablation_limit
-from mle_star.context import current_run, path_context, scope
 from mle_star.errors import BudgetExceeded
-from mle_star.events import (
-    AblationFinished,
-    AgentFinished,
-    BestImproved,
-    BlockChosen,
-    RefinementTried,
-    ScriptFinished,
-    ScriptStarted,
-)
 from mle_star.models import (
     AgentConfig,
     AgentType,
@@ -50,6 +39,17 @@ from mle_star.phase2_outer import (
     validate_code_block,
 )
 from mle_star.prompts import BLOCK_NOT_FOUND
+from mle_star.run.budget import ablation_limit
+from mle_star.run.context import current_run, path_context, scope
+from mle_star.run.events import (
+    AblationFinished,
+    AgentFinished,
+    BestImproved,
+    BlockChosen,
+    RefinementTried,
+    ScriptFinished,
+    ScriptStarted,
+)
 
 from .conftest import (
     AGENT_FAULTS,

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from mle_star import phase3
-from mle_star.context import scope
 from mle_star.errors import BudgetExceeded
-from mle_star.events import AgentFinished, EnsembleTried, ScriptFinished
 from mle_star.models import (
     AgentConfig,
     AgentType,
@@ -25,6 +23,8 @@ from mle_star.models import (
     agent_config,
 )
 from mle_star.phase3 import ENS_PLANNER_FAILED, invoke_ens_planner, invoke_ensembler, run_phase3
+from mle_star.run.context import scope
+from mle_star.run.events import AgentFinished, EnsembleTried, ScriptFinished
 
 from .conftest import (
     AGENT_FAULTS,

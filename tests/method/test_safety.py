@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from mle_star import safety
-from mle_star.codeblocks import extract_code_block
 from mle_star.errors import AgentError, BudgetExceeded
-from mle_star.events import DebugAttempted, LeakageChecked
 from mle_star.execution import evaluate_with_retry
+from mle_star.method.codeblocks import extract_code_block
 from mle_star.models import (
     AgentType,
     DataContaminationResult,
@@ -28,6 +27,7 @@ from mle_star.models import (
     build_default_agent_configs,
 )
 from mle_star.prompts import PromptRegistry
+from mle_star.run.events import DebugAttempted, LeakageChecked
 from mle_star.safety import (
     ALL_USED,
     SCORE_LINE,

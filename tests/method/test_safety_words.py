@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mle_star.context import scope
 from mle_star.errors import AgentError
-from mle_star.events import AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.models import AgentType, SolutionPhase
 from mle_star.prompts import PromptRegistry, render
+from mle_star.run.context import scope
+from mle_star.run.events import AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.safety import (
     SCORE_LINE,
     ask_agent,

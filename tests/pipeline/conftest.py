@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from mle_star.events import AnyEvent, Event
-from mle_star.journal import read_journal
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
+from mle_star.run.events import AnyEvent, Event
+from mle_star.run.journal import read_journal
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
 E = TypeVar("E", bound=Event)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mle_star.context import AgentReply
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.models import (
     AgentConfig,
     DataModality,
@@ -22,8 +22,8 @@ from mle_star.models import (
     TaskDescription,
     TaskType,
 )
-from mle_star.offline.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.orchestrator import run_pipeline
+from mle_star.run.context import AgentReply
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import MindAgents, MindBrain
 

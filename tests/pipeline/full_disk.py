@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.errors import PipelineError
-from mle_star.events import AnyEvent, RunFinished, SubmissionKept
-from mle_star.journal import read_journal
 from mle_star.models import FinalResult
 from mle_star.orchestrator import run_pipeline
+from mle_star.run.events import AnyEvent, RunFinished, SubmissionKept
+from mle_star.run.journal import read_journal
 from tests.pipeline.conftest import settings
 from tests.pipeline.driver import crash_task
 from tests.pipeline.mind import LevelExecutor, MindAgents

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mle_star.context import AgentReply, ScriptRequest
+from mle_star.engineer.server import BrainReply, BrainRequest
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, ExecutionRawResult
-from mle_star.offline.server import BrainReply, BrainRequest
+from mle_star.run.context import AgentReply, ScriptRequest
 
 Answer = str | dict[str, Any]
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.budget import LATE_SECONDS, PHASES, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
 from mle_star.errors import BudgetExceeded
-from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
-from mle_star.run_folder import spent_by
+from mle_star.run.budget import LATE_SECONDS, PHASES, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
+from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
+from mle_star.run.folder import spent_by
 
 
 class Clock:

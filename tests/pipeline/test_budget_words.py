@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mle_star.budget import LATE_SECONDS
 from mle_star.errors import BudgetExceeded
-from mle_star.events import PhaseName
+from mle_star.run.budget import LATE_SECONDS
+from mle_star.run.events import PhaseName
 from tests.pipeline.test_budget import ledger
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mle_star.cli.app import main
-from mle_star.events import AblationFinished, AgentFailed, AgentFinished, FinishRequested, RunFinished, RunResumed
+from mle_star.engineer.server import MessagesServer
 from mle_star.models import TaskDescription
-from mle_star.offline.server import MessagesServer
-from mle_star.run_folder import first_line
+from mle_star.run.events import AblationFinished, AgentFailed, AgentFinished, FinishRequested, RunFinished, RunResumed
+from mle_star.run.folder import first_line
 from tests.pipeline.conftest import events
 from tests.pipeline.mind import Mind, MindBrain, fenced
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from mle_star.cli.run import _spent_limits
-from mle_star.context import AgentReply, ScriptRequest
 from mle_star.errors import AgentError, PipelineError
-from mle_star.events import AgentStarted, AnyEvent, PhaseFinished, PhaseStarted, RunFinished, RunResumed, RunStarted
 from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, PhaseTimeBudget
 from mle_star.orchestrator import PipelineState
-from mle_star.run_folder import RunFolder, last_config, place_copy, request_finish
+from mle_star.run.context import AgentReply, ScriptRequest
+from mle_star.run.events import AgentStarted, AnyEvent, PhaseFinished, PhaseStarted, RunFinished, RunResumed, RunStarted
+from mle_star.run.folder import RunFolder, last_config, place_copy, request_finish
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import LevelExecutor, MindAgents
 

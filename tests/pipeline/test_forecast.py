@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from mle_star.events import AgentFinished, AgentStarted, Forecast, PhaseFinished, ScriptFinished, ScriptStarted
-from mle_star.forecast import Forecaster, planned_steps
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
-from mle_star.prices import price_of
+from mle_star.run.events import AgentFinished, AgentStarted, Forecast, PhaseFinished, ScriptFinished, ScriptStarted
+from mle_star.run.forecast import Forecaster, planned_steps
+from mle_star.run.prices import price_of
 from tests.pipeline.conftest import LETTERS, QuickRun, events, settings
 from tests.pipeline.mind import Mind, MindAgents
 

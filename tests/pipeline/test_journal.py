@@ -16,7 +16,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mle_star.errors import JournalError
-from mle_star.events import (
+from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
+from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AgentStarted,
@@ -28,8 +29,7 @@ from mle_star.events import (
     ScriptFinished,
     ScriptStarted,
 )
-from mle_star.journal import REDACTED, Journal, read_journal
-from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
+from mle_star.run.journal import REDACTED, Journal, read_journal
 
 
 def started(task: TaskDescription) -> RunStarted:
@@ -113,7 +113,7 @@ def test_a_second_writer_is_refused_also_from_another_process(path: Path) -> Non
     with Journal(path):
         with pytest.raises(JournalError, match="written by another process"):
             Journal(path)
-        code = f"from pathlib import Path; from mle_star.journal import Journal; Journal(Path({str(path)!r}))"
+        code = f"from pathlib import Path; from mle_star.run.journal import Journal; Journal(Path({str(path)!r}))"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert other.returncode == 1
         assert "written by another process" in other.stderr
@@ -124,8 +124,8 @@ def test_a_killed_writer_leaves_whole_lines_and_no_lock(path: Path) -> None:
     code = textwrap.dedent(
         f"""
         from pathlib import Path
-        from mle_star.events import Notice
-        from mle_star.journal import Journal
+        from mle_star.run.events import Notice
+        from mle_star.run.journal import Journal
         journal, number = Journal(Path({str(path)!r})), 0
         while True:
             number += 1
@@ -151,8 +151,8 @@ def test_on_a_full_disk_events_are_held_nothing_begins_and_all_is_written_when_t
         import resource
         from pathlib import Path
         from mle_star.errors import BudgetExceeded
-        from mle_star.events import AgentFinished, AgentStarted, Notice
-        from mle_star.journal import Journal, read_journal
+        from mle_star.run.events import AgentFinished, AgentStarted, Notice
+        from mle_star.run.journal import Journal, read_journal
         from mle_star.models import AgentType
 
         path, heard = Path({str(path)!r}), []

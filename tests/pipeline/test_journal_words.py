@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.events import AgentFinished, AnyEvent
-from mle_star.journal import Journal, _Syncer
+from mle_star.run.events import AgentFinished, AnyEvent
+from mle_star.run.journal import Journal, _Syncer
 from tests.pipeline.test_journal import failure, reply, write
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from mle_star.budget import Budget
-from mle_star.context import AgentReply, ScriptRequest
 from mle_star.errors import AgentError, ConfigError, PipelineTimeoutError, RunInterrupted
-from mle_star.events import AgentFinished, BudgetWarning, FinishRequested, PhaseFinished, RunFinished
 from mle_star.execution import LocalExecutor
 from mle_star.models import AgentConfig, ExecutionRawResult, PhaseTimeBudget, PipelineConfig
 from mle_star.orchestrator import PipelineState
-from mle_star.run_folder import is_running, last_outcome, request_finish
+from mle_star.run.budget import Budget
+from mle_star.run.context import AgentReply, ScriptRequest
+from mle_star.run.events import AgentFinished, BudgetWarning, FinishRequested, PhaseFinished, RunFinished
+from mle_star.run.folder import is_running, last_outcome, request_finish
 from tests.pipeline.conftest import QuickRun, events, settings
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents
 

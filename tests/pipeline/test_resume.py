@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mle_star.context import AgentReply
 from mle_star.errors import ConfigError, JournalError
-from mle_star.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted, ScriptFinished
-from mle_star.journal import Journal
 from mle_star.models import AgentConfig, TaskDescription
 from mle_star.orchestrator import PipelineState
-from mle_star.run_folder import first_line, last_config, spent_by
+from mle_star.run.context import AgentReply
+from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted, ScriptFinished
+from mle_star.run.folder import first_line, last_config, spent_by
+from mle_star.run.journal import Journal
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents
 

@@ -19,20 +19,7 @@ from typing import Any
 import pytest
 
 import mle_star.orchestrator
-from mle_star.assembly import best_of
-from mle_star.context import AgentReply
 from mle_star.errors import CredentialError, PipelineError
-from mle_star.events import (
-    AgentFinished,
-    AgentStarted,
-    AnyEvent,
-    PhaseFinished,
-    PhaseStarted,
-    RunFinished,
-    RunStarted,
-    ScriptFinished,
-    ScriptStarted,
-)
 from mle_star.models import (
     AgentConfig,
     FinalResult,
@@ -43,6 +30,19 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.orchestrator import PipelineState, run_pipeline, run_pipeline_sync
+from mle_star.pipeline.result import best_of
+from mle_star.run.context import AgentReply
+from mle_star.run.events import (
+    AgentFinished,
+    AgentStarted,
+    AnyEvent,
+    PhaseFinished,
+    PhaseStarted,
+    RunFinished,
+    RunStarted,
+    ScriptFinished,
+    ScriptStarted,
+)
 from tests.method.loops import measured
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, fenced, script

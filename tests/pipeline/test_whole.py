@@ -11,11 +11,11 @@ import pytest
 from claude_agent_sdk import PermissionResultDeny
 
 from mle_star.agents import AgentClient, EnvironmentFacts
-from mle_star.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
-from mle_star.offline.server import BrainReply, BrainRequest, MessagesServer, ToolCall
 from mle_star.orchestrator import PipelineState, run_pipeline
-from mle_star.prices import price_of
+from mle_star.run.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
+from mle_star.run.prices import price_of
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import Mind, MindBrain, broken, fenced, levels, script
 

@@ -16,9 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mle_star.context import ScriptRequest
 from mle_star.execution import Limits, LocalExecutor
 from mle_star.execution import local as harness_code
+from mle_star.run.context import ScriptRequest
 
 SANDBOX, FOLDER, CANARY = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-from mle_star.context import ScriptRequest
 from mle_star.execution import (
     Limits,
     LocalExecutor,
@@ -17,6 +16,7 @@ from mle_star.execution import (
     write_script,
 )
 from mle_star.models import PipelineConfig, SolutionPhase, SolutionScript
+from mle_star.run.context import ScriptRequest
 
 MB = 1 << 20
 SMALL = Limits(

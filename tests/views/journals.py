@@ -9,8 +9,19 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from mle_star.context import digest_of
-from mle_star.events import (
+from mle_star.models import (
+    AgentType,
+    DataModality,
+    Isolation,
+    MetricDirection,
+    PipelineConfig,
+    TaskDescription,
+    TaskType,
+    is_improvement,
+    is_improvement_or_equal,
+)
+from mle_star.run.context import digest_of
+from mle_star.run.events import (
     AblationFinished,
     AgentFailed,
     AgentFinished,
@@ -37,18 +48,7 @@ from mle_star.events import (
     ScriptStarted,
     SubmissionKept,
 )
-from mle_star.journal import Journal
-from mle_star.models import (
-    AgentType,
-    DataModality,
-    Isolation,
-    MetricDirection,
-    PipelineConfig,
-    TaskDescription,
-    TaskType,
-    is_improvement,
-    is_improvement_or_equal,
-)
+from mle_star.run.journal import Journal
 
 MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
 PARTS = ["target encoding", "early stopping", "outlier clipping", "feature crosses", "class weights"]

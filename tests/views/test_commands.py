@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from mle_star.cli.app import main
-from mle_star.events import AgentFinished, ScriptFinished
-from mle_star.journal import Journal, read_journal
-from mle_star.report import RunStory, text
+from mle_star.run.events import AgentFinished, ScriptFinished
+from mle_star.run.journal import Journal, read_journal
+from mle_star.views import RunStory, text
 from tests.views.journals import Invented
 
 Captured = pytest.CaptureFixture[str]

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 
-from mle_star.cli.display import Mode, choose_mode, make_display
-from mle_star.cli.screen import BLOCKS, screen, sparkline
-from mle_star.events import EVENT_ADAPTER, RunResumed
-from mle_star.journal import Journal, read_journal
 from mle_star.models import MetricDirection
-from mle_star.report import RunStory, text, write_report
+from mle_star.run.events import EVENT_ADAPTER, RunResumed
+from mle_star.run.journal import Journal, read_journal
+from mle_star.views import RunStory, text, write_report
+from mle_star.views.display import Mode, choose_mode, make_display
+from mle_star.views.screen import BLOCKS, screen, sparkline
 from tests.views.journals import Invented
 
 ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")
@@ -34,8 +34,8 @@ ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")
 PLAYER = """
 import sys, time
 from pathlib import Path
-from mle_star.cli.display import make_display
-from mle_star.journal import read_journal
+from mle_star.views.display import make_display
+from mle_star.run.journal import read_journal
 run_dir = Path(sys.argv[1])
 events = list(read_journal(run_dir / "journal.jsonl"))
 with make_display("auto", run_dir=run_dir) as display:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.events import AblationFinished
-from mle_star.journal import read_journal
-from mle_star.report import RunStory, text
-from mle_star.report.page import SECTIONS
+from mle_star.run.events import AblationFinished
+from mle_star.run.journal import read_journal
+from mle_star.views import RunStory, text
+from mle_star.views.page import SECTIONS
 from tests.views.conftest import Watched
 
 Watch = Callable[..., Watched]

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from mle_star.errors import ConfigError
-from mle_star.events import FinishRequested, RunFinished
-from mle_star.journal import Journal, read_journal
 from mle_star.models import FinalResult, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.report import RunStory, text
-from mle_star.report.follow import Follower
-from mle_star.report.live import LiveServer, check_run
-from mle_star.report.page import SECTIONS
-from mle_star.run_folder import RunFolder
+from mle_star.run.events import FinishRequested, RunFinished
+from mle_star.run.folder import RunFolder
+from mle_star.run.journal import Journal, read_journal
+from mle_star.views import RunStory, text
+from mle_star.views.follow import Follower
+from mle_star.views.live import LiveServer, check_run
+from mle_star.views.page import SECTIONS
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import LevelExecutor, MindAgents
 from tests.views.conftest import Watched

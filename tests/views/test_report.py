@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from mle_star.errors import ConfigError
-from mle_star.events import AblationFinished, RefinementTried, RunFinished, ScriptFinished
-from mle_star.journal import read_journal
 from mle_star.models import MetricDirection
-from mle_star.report import RunStory, text, write_report
-from mle_star.report.page import SECTIONS
+from mle_star.run.events import AblationFinished, RefinementTried, RunFinished, ScriptFinished
+from mle_star.run.journal import read_journal
+from mle_star.views import RunStory, text, write_report
+from mle_star.views.page import SECTIONS
 from tests.views.conftest import Watched
 from tests.views.journals import Invented
 

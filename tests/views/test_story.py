@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mle_star.events import (
+from mle_star.models import AgentType, MetricDirection
+from mle_star.run.events import (
     AgentStarted,
     AnyEvent,
     DebugAttempted,
@@ -20,11 +21,10 @@ from mle_star.events import (
     RunResumed,
     ScriptFinished,
 )
-from mle_star.journal import read_journal
-from mle_star.models import AgentType, MetricDirection
-from mle_star.report import RunStory
-from mle_star.report.lineage import lineage_of
-from mle_star.run_folder import spent_seconds, spent_usd
+from mle_star.run.folder import spent_seconds, spent_usd
+from mle_star.run.journal import read_journal
+from mle_star.views import RunStory
+from mle_star.views.lineage import lineage_of
 from tests.views.journals import Invented
 
 

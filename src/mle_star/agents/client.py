@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 
 from mle_star.agents.credentials import OFFLINE, Upstream, find_upstream, require_credentials
 from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt
-from mle_star.agents.foresight import AgentKey, Foresight
 from mle_star.agents.hooks import CallSite, HookState
-from mle_star.agents.keeper import ProcessKeeper
-from mle_star.agents.launch import Launcher, missing_for_a_shell
+from mle_star.agents.lookahead import AgentKey, Foresight
 from mle_star.agents.meter import Tariff
+from mle_star.agents.options import Launcher, missing_for_a_shell
 from mle_star.agents.pool import Pool
+from mle_star.agents.processes import ProcessKeeper
 from mle_star.agents.replies import Answer, Failure, build_reply, judge_turn
 from mle_star.agents.version import require_sdk
-from mle_star.budget import Budget
-from mle_star.context import AgentReply
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.run.budget import Budget
+from mle_star.run.context import AgentReply
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool
 
-    from mle_star.agents.worker import Turn, Worker
+    from mle_star.agents.connection import Turn, Worker
 
 logger = logging.getLogger(__name__)
 _SILENCE = logging.NullHandler()
@@ -267,7 +267,7 @@ class AgentClient:
         whole: bool,
     ) -> tuple[Turn, Answer | Failure]:
         """One call on one client; on a new one that may spend all of `cap` when `whole`."""
-        from mle_star.agents.worker import Turn
+        from mle_star.agents.connection import Turn
 
         assert self._pool is not None
         self._cap_hint = cap
@@ -362,7 +362,7 @@ class AgentClient:
         return agent_config(AgentType(key[0]), key[1], self.config.tool_profile)
 
     def _make_worker(self, config: AgentConfig, label: str, cap: float | None) -> Worker:
-        from mle_star.agents.worker import Worker
+        from mle_star.agents.connection import Worker
 
         site = CallSite(config.agent_type.value, label)
         options = self._launcher.options(config, site, cap)

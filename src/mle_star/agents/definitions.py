@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from mle_star.data_files import DataFolder, printable
+from mle_star.config import printable
+from mle_star.data.place import DataFolder
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from mle_star.agents.guard import Guard
-from mle_star.budget import Budget
+from mle_star.agents.permissions import Guard
+from mle_star.run.budget import Budget
 
 if TYPE_CHECKING:
     from claude_agent_sdk import HookContext, HookJSONOutput, HookMatcher

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from mle_star.context import AgentReply
 from mle_star.errors import AgentFailure
 from mle_star.models import AgentConfig
+from mle_star.run.context import AgentReply
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ResultMessage
 
-    from mle_star.agents.worker import Turn
+    from mle_star.agents.connection import Turn
 
 logger = logging.getLogger(__name__)
 

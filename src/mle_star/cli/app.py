@@ -58,19 +58,19 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "report",
-        "mle_star.cli.views:report",
+        "mle_star.cli.runs:report",
         "Write report.html of a run anew from its journal; also while the run is going.",
     ),
-    Command("runs", "mle_star.cli.views:runs", "List runs: task, model, score, cost, time, state."),
+    Command("runs", "mle_star.cli.runs:runs", "List runs: task, model, score, cost, time, state."),
     Command(
         "show",
-        "mle_star.cli.views:show",
+        "mle_star.cli.runs:show",
         "Show one step of a run: prompt, reply, script, output, score. Without a step, list them.",
     ),
-    Command("diff", "mle_star.cli.views:diff", "Compare two scripts of a run."),
+    Command("diff", "mle_star.cli.runs:diff", "Compare two scripts of a run."),
     Command(
         "watch",
-        "mle_star.cli.views:watch",
+        "mle_star.cli.runs:watch",
         "Serve the live page of a run, also of one in another process; end with Ctrl-C.",
     ),
 )

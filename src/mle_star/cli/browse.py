@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mle_star.errors import ConfigError, JournalError
-from mle_star.events import (
+from mle_star.run.events import (
     EVENT_ADAPTER,
     AgentFailed,
     AgentFinished,
@@ -18,11 +18,11 @@ from mle_star.events import (
     RunStarted,
     ScriptFinished,
 )
-from mle_star.journal import read_journal
-from mle_star.report import text
-from mle_star.report.headlines import headline
-from mle_star.report.story import RunStory
-from mle_star.run_folder import RunFolder, is_running
+from mle_star.run.folder import RunFolder, is_running
+from mle_star.run.journal import read_journal
+from mle_star.views import text
+from mle_star.views.headlines import headline
+from mle_star.views.story import RunStory
 
 TAIL_BYTES = 1 << 16
 

@@ -154,7 +154,7 @@ def _gpus() -> Finding:
 
 
 def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
-    from mle_star.agents.launch import missing_for_a_shell
+    from mle_star.agents.options import missing_for_a_shell
     from mle_star.execution.sandbox import INSTALL_HINT, Walls, find_walls
 
     walls = find_walls() if sys.platform.startswith("linux") else Walls()
@@ -191,8 +191,8 @@ async def _call(config: PipelineConfig) -> Finding:
 
     from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
     from mle_star.errors import AgentError, MleStarError
-    from mle_star.launch import served_model
     from mle_star.models import AgentType, DataModality, MetricDirection, TaskDescription, TaskType, agent_config
+    from mle_star.pipeline.setup import served_model
     from mle_star.prompts import render
 
     prompt = render(

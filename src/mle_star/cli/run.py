@@ -173,8 +173,8 @@ def resume(
 
 def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
     """What must be raised before a run can do anything new."""
-    from mle_star.journal import read_journal
-    from mle_star.run_folder import RunFolder, spent_by
+    from mle_star.run.folder import RunFolder, spent_by
+    from mle_star.run.journal import read_journal
 
     spent, money = spent_by(read_journal(RunFolder(run_dir).journal)), settings.max_budget_usd
     only = "only what is recorded is taken over"
@@ -241,7 +241,7 @@ def _say_where_the_data_lie(task: TaskDescription, folder: Path) -> None:
 def _of_run(run_dir: Path, explicit: dict[str, Any], file: Path | None) -> tuple[TaskDescription, PipelineConfig]:
     """The task and the settings of another run, changed by what was given."""
     from mle_star.config import load_config, read_mapping
-    from mle_star.run_folder import first_line, last_config
+    from mle_star.run.folder import first_line, last_config
 
     base = last_config(run_dir).model_dump()
     return first_line(run_dir).task, load_config({**base, **(read_mapping(file) if file else {}), **explicit})
@@ -266,9 +266,9 @@ def start_run(
     fork_from: Path | None = None,
 ) -> None:
     """Run, show it, write the report; the exit code says how it ended."""
-    from mle_star.cli.display import make_display
-    from mle_star.launch import choose_folder
     from mle_star.orchestrator import run_pipeline
+    from mle_star.pipeline.setup import choose_folder
+    from mle_star.views.display import make_display
 
     folder = choose_folder(task, config, output)
     with _served(folder.root, serve), make_display(mode, run_dir=folder.root) as listener:
@@ -296,7 +296,7 @@ def _served(run_dir: Path, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    from mle_star.report.live import LiveServer
+    from mle_star.views.live import LiveServer
 
     server = LiveServer(run_dir)
     typer.echo(f"live page: {server.start()}", err=True)
@@ -308,7 +308,7 @@ def _served(run_dir: Path, wanted: bool) -> Iterator[None]:
 
 def _write_report(run_dir: Path) -> None:
     """The page for people; a run is worth more than its report."""
-    from mle_star.report import write_report
+    from mle_star.views import write_report
 
     try:
         write_report(run_dir)
@@ -318,8 +318,8 @@ def _write_report(run_dir: Path) -> None:
 
 def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:
     """What a run would do and is expected to take."""
-    from mle_star.forecast import Forecaster
-    from mle_star.launch import check_inputs, choose_folder
+    from mle_star.pipeline.setup import check_inputs, choose_folder
+    from mle_star.run.forecast import Forecaster
 
     check_inputs(task, config)
     forecast, folder = Forecaster(task, config).forecast(), choose_folder(task, config, output)

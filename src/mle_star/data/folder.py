@@ -13,7 +13,7 @@ import yaml
 from mle_star.config import did_you_mean, read_mapping
 from mle_star.data.guess import TaskGuess
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
-from mle_star.data_files import refuse_place
+from mle_star.data.place import refuse_place
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from mle_star.data.columns import Column, describe
 from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
+from mle_star.data.place import DataFolder
 from mle_star.data.survey import Survey, find_data_folder, survey
 from mle_star.data.targets import Target, given_target, guess_target
 from mle_star.data.wording import plural, task_in_words
-from mle_star.data_files import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mle_star.data.place import holds_runs
 from mle_star.data.tables import TABLE_SUFFIXES, Table, read_table, table_form
-from mle_star.data_files import holds_runs
 from mle_star.errors import ConfigError
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mle_star.config import printable
 from mle_star.data.metrics import Metric
 from mle_star.data.survey import Survey
 from mle_star.data.tables import Table
 from mle_star.data.targets import Target
-from mle_star.data_files import printable
 from mle_star.models import MetricDirection
 
 MAX_NAMES = 40

@@ -12,7 +12,9 @@ from mle_star.execution.harness import (
     make_score_function,
 )
 from mle_star.execution.interpreter import InterpreterInfo, inspect_interpreter
-from mle_star.execution.judge import (
+from mle_star.execution.limits import MAX_OUTPUT_BYTES, Limits
+from mle_star.execution.local import LocalExecutor
+from mle_star.execution.outcome import (
     build_evaluation_result,
     debug_text,
     detect_error,
@@ -20,10 +22,8 @@ from mle_star.execution.judge import (
     extract_traceback,
     trim_traceback,
 )
-from mle_star.execution.limits import MAX_OUTPUT_BYTES, Limits
-from mle_star.execution.local import LocalExecutor
 from mle_star.execution.ranking import is_better_solution, rank_solutions
-from mle_star.execution.record import execute_in_run, limit_in_run
+from mle_star.execution.recorded import execute_in_run, limit_in_run
 from mle_star.execution.submission import (
     check_submission_format,
     find_sample_submission,
@@ -44,8 +44,8 @@ from mle_star.execution.workspace import (
     setup_working_directory,
     write_script,
 )
+from mle_star.method.scores import parse_score
 from mle_star.models import ExecutionRawResult
-from mle_star.scoring import parse_score
 
 __all__ = [
     "MAX_OUTPUT_BYTES",

@@ -9,11 +9,11 @@ import os
 import re
 import shutil
 
-from mle_star.context import RunContext
-from mle_star.events import ScriptFinished, SubmissionKept
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
 from mle_star.models import EvaluationResult, SolutionScript, is_improvement
-from mle_star.run_folder import RunFolder, place_copy, write_whole
+from mle_star.run.context import RunContext
+from mle_star.run.events import ScriptFinished, SubmissionKept
+from mle_star.run.folder import RunFolder, place_copy, write_whole
 
 logger = logging.getLogger("mle_star.execution")
 

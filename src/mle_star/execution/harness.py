@@ -12,14 +12,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from mle_star.context import ScriptRequest, active_run
-from mle_star.data_files import DataFolder
+from mle_star.data.place import DataFolder
 from mle_star.errors import AgentError, ExecutionError
-from mle_star.events import ScriptPurpose
 from mle_star.execution.environment import script_environment, scrub_credentials
-from mle_star.execution.judge import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.local import LocalExecutor
-from mle_star.execution.record import execute_in_run, log_outcome, rejected
+from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
+from mle_star.execution.recorded import execute_in_run, log_outcome, rejected
 from mle_star.execution.workspace import (
     clean_output_directory,
     is_ours,
@@ -38,6 +36,8 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.run.context import ScriptRequest, active_run
+from mle_star.run.events import ScriptPurpose
 
 logger = logging.getLogger("mle_star.execution")
 

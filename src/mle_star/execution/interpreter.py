@@ -9,10 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mle_star.context import digest_of
 from mle_star.errors import ConfigError
 from mle_star.execution.probe import ask_program, find_program
 from mle_star.models import Frozen
+from mle_star.run.context import digest_of
 
 _PLACES = """
 import json, site, sys

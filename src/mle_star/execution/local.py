@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import psutil
 
-from mle_star.context import ScriptRequest
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
 from mle_star.execution.environment import CACHE_VARIABLES, CERTIFICATE_VARIABLES
@@ -45,6 +44,7 @@ from mle_star.execution.sandbox import (
 )
 from mle_star.execution.workspace import clear_working_directory, linked_places
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
+from mle_star.run.context import ScriptRequest
 
 if sys.platform == "win32":
     from mle_star.execution.windows import JobProcess

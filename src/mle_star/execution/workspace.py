@@ -11,7 +11,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from mle_star.data_files import DataFolder
+from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
 from mle_star.execution.removal import remove_entry
 from mle_star.models import SolutionScript

@@ -6,15 +6,12 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mle_star.models import AgentType, PromptTemplate
 from mle_star.prompts import sections
+from mle_star.templates import DEFAULT_VARIANTS, template_text
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _DEFAULT_SUBSAMPLE_LIMIT = 30000
 
 _HISTORY_TITLES = {AgentType.ens_planner: "Ensemble plans you have tried"}
@@ -122,12 +119,10 @@ _TABLE: tuple[tuple[AgentType, str | None, int, tuple[str, ...], tuple[str, ...]
     (AgentType.test, "subsampling_remove", 27, ("code block with subsampling",), ()),
     (AgentType.test, "contamination", 28, ("reference discussion", "final solution"), ()),
 )
-_DEFAULT_VARIANTS = {AgentType.leakage: "detection"}
 
 
 @cache
 def _own_templates() -> tuple[AgentPrompt, ...]:
-    environment = Environment(loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, autoescape=False)
     prompts = []
     for agent, variant, figure, variables, optional in _TABLE:
         name = agent.value if variant is None else f"{agent.value}_{variant}"
@@ -137,7 +132,7 @@ def _own_templates() -> tuple[AgentPrompt, ...]:
                 variant=variant,
                 name=name,
                 figure_ref=f"Figure {figure}",
-                template=environment.get_template(f"{name}.md.j2").render(),
+                template=template_text(agent.value, variant),
                 variables=list(variables),
                 optional=optional,
             )
@@ -161,7 +156,7 @@ class PromptRegistry:
 
     def get(self, agent_type: AgentType, variant: str | None = None) -> AgentPrompt:
         """The template of an agent; without a variant its plain one, for `leakage` that of detection."""
-        key = (agent_type, variant or _DEFAULT_VARIANTS.get(agent_type))
+        key = (agent_type, variant or DEFAULT_VARIANTS.get(agent_type))
         if key not in self._prompts:
             raise KeyError(f"no prompt for {agent_type!r}" + (f", variant {variant!r}" if variant else ""))
         return self._prompts[key]

@@ -1,0 +1,242 @@
+"""One connected client of the SDK, in a task of its own that opens it, uses it and closes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from claude_agent_sdk import (
+    AssistantMessage,
+    ClaudeSDKClient,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+    TextBlock,
+    ToolUseBlock,
+)
+
+from mle_star.agents.credentials import MARKER
+from mle_star.agents.definitions import STRUCTURED_TOOL
+from mle_star.agents.hooks import CallSite
+from mle_star.agents.meter import Meter, Tariff
+from mle_star.agents.processes import kill_marked
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions
+
+CLEAR_SECONDS = 30.0
+ABORT_SECONDS = 2.0
+CLOSE_SECONDS = 4.0
+
+OnWait = Callable[[int | None, float, int, int], None]
+"""Told when the CLI waits before it tries again: HTTP status, seconds, attempt, attempts at most."""
+
+
+@dataclass
+class Turn:
+    """What came of one prompt. Without a `result` the client broke, and `error` says how."""
+
+    result: ResultMessage | None = None
+    text: str = ""
+    structured: Any = None
+    cost_usd: float = 0.0
+    meter: Meter = field(default_factory=Meter)
+    refused: bool = False
+    api_error: str | None = None
+    error: Exception | None = None
+    timed_out: bool = False
+    cap_usd: float | None = None  # what its client might spend
+
+
+@dataclass
+class _Job:
+    """A prompt to send; None stands for `/clear`."""
+
+    prompt: str | None = None
+    on_wait: OnWait = lambda *_: None
+    turn: Turn = field(default_factory=Turn)
+    done: asyncio.Future[Turn] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Worker:
+    """Connects as soon as it is made. Serves one call at a time; `clear()` makes it fit for another one."""
+
+    def __init__(
+        self,
+        key: str,
+        options: ClaudeAgentOptions,
+        site: CallSite,
+        *,
+        cap_usd: float | None,
+        tariff: Tariff,
+    ) -> None:
+        self.key = key
+        self.site = site
+        self.cap_usd = cap_usd
+        self.failure: Exception | None = None
+        self.closed = False
+        self._options = options
+        self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
+        self._free = asyncio.Event()
+        self._client: ClaudeSDKClient | None = None
+        self._current: _Job | None = None
+        self._billed: dict[str, float] = {}
+        self._tariff = tariff
+        self._task = asyncio.create_task(self._own(), name=f"agent-client-{site.agent}")
+
+    @property
+    def usable(self) -> bool:
+        """May a call still be given to it?"""
+        return self.failure is None and not self.closed and not self._task.done()
+
+    @property
+    def is_free(self) -> bool:
+        """Would a call begin at once?"""
+        return self._free.is_set() and self.usable
+
+    async def ready(self) -> None:
+        """Wait until it is connected and idle; raise what went wrong."""
+        await self._free.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    def start(self, prompt: str, label: str, on_wait: OnWait) -> asyncio.Future[Turn]:
+        """Send a prompt, verbatim; the future gets what came of it and never an exception."""
+        self.site.label = label
+        self._free.clear()
+        job = _Job(prompt, on_wait)
+        self._current = job
+        self._jobs.put_nowait(job)
+        return job.done
+
+    def clear(self) -> None:
+        """Forget the conversation, in the background."""
+        self._free.clear()
+        self._jobs.put_nowait(_Job())
+
+    async def abort(self) -> Turn:
+        """End the running call and learn what it has cost so far."""
+        job, client = self._current, self._client
+        if job is None:
+            return Turn()
+        if client is not None and not job.done.done():
+            with suppress(Exception):
+                await asyncio.wait_for(client.interrupt(), ABORT_SECONDS)
+            await asyncio.wait({job.done}, timeout=ABORT_SECONDS)
+        if not job.done.done():
+            self.kill()
+            await asyncio.wait({job.done}, timeout=ABORT_SECONDS)
+        return job.done.result() if job.done.done() else self._priced(job.turn)
+
+    async def close(self) -> None:
+        """Disconnect, by force when it does not go by itself."""
+        self.closed = True
+        self._jobs.put_nowait(None)
+        if not self._free.is_set() and self._client is None:
+            self.kill()  # still connecting: nobody will need it
+        done, _ = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
+        if not done:
+            self.kill()
+            await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
+
+    def kill(self) -> None:
+        """End the CLI process and whatever it started."""
+        kill_marked(self._options.env[MARKER])
+
+    async def _own(self) -> None:
+        client = ClaudeSDKClient(self._options)
+        try:
+            await client.connect()
+        except Exception as error:  # the SDK raises plain exceptions, too, when the CLI dies while connecting
+            self.failure = error
+            self._free.set()
+            return
+        self._client = client
+        self._free.set()
+        try:
+            while (job := await self._jobs.get()) is not None:
+                if job.prompt is None:
+                    await self._clear(client)
+                else:
+                    job.done.set_result(self._priced(await self._turn(client, job.prompt, job)))
+        finally:
+            self._free.set()
+            with suppress(Exception):
+                await client.disconnect()
+
+    async def _turn(self, client: ClaudeSDKClient, prompt: str, job: _Job) -> Turn:
+        turn = job.turn
+        try:
+            await client.query(_message(prompt, verbatim=True))
+            async for message in client.receive_response():
+                self._take(message, turn, job)
+        except Exception as error:  # whatever breaks a client, the call learns of it as a value
+            turn.error = error
+        return turn
+
+    def _take(self, message: object, turn: Turn, job: _Job) -> None:
+        if isinstance(message, StreamEvent):
+            turn.meter.stream(message.event, message.parent_tool_use_id)
+        elif isinstance(message, AssistantMessage):
+            turn.meter.message(message.message_id, message.model, message.usage)
+        if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
+            texts = [block.text for block in message.content if isinstance(block, TextBlock)]
+            calls = [block.input for block in message.content if isinstance(block, ToolUseBlock)]
+            names = [block.name for block in message.content if isinstance(block, ToolUseBlock)]
+            turn.text = "".join(texts) or turn.text
+            turn.api_error = message.error
+            if STRUCTURED_TOOL in names:
+                turn.structured = calls[names.index(STRUCTURED_TOOL)]
+        elif isinstance(message, SystemMessage) and message.subtype == "api_retry":
+            data = message.data
+            seconds = float(data.get("retry_delay_ms") or 0) / 1000
+            job.on_wait(data.get("error_status"), seconds, data.get("attempt") or 0, data.get("max_retries") or 0)
+        elif isinstance(message, SystemMessage) and message.subtype.startswith("model_refusal"):
+            turn.refused = True
+        elif isinstance(message, ResultMessage):
+            turn.result = message
+
+    def _priced(self, turn: Turn) -> Turn:
+        """The turn with its cost: what its result says; where there is none, and for what broke off, what streamed."""
+        told = None if turn.result is None else self._difference(turn.result)
+        if told is not None:
+            self._tariff.settle(turn.meter, told)
+        streamed = self._tariff.cost(turn.meter) if told is None or turn.meter.broken_off else 0.0
+        turn.cost_usd = max(told or 0.0, streamed)
+        return turn
+
+    def _difference(self, result: ResultMessage) -> float | None:
+        """What this call added to the cost of its session: results report the sum so far."""
+        if result.total_cost_usd is None:
+            return None
+        before = self._billed.get(result.session_id, 0.0)
+        self._billed[result.session_id] = result.total_cost_usd
+        return max(result.total_cost_usd - before, 0.0)
+
+    async def _clear(self, client: ClaudeSDKClient) -> None:
+        try:
+            await client.query(_message("/clear", verbatim=False))
+            await asyncio.wait_for(_drain(client), CLEAR_SECONDS)
+        except Exception as error:
+            self.failure = error
+        finally:
+            self._current = None
+            self._free.set()
+
+
+async def _drain(client: ClaudeSDKClient) -> None:
+    async for message in client.receive_response():
+        if isinstance(message, ResultMessage) and message.is_error:
+            raise RuntimeError(f"/clear failed: {message.subtype}")
+
+
+async def _message(text: str, *, verbatim: bool) -> AsyncIterator[dict[str, Any]]:
+    yield {
+        "type": "user",
+        "message": {"role": "user", "content": text},
+        "parent_tool_use_id": None,
+        "client_composed": verbatim,
+    }

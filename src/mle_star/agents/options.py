@@ -1,0 +1,271 @@
+"""How a client of the SDK is started for one agent: its options, its environment, its permissions."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import logging
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mle_star.agents.credentials import OFFLINE, client_environment, is_inherited, secret_names
+from mle_star.agents.definitions import (
+    MCP_SERVER,
+    MCP_TOOLS,
+    WRITING_TOOLS,
+    build_definitions,
+    effective_tools,
+    takes_our_tools,
+)
+from mle_star.agents.hooks import CallSite, HookState, build_hooks
+from mle_star.agents.permissions import Guard
+from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import CanUseTool, ClaudeAgentOptions, McpSdkServerConfig, PermissionMode
+
+    from mle_star.agents.proxy import CredentialProxy
+
+logger = logging.getLogger(__name__)
+
+OFFLINE_MODEL = "mle-star-offline"
+"""The name under which requests for the embedded model go out."""
+MAX_REPLY_BYTES = 64 * 2**20
+_SANDBOX_PROGRAMS = {"bwrap": "bubblewrap", "socat": "socat"}
+_SANDBOX_PROBE = (
+    "bwrap", "--new-session", "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-net",
+    "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "true",
+)  # fmt: skip
+"""As the CLI starts it for a shell, with our addition."""
+_SHIM = """\
+#!/bin/sh
+# bubblewrap as the CLI calls it, with what it leaves open to root: the kernel's settings.
+for word; do
+    shift
+    set -- "$@" "$word"
+    [ "$before $word" = "--proc /proc" ] && set -- "$@" --ro-bind /proc/sys /proc/sys \\
+        --ro-bind-try /proc/sysrq-trigger /proc/sysrq-trigger
+    before=$word
+done
+exec {bwrap} "$@"
+"""
+_READING_TOOLS = frozenset({"Read", "WebSearch", "WebFetch", *MCP_TOOLS})
+
+
+def is_root() -> bool:
+    """Does this process run as root?"""
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+async def missing_for_a_shell() -> str:
+    """What keeps the CLI from confining an agent's shell here, and what to do; an empty text when it can."""
+    if sys.platform == "darwin":
+        return ""
+    if not sys.platform.startswith("linux"):
+        return "the CLI has no sandbox for this system"
+    absent = [package for program, package in _SANDBOX_PROGRAMS.items() if shutil.which(program) is None]
+    if absent:
+        names = " and ".join(absent)
+        return f"{names} {'are' if len(absent) > 1 else 'is'} not installed (apt, dnf or pacman install {names})"
+    for command in (_SANDBOX_PROBE, ("socat", "-V")):
+        words = await _complaint(command)
+        if words is not None:
+            return f"{_SANDBOX_PROGRAMS[command[0]]} does not work here ({words})"
+    return ""
+
+
+async def _complaint(command: tuple[str, ...]) -> str | None:
+    """What a program says that fails; None for one that works."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await process.communicate()
+    lines = said.decode("utf-8", "replace").strip().splitlines()
+    return None if process.returncode == 0 else lines[-1] if lines else f"exit code {process.returncode}"
+
+
+@dataclass
+class Launcher:
+    """Everything that the clients of one run have in common."""
+
+    task: TaskDescription
+    config: PipelineConfig
+    system_prompt: str
+    work_dir: Path
+    home: Path
+    marker: str
+    state: HookState
+    proxy: CredentialProxy | None = None
+    cli_retries: int = 4
+    tool_server: McpSdkServerConfig | None = None
+    can_use_tool: CanUseTool | None = None
+    notify: Callable[[str], None] = lambda message: None
+    _said: set[str] = field(default_factory=set)
+    _serial: Iterator[int] = field(default_factory=itertools.count)
+    _prompt_digest: str = ""
+
+    def __post_init__(self) -> None:
+        self._prompt_digest = hashlib.sha256(self.system_prompt.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def reuse(self) -> bool:
+        """Is a client used again after `/clear`?"""
+        chosen = self.config.client_reuse
+        return self.config.model == OFFLINE if chosen == "auto" else chosen == "clear"
+
+    def model(self, config: AgentConfig) -> str:
+        """The model name that requests of an agent carry."""
+        if self.config.model == OFFLINE:
+            return OFFLINE_MODEL
+        return config.model if config.model not in (None, "inherit") else self.config.model
+
+    def tools(self, config: AgentConfig) -> list[str]:
+        """The built-in tools of an agent."""
+        return effective_tools(config, self.config.tool_profile)
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        """A digest of all that shapes a reply besides the prompt."""
+        schema = None if config.output_schema is None else config.output_schema.model_json_schema()
+        parts = [self.model(config), self._prompt_digest, self.tools(config), schema, config.max_turns]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def key(self, config: AgentConfig, label: str) -> str:
+        """Calls with equal keys can use the same client; those that write have one per path, in its folder."""
+        place = label if WRITING_TOOLS & set(self.tools(config)) else ""
+        return "/".join((config.agent_type.value, config.variant or "", place, self.fingerprint(config)))
+
+    def options(self, config: AgentConfig, site: CallSite, cap_usd: float | None) -> ClaudeAgentOptions:
+        """The SDK's options for a client of one agent that may spend `cap_usd` per session."""
+        from claude_agent_sdk import ClaudeAgentOptions
+
+        agent, tools = config.agent_type.value, self.tools(config)
+        server = self.tool_server if takes_our_tools(tools) else None
+        work_dir = self._folder(site.label) if WRITING_TOOLS & set(tools) else self.work_dir
+        guard = Guard(work_dir, readable=[Path(self.task.data_dir)], blocked=self.config.blocked_commands)
+        return ClaudeAgentOptions(
+            agents=build_definitions(config, self.system_prompt, self.config.tool_profile, mcp=server is not None),
+            extra_args={"agent": agent},
+            model=self.model(config),
+            tools=list(tools),
+            mcp_servers={} if server is None else {MCP_SERVER: server},
+            strict_mcp_config=True,
+            setting_sources=[],
+            verbatim_prompts=not self.reuse,
+            include_partial_messages=True,  # the usage of a reply is told at its end, long before the call's result
+            output_format=None if config.output_schema is None else config.to_output_format(),
+            max_turns=config.max_turns,
+            max_budget_usd=cap_usd,
+            cwd=work_dir,
+            cli_path=self._cli_apart(),
+            env=self._environment(config),
+            hooks=build_hooks(site, self.state, guard),
+            can_use_tool=self.can_use_tool,
+            max_buffer_size=MAX_REPLY_BYTES,
+            stderr=lambda line: logger.debug("%s: %s", agent, line),
+            **self._permissions([*tools, *(MCP_TOOLS if server is not None else ())]),
+        )
+
+    def _cli_apart(self) -> Path | None:
+        """The CLI with our environment only, in a session of its own.
+
+        The SDK hands on every variable of ours; blanks hide their values, this their names. And Ctrl-C in a terminal is
+        meant for the run, which still needs its clients. None, where that cannot be had, leaves it to the SDK to find
+        the CLI.
+        """
+        import claude_agent_sdk
+
+        cli, setsid = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude", shutil.which("setsid")
+        if setsid is None or not cli.is_file():
+            return None
+        script = self.home / "claude"
+        if not script.exists():
+            foreign = [name for name in os.environ if not is_inherited(name, direct=self.proxy is None)]
+            blank = " ".join(name for name in foreign if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII))
+            drop = f'for name in {blank}; do eval "[ -n \\"\\${{$name}}\\" ] || unset $name"; done\n' if blank else ""
+            start = f'exec {shlex.quote(setsid)} {shlex.quote(str(cli))} "$@"\n'
+            script.write_text(f"#!/bin/sh\n{drop}{start}", encoding="utf-8")
+            script.chmod(0o700)
+        return script if os.access(script, os.X_OK) else None  # not on a file system that forbids it
+
+    def _folder(self, label: str) -> Path:
+        folder = self.work_dir if label == "main" else self.work_dir / label
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _environment(self, config: AgentConfig) -> dict[str, str]:
+        agent, variant = config.agent_type.value, config.variant
+        home = self.home / (agent if variant is None else f"{agent}-{variant}")
+        for folder in (home, self.home / "t"):
+            folder.mkdir(parents=True, exist_ok=True)
+        env = client_environment(
+            home,
+            agent=agent,
+            variant=variant,
+            marker=f"{self.marker}.{next(self._serial)}",
+            proxy=None if self.proxy is None else (self.proxy.base_url, self.proxy.key(agent, variant)),
+            first_party=self.proxy is not None and self.proxy.is_first_party,
+            retries=self.cli_retries,
+        )
+        return {**env, "PATH": self._path()}
+
+    def _permissions(self, tools: list[str]) -> dict[str, Any]:
+        """Mode, tools allowed without asking, and the sandbox for a shell."""
+        mode: PermissionMode = self.config.permission_mode
+        if mode == "bypassPermissions" and is_root() and os.environ.get("IS_SANDBOX") != "1":
+            mode = "dontAsk"
+            if tools:
+                self.say_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
+        allowed = list(tools)
+        if mode not in ("dontAsk", "bypassPermissions"):
+            # what is allowed beforehand is never put before the callback
+            allowed = [tool for tool in allowed if tool in _READING_TOOLS and self.can_use_tool is None]
+        settings: dict[str, Any] = {"permission_mode": mode, "allowed_tools": allowed}
+        if "Bash" in tools:
+            settings["sandbox"] = self._sandbox()
+        return settings
+
+    def _sandbox(self) -> dict[str, Any]:
+        """For an agent's shell: no way out of it, nothing of the user's home, no secret in its environment."""
+        interpreter = shutil.which(self.config.python or sys.executable) or sys.executable
+        program = Path(interpreter)
+        installed = (sys.prefix, sys.base_prefix, str(program.parents[1]), str(program.resolve().parents[1]))
+        needed = (str(self.work_dir), self.task.data_dir, str(self.home), *installed)
+        return {
+            "enabled": True,
+            "failIfUnavailable": True,
+            "autoAllowBashIfSandboxed": True,
+            "allowUnsandboxedCommands": False,
+            "filesystem": {"denyRead": [str(Path.home())], "allowRead": [str(Path(path).resolve()) for path in needed]},
+            "credentials": {"envVars": [{"name": name, "mode": "deny"} for name in secret_names()]},
+        }
+
+    def _path(self) -> str:
+        """Where the CLI looks for programs: first where its sandbox is mended."""
+        path, bwrap = os.environ.get("PATH", os.defpath), shutil.which("bwrap")
+        if bwrap is None:
+            return path
+        shim = self.home / "bin" / "bwrap"
+        if not shim.exists():
+            shim.parent.mkdir()
+            shim.write_text(_SHIM.format(bwrap=shlex.quote(bwrap)), encoding="utf-8")
+            shim.chmod(0o700)
+        return f"{shim.parent}{os.pathsep}{path}" if os.access(shim, os.X_OK) else path
+
+    def say_once(self, message: str) -> None:
+        """Warn of something that holds for the whole run."""
+        if message not in self._said:
+            self._said.add(message)
+            logger.warning(message)
+            self.notify(message)

@@ -1,0 +1,200 @@
+"""Commands to look at runs: `report`, `runs`, `show`, `diff`, `watch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mle_star.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mle_star.cli.browse import StepRecord
+
+MOST_STEPS = 12
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+
+
+def report(
+    run_folder: Run,
+    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Write report.html of a run anew from its journal; also while the run is going.
+
+    \b
+    Examples:
+      mle-star report runs/titanic-20260131-140509
+      mle-star report runs/titanic-20260131-140509 --open
+    """
+    from mle_star.views import write_report
+
+    path = write_report(run_folder).absolute()
+    typer.echo(path)
+    if open_it:
+        typer.launch(path.as_uri())
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look; runs/ if not given.")] = Path("runs"),
+) -> None:
+    """List runs: task, model, score, cost, time, state.
+
+    \b
+    Examples:
+      mle-star runs
+      mle-star runs experiments/
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from mle_star.cli.browse import find_runs, glance
+    from mle_star.views import text
+
+    found = sorted((glance(run_dir) for run_dir in find_runs(folder)), key=lambda one: (one.begun, one.name))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("run", "task", "model", "score", "cost", "time", "state"):
+        table.add_column(name, justify="right" if name in ("score", "cost", "time") else "left", overflow="fold")
+    for one in found:
+        style = {"completed": "green", "failed": "red", "running": "cyan"}.get(one.state, "yellow")
+        cells = [
+            one.name, text.one_line(one.task, 40), text.one_line(one.model, 30),
+            f"{text.score(one.score)} {text.one_line(one.metric, 16)}", text.money(one.cost_usd),
+            text.duration(one.seconds),
+        ]  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells), Text(one.state, style=style))
+    _console().print(table)
+
+
+def show(
+    run_folder: Run,
+    step: Annotated[str, typer.Argument(metavar="[STEP]", help="A step, or the beginning of one.")] = "",
+) -> None:
+    """Show one step of a run: prompt, reply, script, output, score. Without a step, list them.
+
+    A step is shown with all that belongs to it; of very many, there is a list.
+
+    \b
+    Examples:
+      mle-star show runs/titanic-20260131-140509
+      mle-star show runs/titanic-20260131-140509 phase1/candidate-0/init
+      mle-star show runs/titanic-20260131-140509 phase2/path-0/t-0/k-1
+    """
+    from mle_star.cli.browse import read_steps
+
+    console, steps = _console(), read_steps(run_folder)
+    step = step.rstrip("/")
+    wanted = [one for name, one in steps.items() if name == step or name.startswith(f"{step}/")]
+    wanted = wanted or [one for name, one in steps.items() if name.startswith(step)]
+    if not wanted:
+        raise ConfigError(f"{run_folder} has no step {step!r}; `mle-star show {run_folder}` lists them")
+    if not step or len(wanted) > MOST_STEPS:
+        _list_steps(console, wanted)
+        return
+    for one in wanted:
+        _show_step(console, one)
+
+
+def diff(
+    run_folder: Run,
+    before: Annotated[str, typer.Argument(metavar="A", help="A script's step, or its beginning; `best`, `final`.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The script to compare it with.")],
+) -> None:
+    """Compare two scripts of a run.
+
+    \b
+    Examples:
+      mle-star diff runs/titanic-20260131-140509 phase1/candidate-0 phase2/path-0/t-0/k-1
+      mle-star diff runs/titanic-20260131-140509 phase1/candidate-1 final
+    """
+    from rich.text import Text
+
+    from mle_star.cli.browse import find_script
+    from mle_star.views import text
+    from mle_star.views.diffs import unified
+
+    old, new = find_script(run_folder, before), find_script(run_folder, after)
+    console = _console()
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    lines = list(unified(text.clean(old.code), text.clean(new.code), old.title, new.title))
+    if not lines:
+        console.print(f"{old.title} and {new.title} are the same")
+    for line in lines:
+        style = "bold" if line[:3] in ("+++", "---") else styles.get(line[:1], "")
+        console.print(Text(line, style=style))
+
+
+def watch(
+    run_folder: Run,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="A fixed port instead of a free one.")] = 0,
+    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Serve the live page of a run, also of one in another process; end with Ctrl-C.
+
+    The page is for this machine only, and its address holds a token: who has it may also end the run.
+
+    \b
+    Examples:
+      mle-star watch runs/titanic-20260131-140509 --open
+    """
+    from mle_star.views.live import LiveServer, check_run
+
+    server = LiveServer(check_run(run_folder), port=port)
+    address = server.start()
+    typer.echo(address)
+    if open_it:
+        typer.launch(address)
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        typer.echo("no longer served", err=True)
+    finally:
+        server.stop()
+
+
+# --- on the terminal ---------------------------------------------------------------------------------------------
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, soft_wrap=True)
+
+
+def _list_steps(console: Console, steps: list[StepRecord]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from mle_star.views import text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("step", "outcome", "score", "cost", "time"):
+        table.add_column(name, justify="right" if name in ("score", "cost", "time") else "left", overflow="fold")
+    for one in steps:
+        score = "" if one.score is None else text.score(one.score)
+        cost = "" if one.call is None else text.money(one.cost_usd)
+        time = "" if one.seconds is None else text.duration(one.seconds)
+        style = {"failed": "red", "accepted": "green"}.get(one.outcome, "")
+        table.add_row(Text(one.step), Text(one.outcome, style=style), score, cost, time)
+    console.print(table)
+
+
+def _show_step(console: Console, one: StepRecord) -> None:
+    from rich.rule import Rule
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    from mle_star.views import text
+
+    console.print(Text(f"{one.step}: {one.outcome}", style="bold"))
+    for name, value in one.facts:
+        console.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))
+    for name, content, kind in one.texts:
+        console.print(Rule(name, align="left", style="dim"))
+        shown = Text(text.clean(content, max_text=400_000).rstrip("\n"))
+        if kind:  # as text, not as a block: the terminal may wrap it, and a pipe gets whole lines
+            shown = Syntax("", kind, background_color="default").highlight(shown.plain)
+        console.print(shown, end="\n" if not shown.plain.endswith("\n") else "")
+    console.print()

@@ -1,0 +1,231 @@
+"""The data of a task as files: what belongs to them, what has no place among them, and how a change is seen."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from mle_star.errors import ConfigError
+
+MARK = ".mle-star-run"
+"""Marks a run's folder as ours: only what lies beside it may be overwritten, and it is nobody's data."""
+RUNS = "runs"
+"""The folder that runs are kept in unless the user names another."""
+DIGESTED_BYTES, DIGESTED_FILES = 4 << 30, 50_000
+"""How much of the data is read for a digest; of what lies beyond, size and time count, and of large files samples."""
+SAMPLES, SAMPLE_BYTES = 64, 1 << 16
+STAMPED_FILES = 2000
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_SPECIAL_PLACES = ("/proc", "/sys", "/dev")
+
+Stamp = list[tuple[str, int, int, int, int]]
+
+
+class DataFolder:
+    """A data folder without what is not data: folders of runs, `ours` (where this run works) and hidden entries."""
+
+    def __init__(self, root: Path | str, ours: Path | str | None = None) -> None:
+        self.root = Path(root).resolve()
+        self._ours = "" if ours is None else self._own_place(Path(ours).resolve())
+
+    def _own_place(self, ours: Path) -> str:
+        if self.root not in ours.parents:
+            return ""
+        return str(ours.parent if ours.parent.name == RUNS and ours.parent != self.root else ours)
+
+    def leaves_out(self, entry: os.DirEntry[str]) -> bool:
+        """Is this folder or file none of the data?"""
+        if entry.path == self._ours or (entry.name.startswith(".") and Path(entry.path).parent == self.root):
+            return True
+        return holds_runs(entry)
+
+    def leads_to_ours(self, path: str) -> bool:
+        """Does the place where this run works lie inside this folder?"""
+        return self._ours.startswith(path + os.sep)
+
+    @property
+    def is_whole(self) -> bool:
+        """Is all that lies in the folder data, so that it may be shown as it is?"""
+        with os.scandir(self.root) as entries:
+            return not self._ours and not any(self.leaves_out(entry) for entry in entries)
+
+    # --- looking ----------------------------------------------------------------------------------------------
+
+    def entries(self) -> Iterator[os.DirEntry[str]]:
+        """Everything but plain folders, in the order of names; links to folders come and are followed, once each."""
+        seen: set[tuple[int, int]] = set()
+        waiting = [str(self.root)]
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as found:
+                    entries = sorted(found, key=lambda entry: entry.name)
+            except OSError:
+                continue
+            below = []
+            for entry in entries:
+                if self.leaves_out(entry):
+                    continue
+                is_folder = _is_folder(entry)
+                if not is_folder or entry.is_symlink():
+                    yield entry
+                if is_folder and (number := _identity(entry.path)) not in seen:
+                    seen.add(number)
+                    below.append(entry.path)
+            waiting += reversed(below)
+
+    def files(self) -> Iterator[tuple[str, os.stat_result]]:
+        """The regular files with what the system knows of them, links followed."""
+        for entry in self.entries():
+            try:
+                status = entry.stat()
+            except OSError:
+                continue  # a link to nothing
+            if stat.S_ISREG(status.st_mode):
+                yield entry.path, status
+
+    def check(self, *, allow_outside_links: bool = False) -> None:
+        """Refuse by name what could hang a reader, fill the memory or show scripts what is not data."""
+        refuse_place(self.root)
+        for entry in self.entries():
+            if entry.is_file(follow_symlinks=False):
+                continue
+            kind = _special_kind(entry)
+            name = os.path.relpath(entry.path, self.root)
+            if kind is not None:
+                raise ConfigError(f"data_dir: {name!r} in {self.root} is {kind}, not data: remove it")
+            if not allow_outside_links and (target := self.outside_target(entry)) is not None:
+                raise ConfigError(
+                    f"data_dir: {name!r} in {self.root} is a link to {target!r}, outside of that folder: put a copy "
+                    "there, set data_dir to where the data really lie, or set allow_outside_links to true"
+                )
+
+    def outside_target(self, entry: os.DirEntry[str]) -> str | None:
+        """Where a link leads that leaves the folder."""
+        if not entry.is_symlink():
+            return None
+        target = os.path.realpath(entry.path)
+        inside = Path(target) == self.root or self.root in Path(target).parents
+        return None if inside or not os.path.lexists(target) else target
+
+    def outside_targets(self) -> list[str]:
+        """All places outside of the folder that its links lead to."""
+        found = (self.outside_target(entry) for entry in self.entries() if entry.is_symlink())
+        return sorted({target for target in found if target is not None})
+
+    # --- changes ----------------------------------------------------------------------------------------------
+
+    def stamp(self, most: int = STAMPED_FILES) -> Stamp:
+        """What is cheap to know of the first files: enough to see that somebody changed or replaced one.
+
+        A change sets the time of the last change, which no program can set back.
+        """
+        stamp: Stamp = []
+        for path, status in self.files():
+            stamp.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+            if len(stamp) >= most:
+                break
+        return stamp
+
+    def digest(self) -> str:
+        """A digest of names and contents; beyond the limits of sizes, times and samples instead of contents."""
+        hasher = hashlib.sha256()
+        left = DIGESTED_BYTES
+        for number, (path, status) in enumerate(self.files()):
+            size = status.st_size
+            name = os.path.relpath(path, self.root)
+            hasher.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape"))
+            try:
+                if size <= left and number < DIGESTED_FILES:
+                    left -= size
+                    hasher.update(_content_digest(path, size))
+                    continue
+                hasher.update(str(status.st_mtime_ns).encode())
+                if size > 16 * SAMPLES * SAMPLE_BYTES:
+                    hasher.update(_sample_digest(path, size))
+            except OSError as error:
+                hasher.update(f"{name}: {error.errno}".encode())
+        return hasher.hexdigest()
+
+
+def refuse_place(folder: Path) -> None:
+    """Refuse a folder that holds somebody's whole life, or nothing but the kernel's own files."""
+    homes = {Path.home().resolve(), Path("/root"), Path("/home")}
+    for home in homes:
+        if folder == home or folder in home.parents:
+            raise ConfigError(f"data_dir: {folder} is no folder of data: scripts would see all that lies below it")
+    for place in map(Path, _SPECIAL_PLACES):
+        if place in (folder, *folder.parents) and Path("/dev/shm") not in (folder, *folder.parents):
+            raise ConfigError(f"data_dir: {folder} belongs to the system: nothing in there is data")
+
+
+def holds_runs(folder: os.DirEntry[str]) -> bool:
+    """Is it a run's folder, or the one that runs are kept in?"""
+    if not _is_folder(folder):
+        return False
+    if os.path.lexists(os.path.join(folder.path, MARK)):  # noqa: PTH118
+        return True
+    if folder.name != RUNS:
+        return False
+    try:
+        with os.scandir(folder) as entries:
+            return any(os.path.lexists(os.path.join(entry.path, MARK)) for entry in entries)  # noqa: PTH118
+    except OSError:
+        return False
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to itself
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+def _special_kind(entry: os.DirEntry[str]) -> str | None:
+    try:
+        return _KINDS.get(stat.S_IFMT(entry.stat().st_mode))
+    except OSError:
+        return None
+
+
+def _open(path: str) -> int:
+    """A descriptor for reading; what was a file a moment ago may be a pipe by now, and must not make anybody wait."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(0, "no regular file")
+    return handle
+
+
+def _content_digest(path: str, size: int) -> bytes:
+    hasher = hashlib.sha256()
+    with os.fdopen(_open(path), "rb") as file:
+        while size > 0 and (chunk := file.read(min(size, 1 << 20))):
+            hasher.update(chunk)
+            size -= len(chunk)
+    return hasher.digest()
+
+
+def _sample_digest(path: str, size: int) -> bytes:
+    hasher = hashlib.sha256()
+    with os.fdopen(_open(path), "rb") as file:
+        for number in range(SAMPLES):
+            file.seek((size - SAMPLE_BYTES) * number // (SAMPLES - 1))
+            hasher.update(file.read(SAMPLE_BYTES))
+    return hasher.digest()

@@ -1,0 +1,211 @@
+"""From what a script left behind to a judged result: score, error or not, and a traceback worth reading."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from mle_star.data.metrics import find_metric
+from mle_star.execution.output import NOTE
+from mle_star.method.scores import Scale, read_score
+from mle_star.models import EvaluationResult, ExecutionRawResult, TaskDescription
+from mle_star.run.events import ScriptPurpose
+
+HEADER = "Traceback (most recent call last):"
+SCRIPT_NAME = "solution.py"
+MAX_MESSAGE = 4000
+MAX_FRAMES = 12
+MAX_FRAME_LINES = 5
+MAX_LINE = 400
+MAX_TRACEBACK = 16 * 1024
+MAX_CONTEXT = 50
+UNCAUGHT = (0, 1)
+"""With these exit codes a traceback is the cause; with others a script went on after it had logged one."""
+
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt)\b")
+_ABOVE_PACKAGE = re.compile(r".*[\\/](?:(?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]")
+_FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+
+
+def extract_traceback(stderr: str) -> str | None:
+    """The last traceback, from its header to its exception's message; log lines after it are cut."""
+    start = stderr.rfind(HEADER)
+    if start < 0:
+        return None
+    lines = stderr[start:].splitlines()
+    kept = [HEADER]
+    raised = False
+    for line in lines[1:]:
+        indented = line[:1] in (" ", "\t")
+        if raised and not indented:
+            break
+        if not indented and line.strip():
+            raised = True
+        kept.append(line)
+    while kept and not kept[-1].strip():
+        kept.pop()
+    return "\n".join(kept)
+
+
+def detect_error(raw: ExecutionRawResult) -> bool:
+    """Does anything look like an error: the exit code, a timeout, or a traceback anywhere on stderr?"""
+    return raw.exit_code != 0 or raw.timed_out or HEADER in raw.stderr
+
+
+def script_failed(raw: ExecutionRawResult, purpose: ScriptPurpose = "solution") -> bool:
+    """Did the script fail? A traceback that a library merely logged is no failure; an ablation must not end in one."""
+    if raw.exit_code != 0 or raw.timed_out:
+        return True
+    return purpose == "ablation" and _ends_with_traceback(raw.stderr)
+
+
+def _ends_with_traceback(stderr: str) -> bool:
+    own = "\n".join(line for line in stderr.splitlines() if not line.startswith(NOTE))
+    found = extract_traceback(own)
+    return found is not None and own.rstrip().endswith(found)
+
+
+def build_evaluation_result(
+    raw: ExecutionRawResult,
+    purpose: ScriptPurpose = "solution",
+    task: TaskDescription | None = None,
+    timeout_seconds: float | None = None,
+) -> EvaluationResult:
+    """Judge a run. A score that was printed before a crash stays visible beside `is_error`."""
+    failed = script_failed(raw, purpose)
+    reading = read_score(raw.stdout, None if task is None else scale_of(task))
+    return EvaluationResult(
+        score=reading.score,
+        score_problem=reading.problem,
+        stdout=raw.stdout,
+        stderr=raw.stderr,
+        exit_code=raw.exit_code,
+        duration_seconds=raw.duration_seconds,
+        timed_out=raw.timed_out,
+        timeout_seconds=timeout_seconds,
+        is_error=failed,
+        error_traceback=_last_words(raw.stderr) if failed else None,
+        isolation=raw.isolation,
+    )
+
+
+def scale_of(task: TaskDescription) -> Scale:
+    """The values that the task's metric can take; all, where its name is not known or its sign was turned round."""
+    metric = find_metric(task.evaluation_metric)
+    if metric is None or metric.direction is not task.metric_direction:
+        return Scale(task.evaluation_metric)
+    return Scale(task.evaluation_metric, metric.low, metric.high)
+
+
+def _last_words(stderr: str) -> str | None:
+    """The last traceback, trimmed, with all that was said after it: a message may have many lines."""
+    start = stderr.rfind(HEADER)
+    if start < 0:
+        return None
+    lines = [line for line in stderr[start:].splitlines() if not line.startswith(NOTE)]
+    return trim_traceback("\n".join(lines).rstrip())
+
+
+def trim_traceback(traceback: str) -> str:
+    """Keep the script's own frames, the place where it was raised and the message; libraries become one line."""
+    lines = traceback.splitlines()
+    frames: list[list[str]] = []
+    rest = len(lines)
+    for index, line in enumerate(lines[1:], 1):
+        if _FRAME.match(line):
+            frames.append([line])
+        elif frames and line[:1] in (" ", "\t"):
+            frames[-1].append(line)
+        else:
+            rest = index
+            break
+    kept = [index for index, frame in enumerate(frames) if _is_own(frame[0])]
+    kept = [*kept[: MAX_FRAMES // 2], *kept[-MAX_FRAMES // 2 :]] if len(kept) > MAX_FRAMES else kept
+    if frames and len(frames) - 1 not in kept:
+        kept.append(len(frames) - 1)
+    text = [lines[0]]
+    last = -1
+    for index in kept:
+        if index - last > 1:
+            text.append(f"  ... {index - last - 1} more frames ...")
+        shown = [_short_path(frames[index][0]), *frames[index][1:MAX_FRAME_LINES]]
+        text += [line[:MAX_LINE] for line in shown]
+        last = index
+    message = _shorten("\n".join(lines[rest:]), MAX_MESSAGE)
+    return _shorten("\n".join([*text, message]), MAX_TRACEBACK)
+
+
+def _is_own(frame: str) -> bool:
+    found = _FRAME.match(frame)
+    return found is not None and re.split(r"[\\/]", found["file"])[-1] == SCRIPT_NAME
+
+
+def _short_path(frame: str) -> str:
+    """The script by its bare name, a library from its package on: no path of this machine reaches a prompt."""
+    found = _FRAME.match(frame)
+    if found is None:
+        return frame
+    path = found["file"]
+    above = _ABOVE_PACKAGE.match(path)
+    short = SCRIPT_NAME if _is_own(frame) else path[above.end() if above else 0 :]
+    return frame.replace(path, short, 1)
+
+
+def _shorten(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n  ... {len(text) - most} characters left out ...\n{text[-half:]}"
+
+
+def debug_text(result: EvaluationResult) -> str:
+    """What the debugger is told: the traceback that ended the script, else the last lines of its log and the cause."""
+    if result.error_traceback and (result.refused or (result.exit_code in UNCAUGHT and not result.timed_out)):
+        return result.error_traceback
+    lines = [line[:500] for line in result.stderr.splitlines()[-MAX_CONTEXT:]]
+    context = "".join(f"  {line}\n" for line in lines)
+    return f"{HEADER}\n{context}{_cause(result)}"
+
+
+def exception_line(traceback: str) -> str:
+    """The line that names the exception: the first one below the stack, else the last that says something."""
+    below = traceback[max(traceback.rfind(HEADER), 0) :].splitlines()[1:]
+    named = next((line for line in below if line.strip() and line[0] not in " \t"), "")
+    said = [line.strip() for line in traceback.splitlines() if line.strip()]
+    return (named.strip() if HEADER in traceback and named else said[-1] if said else "")[:200]
+
+
+def _cause(result: EvaluationResult) -> str:
+    if result.timed_out:
+        limit = result.duration_seconds if result.timeout_seconds is None else result.timeout_seconds
+        return (
+            f"TimeoutError: the script was stopped at the time limit of {limit:.0f} seconds; "
+            "make it faster, as far as the rules allow"
+        )
+    said = [line.strip()[:MAX_MESSAGE] for line in result.stderr.splitlines() if line.strip()]
+    if result.exit_code < 0:
+        return _killed(result, [line[len(NOTE) :].strip() for line in said if line.startswith(NOTE)])
+    if not result.is_error:
+        missing = "the script ended without printing its score line 'Final Validation Performance: <number>'"
+        problem = result.score_problem
+        return f"RuntimeError: {f'the score line cannot be used: {problem}' if problem else missing}"
+    if result.exit_code == 1 and said and _EXCEPTION.match(said[-1]):
+        return said[-1]  # a syntax error has no traceback
+    return f"RuntimeError: the script ended with exit code {result.exit_code}" + (f": {said[-1]}" if said else "")
+
+
+def _killed(result: EvaluationResult, notes: list[str]) -> str:
+    """Which signal, and why, as far as is known: a sandbox tells a signal only as an exit code of 128 and more."""
+    number = -result.exit_code
+    why = notes[-1] if notes else "it probably used too much memory" if number == 9 else ""
+    text = f"RuntimeError: the script was killed by {_signal_name(number)}" + (f" ({why})" if why else "")
+    if not notes and {"bubblewrap", "namespaces"} & set(result.isolation.sandbox.split("+")):
+        text += f", unless it ended itself with exit code {128 + number}"
+    return text
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,258 @@
+"""The recorded way to run a script: a step of the journal, replayed on resume, never run twice for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from mle_star.data.place import DataFolder
+from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
+from mle_star.execution.environment import script_environment
+from mle_star.execution.local import LocalExecutor
+from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
+from mle_star.execution.slots import (
+    data_of,
+    digest_lock,
+    directory_lock,
+    log_file,
+    script_slot,
+    surroundings_digest,
+)
+from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
+from mle_star.models import EvaluationResult, ExecutionRawResult, SolutionScript
+from mle_star.run.budget import ablation_limit, script_limit
+from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
+from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.run.forecast import critical_steps
+
+logger = logging.getLogger("mle_star.execution")
+
+KEPT_TEXT = 64 * 1024
+"""Characters of each stream that a step keeps: the journal and the prompts see no more."""
+
+_LEAVES: dict[ScriptPurpose, str] = {
+    "solution": "script",
+    "ablation": "ablation-script",
+    "submission": "submission-script",
+}
+
+
+async def execute_in_run(
+    script: SolutionScript,
+    *,
+    purpose: ScriptPurpose = "solution",
+    timeout_seconds: float | None = None,
+    gpu_indices: list[int] | None = None,
+) -> EvaluationResult:
+    """Run a script as a step of the current run. What a fresh run, a replay and a cache hit return is the same."""
+    run = current_run()
+    step = run.next_step(_LEAVES[purpose])
+    digest = digest_of(purpose, script.content, await surroundings_digest(run))
+    event = await _recorded(run, step, digest)
+    if event is not None:
+        run.journal.tell(event)
+    elif not run.config.use_cache:
+        event = await _run_and_record(run, script, purpose, step, digest, timeout_seconds, gpu_indices)
+    else:
+        async with digest_lock(run, digest):  # always taken before the directory and the slot
+            event = await _cached(run, step, digest) or await _run_and_record(
+                run, script, purpose, step, digest, timeout_seconds, gpu_indices
+            )
+    result = _result_of(event)
+    # what a final script prints was not measured on unseen rows, nor what a leaking one does
+    if purpose == "solution" and not result.is_error and not script.leaking:
+        await take_note(run, script, result, event)
+    return result
+
+
+async def _recorded(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
+    event = run.journal.find(ScriptFinished, step, digest)
+    return event if event is not None and await _restore(run, event) else None
+
+
+async def _restore(run: RunContext, event: ScriptFinished) -> bool:
+    """Put a submission back, but not under the feet of a script that still runs there."""
+    async with directory_lock(run):
+        await _sweep(run)
+        return await asyncio.to_thread(restore_submission, run, event)
+
+
+async def _sweep(run: RunContext) -> None:
+    """Empty the working directory; what a script left there may take long to remove, and never ends a run."""
+    if not await asyncio.to_thread(reset_working_directory, str(run.work_dir)):
+        message = f"{run.work_dir} cannot be emptied of what a script left: a fresh folder took its place"
+        run.record(Notice(level="warning", message=message))
+
+
+async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
+    """The same work under another step of this run, as this step's own record."""
+    cache = run.shared.evaluation_cache
+    if "seeded" not in cache:
+        cache["seeded"] = True
+        for past in run.journal.events:
+            if isinstance(past, ScriptFinished):
+                _remember(run, past)
+    earlier = run.journal.find(ScriptFinished, cache[digest], digest) if digest in cache else None
+    if earlier is None or not await _restore(run, earlier):
+        return None
+    now = datetime.now(timezone.utc)
+    event = earlier.model_copy(update={"step": step, "cached": True, "seconds": 0.0, "at": now})
+    run.record(event)
+    logger.info("not run again: the same script was already run at %s", earlier.step)
+    return event
+
+
+def _remember(run: RunContext, event: ScriptFinished) -> None:
+    """Only what would come out the same again may answer for a later step: no timeout, no kill."""
+    if not event.cached and not event.timed_out and event.exit_code >= 0:
+        run.shared.evaluation_cache[event.digest] = event.step
+
+
+async def _run_and_record(
+    run: RunContext,
+    script: SolutionScript,
+    purpose: ScriptPurpose,
+    step: str,
+    digest: str,
+    timeout_seconds: float | None,
+    gpu_indices: list[int] | None,
+) -> ScriptFinished:
+    async with directory_lock(run), script_slot(run) as own_gpus:
+        run.budget.open_script()
+        gpus = own_gpus if gpu_indices is None else gpu_indices
+        result, submission = await _run(run, script, purpose, step, timeout_seconds, gpus)
+    event = ScriptFinished(
+        step=step, digest=digest, purpose=purpose, script=_storable(script.content), stdout=shorten(result.stdout),
+        stderr=shorten(result.stderr), exit_code=result.exit_code, seconds=result.duration_seconds,
+        timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
+        score=result.score, score_problem=result.score_problem, refused=result.refused,
+        traceback=result.error_traceback, isolation=result.isolation, submission=submission,
+    )  # fmt: skip
+    run.record(event)
+    _remember(run, event)
+    return event
+
+
+async def _run(
+    run: RunContext,
+    script: SolutionScript,
+    purpose: ScriptPurpose,
+    step: str,
+    timeout_seconds: float | None,
+    gpus: Sequence[int | str] | None,
+) -> tuple[EvaluationResult, str | None]:
+    working_dir = str(run.work_dir)
+    await _sweep(run)
+    data = data_of(run)
+    if data.root.is_dir():
+        await asyncio.to_thread(link_input_data, str(data.root), working_dir, ours=run.run_dir)
+    try:
+        script_path = write_script(script, working_dir)
+    except ValueError as error:
+        return rejected(error), None
+    limit = limit_in_run(run, purpose, timeout_seconds)
+    if limit <= 0:
+        raise run.budget.out_of_time()
+    run.record(ScriptStarted(step=step, purpose=purpose, timeout_seconds=limit))
+    request = ScriptRequest(
+        script_path=script_path,
+        working_dir=working_dir,
+        timeout_seconds=limit,
+        env=script_environment(run.config, gpus),
+        input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
+        readable=await _linked_places(run, data),
+        output_file=log_file(run, step),
+    )
+    logger.info("run starts: %s in %s, at most %g s", script_path, working_dir, limit)
+    before = await asyncio.to_thread(data.stamp)
+    raw = await run.executor.run(request)
+    _warn_once(run)
+    result = build_evaluation_result(raw, purpose, run.task, limit)
+    if await asyncio.to_thread(data.stamp) != before:
+        result = _spoiled(run, result)
+    log_outcome(script_path, limit, raw, result)
+    submission = None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run)
+    return result, submission
+
+
+async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
+    """Where links among the data lead, looked up once; none unless the user allows it."""
+    if not run.config.allow_outside_links:
+        return ()
+    if "linked places" not in run.shared.notes:
+        run.shared.notes["linked places"] = tuple(await asyncio.to_thread(data.outside_targets))
+    places: tuple[str, ...] = run.shared.notes["linked places"]
+    return places
+
+
+def _warn_once(run: RunContext) -> None:
+    """The owner of a run should see that its scripts have no world of their own."""
+    if isinstance(run.executor, LocalExecutor) and "warned" not in run.shared.notes:
+        run.shared.notes["warned"] = True
+        if gap := run.executor.probe().walls.gap:
+            run.record(Notice(level="warning", step="run", message=f"scripts run {gap}"))
+
+
+def _spoiled(run: RunContext, result: EvaluationResult) -> EvaluationResult:
+    """A script that got at the data (possible only where nothing confines it) must not count."""
+    message = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
+    run.record(Notice(level="error", message=f"{message}; restore {run.task.data_dir} before you trust this run"))
+    text = f"{HEADER}\nPermissionError: {message}"
+    return result.model_copy(update={"is_error": True, "error_traceback": text})
+
+
+def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
+    """Seconds that a script might take if it began now; `explicit` goes before the setting."""
+    left, measured = run.budget.remaining_seconds(), run.solution_seconds
+    explicit = explicit or run.config.script_timeout_seconds
+    if purpose == "ablation":
+        return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
+    share = run.budget.even_share(_planned(run, measured=measured is not None))
+    return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
+
+
+def _planned(run: RunContext, *, measured: bool) -> float:
+    """How many scripts the running phase has planned one after another; before anything is measured, candidates."""
+    scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]
+    return scripts if measured else scripts - (run.config.num_retrieved_models - 1)
+
+
+def rejected(error: ValueError) -> EvaluationResult:
+    """The result of a script that was refused before it ran, in a form that the debugger can work with."""
+    text = f"{HEADER}\nValueError: {error}"
+    return EvaluationResult(
+        stdout="", stderr=text, exit_code=-1, duration_seconds=0.0, is_error=True, error_traceback=text, refused=True
+    )
+
+
+def log_outcome(path: str, limit: float, raw: ExecutionRawResult, result: EvaluationResult) -> None:
+    """Say how a run ended."""
+    logger.info("run ended: exit code %d after %.2f s, score %s", raw.exit_code, raw.duration_seconds, result.score)
+    if raw.timed_out:
+        logger.warning("timeout: %s was stopped after %g s", path, limit)
+    if result.is_error:
+        logger.warning("error: exit code %d, %s %s", result.exit_code, HEADER, exception_line(debug_text(result)))
+
+
+def _storable(text: str) -> str:
+    """A script that was refused because it is no text must still fit into the journal."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def shorten(text: str) -> str:
+    """Head and tail of a long text, with a mark where the middle was."""
+    if len(text) <= KEPT_TEXT:
+        return text
+    half = KEPT_TEXT // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def _result_of(event: ScriptFinished) -> EvaluationResult:
+    return EvaluationResult(
+        score=event.score, stdout=event.stdout, stderr=event.stderr, exit_code=event.exit_code,
+        duration_seconds=event.seconds, is_error=event.is_error, error_traceback=event.traceback,
+        score_problem=event.score_problem, timed_out=event.timed_out, timeout_seconds=event.timeout_seconds,
+        refused=event.refused, isolation=event.isolation, cached=event.cached,
+    )  # fmt: skip

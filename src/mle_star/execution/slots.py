@@ -1,0 +1,72 @@
+"""What surrounds the scripts of a run: a digest of all that shapes their results, and the slots they wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from mle_star.data.place import DataFolder
+from mle_star.execution.gpu import detect_gpu_info, gpus_for_slot, script_slots, visible_gpus
+from mle_star.execution.interpreter import inspect_interpreter
+from mle_star.run.context import RunContext, digest_of
+
+
+def data_of(run: RunContext) -> DataFolder:
+    """The data of a run, which may lie around the run's own folder."""
+    return DataFolder(run.task.data_dir, ours=run.run_dir)
+
+
+async def surroundings_digest(run: RunContext) -> str:
+    """A digest of data, interpreter, packages and seed, taken once per run."""
+    notes = run.shared.notes
+    async with notes.setdefault("surroundings lock", asyncio.Lock()):
+        if "surroundings" not in notes:
+            data = await asyncio.to_thread(data_of(run).digest)
+            info = await asyncio.to_thread(inspect_interpreter, run.config.python)
+            notes["surroundings"] = digest_of(data, info.fingerprint, str(run.config.seed))
+    return str(notes["surroundings"])
+
+
+async def _gpus(run: RunContext) -> list[str]:
+    notes = run.shared.notes
+    if "gpus" not in notes:
+        notes["gpus"] = visible_gpus((await asyncio.to_thread(detect_gpu_info))["gpu_count"])
+    found: list[str] = notes["gpus"]
+    return found
+
+
+@asynccontextmanager
+async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
+    """Wait until one more script may run, and say which GPUs it gets."""
+    gpus = await _gpus(run)
+    if run.shared.script_slots is None:
+        run.shared.script_slots = asyncio.Semaphore(script_slots(gpus, run.config))
+    async with run.shared.script_slots:
+        taken: set[int] = run.shared.notes.setdefault("slots taken", set())
+        slot = next(number for number in itertools.count() if number not in taken)
+        taken.add(slot)
+        try:
+            yield gpus_for_slot(gpus, slot, run.config)
+        finally:
+            taken.discard(slot)
+
+
+def log_file(run: RunContext, step: str) -> str:
+    """Where a step's whole output goes; a step that is done anew starts it afresh."""
+    folder = run.run_dir / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder / f"{step.replace('/', '.')}.log")
+
+
+def directory_lock(run: RunContext) -> asyncio.Lock:
+    """Two scripts never share a directory at the same time."""
+    lock: asyncio.Lock = run.shared.notes.setdefault(f"lock {run.work_dir}", asyncio.Lock())
+    return lock
+
+
+def digest_lock(run: RunContext, digest: str) -> asyncio.Lock:
+    """Steps that ask for the same work take turns, so that the second finds what the first one left."""
+    lock: asyncio.Lock = run.shared.notes.setdefault(f"lock {digest}", asyncio.Lock())
+    return lock

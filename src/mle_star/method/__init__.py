@@ -1,0 +1,1 @@
+"""Pure helpers of the method: blocks of code, and scores."""

@@ -1,0 +1,1 @@
+"""A run from its first check to its result: what the orchestrator is made of."""

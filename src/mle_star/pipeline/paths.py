@@ -1,0 +1,119 @@
+"""Phase 2 as a whole: L refinement paths side by side, each with its own copy, directory, steps and failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+
+from mle_star.errors import BudgetExceeded
+from mle_star.models import Phase1Result, Phase2Result
+from mle_star.phase2_outer import OuterStepRecord, partial_result, run_phase2_outer_loop
+from mle_star.pipeline.setup import work_dir
+from mle_star.pipeline.stages import Outcome, Stages
+from mle_star.run.context import path_context, scope
+
+logger = logging.getLogger("mle_star.orchestrator")
+
+
+class Paths:
+    """The paths of one run. `statuses` belongs to the caller, who may look at it while they run."""
+
+    def __init__(self, stages: Stages, phase1: Phase1Result, statuses: list[str], *, at_once: int) -> None:
+        self._stages, self._phase1, self._statuses = stages, phase1, statuses
+        self._context = stages.context
+        self._count = self._context.config.num_parallel_solutions
+        self._at_once = max(1, min(at_once, self._count))
+        self._slots = asyncio.Semaphore(self._at_once)
+        self._tasks: list[asyncio.Task[Phase2Result]] = []
+
+    async def run(self, seconds: float) -> list[Phase2Result]:
+        """A result for every path, within `seconds` for all of them; paths that must wait share the time."""
+        if self._at_once < self._count:
+            logger.warning("%d paths, but only %d at a time: the others wait", self._count, self._at_once)
+        each = seconds / math.ceil(self._count / self._at_once)
+        self._statuses[:] = ["running"] * self._count
+        with scope("phase2"):
+            self._tasks = [asyncio.create_task(self._path(index, each)) for index in range(self._count)]
+            ended = await asyncio.gather(*self._tasks, return_exceptions=True)
+        for result in ended:
+            if isinstance(result, BaseException):
+                raise result  # a path answers for its own failures: this is the journal's, or a stop
+        return [result for result in ended if isinstance(result, Phase2Result)]
+
+    async def _path(self, index: int, seconds: float) -> Phase2Result:
+        """One path; whatever ends it, there is a result to go on with."""
+        label = f"path-{index}"
+        outcome: Outcome = "completed"
+        detail, stage = "", None
+        try:
+            async with self._slots:
+                stage = self._stages.begin("phase2", index)
+                result = await self._refine(index, label, seconds)
+        except BudgetExceeded as stop:
+            outcome, detail = "cancelled", str(stop)
+            result = self._reached(label)
+            if self._stages.limit_reached:
+                self._stop_the_others()
+        except asyncio.CancelledError:
+            if not self._stages.limit_reached:
+                raise  # somebody stopped the run
+            outcome, detail = "cancelled", "a limit of the run was reached"
+            result = self._reached(label)
+        except Exception as error:
+            logger.exception("%s failed: the best it had goes on", label)
+            outcome, detail = "failed", f"{type(error).__name__}: {error}"
+            result = self._substitute(self._reached(label))
+            self._stages.warnings.append(f"{label} failed: {detail}; it goes on with {result.best_score:g}")
+        self._statuses[index] = outcome
+        (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
+        return result
+
+    async def _refine(self, index: int, label: str, seconds: float) -> Phase2Result:
+        context, phase1 = self._context, self._phase1
+        directory = work_dir(context.run_dir, context.task, label)
+        with path_context(index, directory):
+            initial = phase1.initial_solution.model_copy(deep=True)
+            work = run_phase2_outer_loop(initial, phase1.initial_score, context.task, context.config)
+            return await self._stages.within(seconds, work, "phase2", label)
+
+    def _stop_the_others(self) -> None:
+        """A limit of the whole run is reached: what other paths have under way ends, too.
+
+        A path that only takes over recorded results has nothing under way; it meets the limit by itself.
+        """
+        for index, task in enumerate(self._tasks):
+            if task is asyncio.current_task() or task.done():
+                continue
+            if self._context.journal.in_progress(("phase2", f"path-{index}")):
+                task.cancel()
+
+    def _reached(self, label: str) -> Phase2Result:
+        """What a path had when it was cut off: the best script that was scored on it, taken in or not."""
+        result = partial_result(label) or self._nothing()
+        late = self._stages.scored_beyond(result.best_score, f"phase2/{label}")
+        if late is None or late.score is None:
+            return result
+        history = [dict(record) for record in result.step_history]
+        if history:
+            history[-1].update(best_score_after_step=late.score, failed=False)
+        return result.model_copy(
+            update={"best_solution": late, "best_score": late.score, "step_history": history, "partial": True}
+        )
+
+    def _nothing(self) -> Phase2Result:
+        """The initial solution, for a path that came to nothing."""
+        score = self._phase1.initial_score
+        record = OuterStepRecord(outer_step=0, best_score_after_step=score, was_skipped=True, failed=True)
+        return Phase2Result(
+            ablation_summaries=[], refined_blocks=[], best_score=score, step_history=[dict(record)], partial=True,
+            best_solution=self._phase1.initial_solution.model_copy(deep=True),
+        )  # fmt: skip
+
+    def _substitute(self, reached: Phase2Result) -> Phase2Result:
+        """What a path that failed hands over: the best it had; its last record says that it failed."""
+        if not reached.step_history:
+            reached = reached.model_copy(update={"step_history": self._nothing().step_history})
+        history = [dict(record) for record in reached.step_history]
+        history[-1]["failed"] = True
+        return reached.model_copy(update={"step_history": history, "partial": True})

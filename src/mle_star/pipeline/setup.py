@@ -1,0 +1,184 @@
+"""Everything before the first phase: inputs are checked, the ledger opened, the model found, the client connected."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import platform
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
+from mle_star.data.metrics import check_direction, is_own_metric, known_metric
+from mle_star.data.place import RUNS, DataFolder
+from mle_star.errors import ConfigError, JournalError
+from mle_star.execution import inspect_interpreter, link_input_data, prepare_path_directory
+from mle_star.models import Isolation, PipelineConfig, TaskDescription
+from mle_star.run.budget import Budget
+from mle_star.run.context import Agents
+from mle_star.run.events import AnyEvent, Notice, RunResumed, RunStarted
+from mle_star.run.folder import RunFolder, Spent, config_of, new_run_folder, spent_by
+from mle_star.run.journal import Journal
+
+if TYPE_CHECKING:
+    from mle_star.agents import CanUseTool
+
+logger = logging.getLogger(__name__)
+
+MODEL_GROUP = "mle_star.models"
+"""Entry points that bring their own API: name = model, value = a function that gives an async context manager."""
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_SHORTEST_SECRET = 12
+
+
+def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
+    """Refuse what cannot work, before anything is made or paid for."""
+    if not isinstance(task, TaskDescription):
+        raise ConfigError(f"a TaskDescription is wanted, not {type(task).__name__}")
+    if not isinstance(config, PipelineConfig):
+        raise ConfigError(f"a PipelineConfig is wanted, not {type(config).__name__}")
+    if not task.competition_id.strip():
+        raise ConfigError("competition_id: the task needs a name")
+    if not is_own_metric(task.evaluation_metric):
+        check_direction(known_metric(task.evaluation_metric), task.metric_direction)
+    data = Path(task.data_dir)
+    if not data.is_dir():
+        raise ConfigError(f"data_dir: {task.data_dir} is not a directory")
+    folder = DataFolder(data)
+    folder.check(allow_outside_links=config.allow_outside_links)
+    if next(folder.files(), None) is None:
+        raise ConfigError(f"data_dir: there is no file in {task.data_dir}")
+    read_references(config)
+
+
+def read_references(config: PipelineConfig) -> list[str]:
+    """The texts that the final script is compared with (REQ-FN-030)."""
+    texts = []
+    for name in config.reference_files:
+        try:
+            texts.append(Path(name).read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            raise ConfigError(f"reference_files: {name} cannot be read: {error.strerror}") from error
+    return texts
+
+
+def secret_values(environ: Mapping[str, str]) -> list[str]:
+    """The values of credentials in the environment, longest first; short ones could be ordinary words."""
+    found = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET}
+    return sorted(found, key=len, reverse=True)
+
+
+# --- folder and ledger -------------------------------------------------------------------------------------
+
+
+def choose_folder(task: TaskDescription, config: PipelineConfig, run_dir: Path | str | None) -> RunFolder:
+    """The folder of the run: the given one, or a new one below `work_dir`."""
+    if run_dir is not None:
+        return RunFolder(Path(run_dir).absolute())
+    return RunFolder(new_run_folder(Path(config.work_dir).absolute() / RUNS, task.competition_id))
+
+
+def first_event(
+    task: TaskDescription, config: PipelineConfig, hardware: dict[str, Any], isolation: Isolation
+) -> RunStarted:
+    """What every journal begins with; the data folder as it can be found from anywhere."""
+    task = task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())})
+    versions = {"python": platform.python_version(), "system": platform.platform()}
+    for package in ("mle-star", "claude-agent-sdk"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return RunStarted(
+        run_id=uuid.uuid4().hex[:12], task=task, config=config, model=config.model, versions=versions,
+        isolation=isolation, hardware=hardware,
+    )  # fmt: skip
+
+
+def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[Budget, Spent]:
+    """The budget, with everything charged that the journal holds, and that; records that the run begins, or goes on."""
+    if journal.started is None:
+        if len(journal.events) or resume:
+            raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
+        _record_or_raise(journal, first)
+        return Budget(first.config), Spent()
+    spent = spent_by(journal.events)
+    budget = Budget(first.config, spent_seconds=spent.seconds)
+    for step, usd in spent.charges:
+        phase, *rest = step.split("/")
+        label = rest[0] if rest and rest[0].startswith("path-") else "main"
+        budget.charge(usd, phase=phase, path=label)
+    if resume:
+        changed = first.config if first.config != config_of(journal.events) else None
+        _record_or_raise(journal, RunResumed(spent_cost_usd=spent.usd, spent_seconds=spent.seconds, config=changed))
+    return budget, spent
+
+
+def _record_or_raise(journal: Journal, event: AnyEvent) -> None:
+    """A run whose first line cannot be written does not begin."""
+    journal.record(event)
+    if journal.failure is not None:
+        raise journal.failure
+
+
+def work_dir(run_dir: Path, task: TaskDescription, label: str) -> Path:
+    """The working directory of `label`, with the data in its `input/`: never the run folder, whose files are ours."""
+    path = Path(prepare_path_directory(run_dir / "work", label))
+    link_input_data(task.data_dir, str(path), ours=run_dir)
+    return path
+
+
+# --- the model ---------------------------------------------------------------------------------------------
+
+
+def served_model(name: str) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
+    """Who brings the API of a model along: the embedded engineer does, and a plugin may."""
+    for point in importlib.metadata.entry_points(group=MODEL_GROUP):
+        if point.name == name:
+            serve: Callable[[], AbstractAsyncContextManager[Any]] = point.load()
+            return serve
+    return None
+
+
+def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
+    """Raise `CredentialError` when no call could be authenticated; a model that brings its own API needs nothing."""
+    if base_url is None and served_model(config.model) is None:
+        require_credentials(config)
+
+
+@asynccontextmanager
+async def connected(
+    agents: Agents | None,
+    task: TaskDescription,
+    config: PipelineConfig,
+    journal: Journal,
+    budget: Budget,
+    hardware: dict[str, Any],
+    base_url: str | None,
+    can_use_tool: CanUseTool | None = None,
+) -> AsyncIterator[Agents]:
+    """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API."""
+    if agents is not None:
+        yield agents
+        return
+
+    def notify(message: str) -> None:
+        journal.record(Notice(level="warning", message=message))
+
+    async with AsyncExitStack() as stack:
+        serve = served_model(config.model) if base_url is None else None
+        if serve is not None:
+            base_url = (await stack.enter_async_context(serve())).base_url
+        python = await asyncio.to_thread(inspect_interpreter, config.python)
+        facts = EnvironmentFacts(gpu=hardware, python_version=python.version, packages=python.packages)
+        work = journal.path.parent / "work"
+        client = AgentClient(
+            task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify,
+            can_use_tool=can_use_tool,
+        )  # fmt: skip
+        yield await stack.enter_async_context(client)

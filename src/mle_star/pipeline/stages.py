@@ -1,0 +1,193 @@
+"""The stages of a run: each begins and ends with a line in the journal and in the log, and works within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import nullcontext
+from typing import Any, Literal, TypeVar
+
+from mle_star.errors import BudgetExceeded
+from mle_star.models import SolutionPhase, SolutionScript, is_improvement
+from mle_star.pipeline.ending import Stop, stop_of
+from mle_star.run.budget import Budget
+from mle_star.run.context import RunContext
+from mle_star.run.events import PhaseFinished, PhaseName, PhaseStarted
+
+logger = logging.getLogger("mle_star.orchestrator")
+
+T = TypeVar("T")
+Outcome = Literal["completed", "failed", "skipped", "cancelled"]
+
+REPLAY_SECONDS = 60.0
+"""What a stage gets to take over recorded results when its own time is used up."""
+CANCEL_SECONDS = 20.0
+"""How long cancelled work may take to clean up after itself."""
+PHASE_OF: dict[str, SolutionPhase] = {
+    "phase1": SolutionPhase.init,
+    "phase2": SolutionPhase.refined,
+    "phase3": SolutionPhase.ensemble,
+}
+"""What a script is that was scored in a phase."""
+TITLES: dict[PhaseName, str] = {
+    "phase1": "Phase 1: Initial Solution Generation",
+    "phase2": "Phase 2: Refinement",
+    "phase3": "Phase 3: Ensemble",
+    "finalization": "Finalization: Submission",
+}
+
+
+class Stage:
+    """A phase that is under way, or one path of Phase 2."""
+
+    def __init__(self, stages: Stages, phase: PhaseName, path: int | None) -> None:
+        self._stages, self.phase, self.path = stages, phase, path
+        self.step = phase if path is None else f"{phase}/path-{path}"
+        self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
+        if path is None:
+            logger.info("=== %s ===", TITLES[phase])
+        stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path))
+
+    def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
+        """Record how it went."""
+        seconds = self._stages.context.budget.elapsed() - self._began
+        logger.log(
+            logging.INFO if outcome in ("completed", "skipped") else logging.WARNING,
+            "%s %s after %.1f s, score %s%s", self.step, outcome, seconds, score, f": {detail}" if detail else "",
+        )  # fmt: skip
+        if self.path is None:
+            self._stages.outcomes[self.phase] = outcome
+            self._stages.seconds[self.phase] = seconds
+            if outcome in ("failed", "cancelled"):
+                self._stages.warnings.append(f"{self.phase} {outcome}: {detail}")
+        self._stages.context.journal.record(
+            PhaseFinished(
+                step=self.step, phase=self.phase, path=self.path, outcome=outcome, score=score, seconds=seconds,
+                detail=detail,
+            )
+        )  # fmt: skip
+
+
+class Stages:
+    """The stages of one run so far. `earlier`: the seconds that earlier processes were at work in each."""
+
+    def __init__(self, context: RunContext, earlier: Mapping[str, float]) -> None:
+        self.context, self.earlier = context, earlier
+        self.outcomes: dict[PhaseName, Outcome] = {}
+        self.seconds: dict[str, float] = {}
+        self.warnings: list[str] = []
+        self.stop: Stop | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """The run's ledger."""
+        return self.context.budget
+
+    def scored_beyond(self, score: float | None, place: str) -> SolutionScript | None:
+        """The best script of the running phase whose place begins so, if it beats `score`.
+
+        Whoever is cut off right after a script has ended has not taken it in yet.
+        """
+        best: tuple[float, str, str] | None = None
+        direction = self.context.task.metric_direction
+        for name, (reached, script) in self.context.shared.scored.items():
+            floor = score if best is None else best[0]
+            if name.startswith(place) and (floor is None or is_improvement(reached, floor, direction)):
+                best = reached, script, name
+        if best is None:
+            return None
+        return SolutionScript(content=best[1], phase=PHASE_OF[best[2].split("/")[0]], score=best[0])
+
+    def begin(self, phase: PhaseName, path: int | None = None) -> Stage:
+        """Open a stage."""
+        if path is None:
+            self.context.shared.scored.clear()
+        return Stage(self, phase, path)
+
+    def skip(self, phase: PhaseName, why: str) -> None:
+        """Pass over a phase."""
+        logger.info("%s skipped: %s", phase, why)
+        self.outcomes[phase] = "skipped"
+        self.context.journal.record(PhaseFinished(step=phase, phase=phase, outcome="skipped", detail=why))
+
+    def reason_to_skip(self, phase: PhaseName) -> str:
+        """Why no work of `phase` may begin, or an empty text. What is recorded already is taken over in any case."""
+        if self.cannot_write is not None:
+            return self.cannot_write.words
+        if self.context.journal.pending((phase,)):
+            return ""
+        if self.budget.finish_requested:
+            self.note_stop(Stop("request"))
+            return "the run was asked to finish"
+        if self.budget.money_is_gone:
+            self.note_stop(Stop("money"))
+            return "the money is spent"
+        if self.budget.only_finalization_left:
+            self.note_stop(Stop("time"))
+            return "the time is nearly used up"
+        return ""
+
+    def note_stop(self, stop: Stop | None) -> None:
+        """Remember what ended the run before its plan was done; the first one counts."""
+        self.stop = self.stop or stop
+
+    @property
+    def cannot_write(self) -> Stop | None:
+        """Why nothing new can be kept, if so: no work may begin any more, not even that of finalization."""
+        if self.stop is not None and self.stop.reason == "disk":
+            return self.stop
+        failure = self.context.journal.failure
+        if failure is None:
+            return None
+        return stop_of(failure.__cause__ or failure) or Stop("journal", str(failure))
+
+    @property
+    def limit_reached(self) -> bool:
+        """Is the time or the money of the whole run used up, or can nothing be kept any more?"""
+        if self.cannot_write is not None:
+            return True
+        return self.budget.money_is_gone or self.budget.elapsed() >= self.budget.time_limit
+
+    async def within(self, seconds: float, work: Coroutine[Any, Any, T], *parts: str) -> T:
+        """The result of `work`, or `BudgetExceeded` when its seconds or the money are over; its steps are in `parts`.
+
+        Work that only takes over recorded results when the money goes meets the limit by itself, at its first new step.
+        A full disk is a limit, too: whatever ends the whole run leaves as `BudgetExceeded`, and is remembered.
+        """
+        if self.context.journal.pending(parts):
+            seconds = max(seconds, REPLAY_SECONDS)
+        task, spent = asyncio.create_task(work), asyncio.get_running_loop().create_future()
+
+        def stop() -> None:
+            journal = self.context.journal
+            if not spent.done() and (journal.in_progress(parts) or not journal.pending(parts)):
+                spent.set_result(None)
+
+        try:
+            with nullcontext() if parts[0] == "finalization" else self.budget.when_spent(stop):
+                await asyncio.wait({task, spent}, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await _cancel(task)
+            raise
+        if not task.done():
+            logger.warning("%s: out of %s", "/".join(parts), "money" if spent.done() else "time")
+            await _cancel(task)
+        try:
+            if task.cancelled() or not task.done():
+                raise self.budget.over()
+            return task.result()
+        except (BudgetExceeded, OSError) as error:
+            stopped = stop_of(error)
+            self.note_stop(self.cannot_write or stopped)
+            if stopped is None or isinstance(error, BudgetExceeded):
+                raise
+            raise BudgetExceeded(limit=stopped.reason, message=stopped.detail) from error
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel and wait, but not for ever: a limit holds even when something does not let go."""
+    task.cancel()
+    _, stuck = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+    if stuck:
+        logger.error("cancelled work has not ended after %g s; going on without it", CANCEL_SECONDS)

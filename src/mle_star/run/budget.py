@@ -1,0 +1,319 @@
+"""Time and money of a run as one ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from mle_star.errors import BudgetExceeded
+from mle_star.models import PhaseTimeBudget, PipelineConfig
+from mle_star.run.events import PhaseName
+
+WARN_AT = 0.8
+GRACE_SECONDS = 30.0
+"""What a run may take beyond its time limit to hand over what it has."""
+RESERVE_CALLS = 2
+"""The calls that finalization may still make when the money is gone ..."""
+RESERVE_SHARE = 0.05
+"""... and the share of the money limit that each of them may cost."""
+SHORTEST_LIMIT = 120.0
+"""A script may take two minutes, however quick the solution is, if its phase has the time."""
+TIMES_MEASURED = 10.0
+"""A new script may take ten times as long as the solution it starts from."""
+SHARE_OF_LEFT = 0.5
+"""No script may take more than half of what is left of its phase ..."""
+SHARE_OF_FIRST = 0.75
+"""... three quarters before anything was measured: then there is nothing to fall back on ..."""
+ALWAYS_ENOUGH = 2.0
+"""... but twice what the solution takes, as long as the phase lasts."""
+ABLATION_RUNS = 4
+"""A study runs the solution and up to three variants of it."""
+ABLATION_SECONDS = 600.0
+"""A study may take ten minutes in a long run, however quick the solution is."""
+PHASES: tuple[PhaseName, ...] = ("phase1", "phase2", "phase3", "finalization")
+
+
+LATE_SECONDS = 15.0
+"""How long a cancelled call may take to tell its cost before the money kept for it is free again."""
+USUAL_CALLS = 2.0
+"""A call may cost so many times what calls cost on average, even when its even share of the rest is less."""
+
+
+@dataclass(eq=False)
+class Call:
+    """A call that is being paid for. What it may cost is kept for it until it is settled."""
+
+    cap_usd: float | None
+    given_up_at: float | None = None  # cancelled: its cost is still to come
+
+
+class Warn(NamedTuple):
+    """A limit of which 80 % is spent."""
+
+    limit: Literal["time", "money"]
+    used: float
+    allowed: float
+
+
+def script_limit(
+    *, left: float, measured: float | None = None, even_share: float = 0.0, explicit: float | None = None
+) -> float:
+    """Seconds that a script may take when its phase has `left` of them, by what the current solution was `measured` at.
+
+    `even_share` is what the script would have if all that is planned for its phase took equally long; an `explicit`
+    limit wins over everything but the end of the phase.
+    """
+    if explicit is not None:
+        return min(explicit, left)
+    if measured is None:
+        return min(max(SHORTEST_LIMIT, even_share), left * SHARE_OF_FIRST)
+    wanted = max(SHORTEST_LIMIT, even_share, TIMES_MEASURED * measured)
+    return min(wanted, max(left * SHARE_OF_LEFT, ALWAYS_ENOUGH * measured), left)
+
+
+def ablation_limit(
+    config: PipelineConfig, *, left: float, measured: float | None = None, explicit: float | None = None
+) -> float:
+    """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
+
+    A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
+    minutes at most.
+    """
+    if explicit is not None:
+        return min(explicit, left)
+    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
+    return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
+
+
+class Budget:
+    """What may be spent, what was spent, and by whom. `clock` counts seconds; earlier processes' share is given."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        spent_seconds: float = 0.0,
+        spent_usd: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.time_limit = float(config.time_limit_seconds)
+        self.max_usd = config.max_budget_usd
+        self.spent_usd = spent_usd
+        self.cost_by_phase: dict[str, float] = defaultdict(float)
+        self.cost_by_path: dict[str, float] = defaultdict(float)
+        self.finish_requested = False
+        self.degraded = False
+        self._shares = config.phase_time_budget or PhaseTimeBudget()
+        self._reserve_calls = 0
+        self._calls: list[Call] = []
+        self._paid_calls = 0
+        self._calls_ended = asyncio.Event()
+        self._side_by_side = {
+            "phase1": config.num_retrieved_models,
+            "phase2": min(config.max_concurrent_paths or config.num_parallel_solutions, config.num_parallel_solutions),
+        }
+        self._phase: PhaseName | None = None
+        self._clock = clock
+        self._started = clock() - spent_seconds
+        self._phase_deadline: float | None = None
+        self.share_end, self.share_seconds = math.inf, math.inf
+        self._kept_for_later = 0.0
+        self._warned: set[str] = set()
+        self._when_spent: list[Callable[[], None]] = []
+
+    # --- time ---
+
+    def elapsed(self) -> float:
+        """Seconds since the run began, earlier processes included."""
+        return self._clock() - self._started
+
+    @property
+    def deadline(self) -> float:
+        """When the running phase, or else the run, must end, in seconds since the run began."""
+        return self.time_limit if self._phase_deadline is None else min(self.time_limit, self._phase_deadline)
+
+    def remaining_seconds(self) -> float:
+        """Seconds until the running phase, or else the run, must end."""
+        return self.deadline - self.elapsed()
+
+    def set_phase_deadline(self, seconds_from_now: float | None) -> None:
+        """Give the phase that begins now its share of the time."""
+        self._phase_deadline = None if seconds_from_now is None else self.elapsed() + seconds_from_now
+
+    def open_phase(self, phase: PhaseName) -> float:
+        """Begin `phase`: set its deadline from the shares of the phases still to come; the seconds it has.
+
+        Whatever the phases before used, finalization keeps its share of the whole time. Phase 1 has nothing to fall
+        back on: at `share_end` it goes on with the candidates that have a score, but as long as there is none it is
+        cut off only where finalization's share begins.
+        """
+        left = max(self.time_limit - self.elapsed(), 0.0)
+        shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) :]]
+        free = left if phase == "finalization" else max(left - shares[-1] * self.time_limit, 0.0)
+        seconds = min(left * shares[0] / sum(shares), free)
+        self._phase = phase
+        self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
+        if phase == "phase1":
+            seconds = free
+        self.set_phase_deadline(seconds)
+        self._kept_for_later = left - seconds
+        return seconds
+
+    def even_share(self, scripts: float) -> float:
+        """What each of so many scripts has of the running phase's share, half of it at most; 0 between phases."""
+        return 0.0 if math.isinf(self.share_seconds) else self.share_seconds / max(scripts, 2.0)
+
+    # --- money ---
+
+    def charge(self, usd: float, *, phase: str, path: str = "") -> None:
+        """Add the cost of one call."""
+        self.spent_usd += usd
+        self._paid_calls += usd > 0
+        self.cost_by_phase[phase] += usd
+        if path:
+            self.cost_by_path[path] += usd
+
+    @property
+    def free_usd(self) -> float:
+        """What is neither spent nor kept for a call under way."""
+        if self.max_usd is None:
+            return math.inf
+        return max(self.max_usd - self.spent_usd - sum(call.cap_usd or 0.0 for call in self._calls), 0.0)
+
+    @property
+    def _usual_usd(self) -> float:
+        return self.spent_usd / self._paid_calls if self._paid_calls else 0.0
+
+    def _cap(self, *, alone: bool) -> float | None:
+        """What a call may cost that begins now: an even share for each that may be under way beside it.
+
+        Caps are taken from what is free, so those of all calls under way never add up to more than what is left.
+        """
+        if self.max_usd is None:
+            return None
+        if self.degraded:
+            return RESERVE_SHARE * self.max_usd
+        at_once = 1 if alone or self._phase is None else self._side_by_side.get(self._phase, 1)
+        share = self.free_usd / max(at_once - len(self._calls), 1)
+        return min(max(share, USUAL_CALLS * self._usual_usd), self.free_usd)
+
+    @property
+    def money_is_gone(self) -> bool:
+        """Is the money limit reached?"""
+        return self.max_usd is not None and self.spent_usd >= self.max_usd
+
+    @contextmanager
+    def when_spent(self, act: Callable[[], None]) -> Iterator[None]:
+        """Call `act` whenever a call ends, inside this block, and the money is gone."""
+        self._when_spent.append(act)
+        try:
+            yield
+        finally:
+            self._when_spent.remove(act)
+
+    def after_call(self) -> None:
+        """A call was charged and recorded: when the money is gone, tell whoever has work under way."""
+        if self.money_is_gone:
+            for act in tuple(self._when_spent):
+                act()
+
+    # --- limits ---
+
+    @property
+    def finalize_now(self) -> bool:
+        """Should loops end after the iteration they are in? (Money that is gone ends them at the next call.)"""
+        if self.finish_requested:
+            return True
+        if self.elapsed() >= self.share_end:
+            return True
+        threshold = min(max(0.1 * self.time_limit, 300.0), 0.5 * self.time_limit)
+        if self._kept_for_later:  # deadlines keep the time of later phases, so a short run need not stop half way
+            threshold = min(threshold, self._kept_for_later)
+        return self.time_limit - self.elapsed() < threshold
+
+    @property
+    def only_finalization_left(self) -> bool:
+        """Is there no time for anything but finalization?"""
+        return self.time_limit - self.elapsed() <= self._shares.finalization * self.time_limit
+
+    def open_finalization(self) -> float:
+        """Begin the last phase, on the reserve when the money is gone; the seconds it has."""
+        self.degraded = self.money_is_gone
+        self._reserve_calls = RESERVE_CALLS if self.degraded else 0
+        return self.open_phase("finalization")
+
+    async def wait_for_money(self) -> None:
+        """Wait while calls under way hold so much that one more could not be paid: most give some of it back."""
+        while self._calls and not (self.degraded or self.money_is_gone) and self.free_usd <= self._usual_usd:
+            self._calls_ended.clear()
+            late = [call.given_up_at + LATE_SECONDS for call in self._calls if call.given_up_at is not None]
+            rest = max(min(late) - self._clock(), 0.0) if late else None
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._calls_ended.wait(), rest)
+            for call in [one for one in self._calls if one.given_up_at is not None]:
+                if self._clock() - (call.given_up_at or 0.0) >= LATE_SECONDS:
+                    self._calls.remove(call)
+
+    def open_call(self, *, alone: bool = False) -> Call:
+        """A call is about to be paid for: raise `BudgetExceeded`, or keep money for it; all, when it runs `alone`."""
+        self.check()
+        if self.degraded:
+            if self._reserve_calls <= 0:
+                raise self._no_money()
+            self._reserve_calls -= 1
+        call = Call(self._cap(alone=alone))
+        self._calls.append(call)
+        return call
+
+    def open_script(self) -> None:
+        """A script is about to run: raise `BudgetExceeded` when the money is gone and this is not the last phase."""
+        if self.money_is_gone and self._phase != "finalization":
+            raise self._no_money()
+
+    def settle(self, call: Call, usd: float, *, phase: str, path: str = "") -> None:
+        """The call is over and has cost `usd`."""
+        if call in self._calls:
+            self._calls.remove(call)
+        self.charge(usd, phase=phase, path=path)
+        self._calls_ended.set()
+
+    def give_up(self, call: Call) -> None:
+        """The call was cancelled; what it has cost is settled as soon as it is known."""
+        if call in self._calls:
+            call.given_up_at = self._clock()
+            self._calls_ended.set()
+
+    def check(self) -> None:
+        """Raise `BudgetExceeded` when no new work may be opened. On the reserve, work that costs nothing goes on."""
+        if self.money_is_gone and not self.degraded:
+            raise self._no_money()
+        if self.remaining_seconds() <= 0:
+            raise self.out_of_time()
+
+    def over(self) -> BudgetExceeded:
+        """What to raise when work was cut off by a limit."""
+        return self._no_money() if self.money_is_gone and not self.degraded else self.out_of_time()
+
+    def out_of_time(self) -> BudgetExceeded:
+        """What to raise when the deadline has passed."""
+        return BudgetExceeded(limit="time", used=round(self.elapsed(), 1), allowed=round(self.deadline, 1))
+
+    def _no_money(self) -> BudgetExceeded:
+        return BudgetExceeded(limit="money", used=self.spent_usd, allowed=self.max_usd or 0.0)
+
+    def new_warnings(self) -> list[Warn]:
+        """The limits of which 80 % is spent since the last time this was asked."""
+        due = []
+        if self.max_usd is not None and self.spent_usd >= WARN_AT * self.max_usd:
+            due.append(Warn("money", self.spent_usd, self.max_usd))
+        if self.elapsed() >= WARN_AT * self.time_limit:
+            due.append(Warn("time", self.elapsed(), self.time_limit))
+        new = [warning for warning in due if warning.limit not in self._warned]
+        self._warned.update(warning.limit for warning in new)
+        return new

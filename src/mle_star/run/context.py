@@ -1,0 +1,340 @@
+"""What a running phase can reach: agents, executor, budget, journal, its directory and its place in the run.
+
+The functions of the specification have no client parameter; they call `current_run()`. The orchestrator enters a
+context, each refinement path its own (`path_context`), and every loop narrows the scope that steps are named by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from mle_star.errors import AgentError, AgentFailure, MleStarError
+from mle_star.models import (
+    AgentConfig,
+    AgentType,
+    ExecutionRawResult,
+    Frozen,
+    PipelineConfig,
+    TaskDescription,
+    agent_config,
+    is_improvement,
+    is_improvement_or_equal,
+)
+from mle_star.run.budget import Budget
+from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted, AnyEvent, BestImproved
+from mle_star.run.journal import Journal
+
+logger = logging.getLogger(__name__)
+
+_ALONE = {
+    AgentType.retriever,
+    AgentType.merger,
+    AgentType.data,
+    AgentType.ens_planner,
+    AgentType.ensembler,
+    AgentType.test,
+}
+"""Agents that no other call runs beside: what is left is theirs."""
+
+
+class AgentReply(Frozen):
+    """What an agent answered, and what the answer cost."""
+
+    text: str
+    structured: Any = None
+    cost_usd: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    seconds: float = 0.0
+    session_id: str = ""
+
+    @property
+    def json_text(self) -> str:
+        """The structured value as JSON when there is one, else the text."""
+        return self.text if self.structured is None else json.dumps(self.structured)
+
+
+class Agents(Protocol):
+    """The one door to the model. Raises `AgentError` and nothing else of its own."""
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
+
+    async def ask(
+        self,
+        config: AgentConfig,
+        prompt: str,
+        *,
+        label: str,
+        max_cost_usd: float | None,
+        on_late_cost: Callable[[float], None],
+    ) -> AgentReply:
+        """Send `prompt`, verbatim, to the agent of `config` and wait for its answer.
+
+        What a call has cost that was cancelled is known only later: `on_late_cost` is told, once, when it is over.
+        """
+
+
+class ScriptRequest(Frozen):
+    """One script to run. `env` is complete: nothing is inherited."""
+
+    script_path: str
+    working_dir: str
+    timeout_seconds: float
+    env: dict[str, str]
+    input_dir: str | None = None  # the real data, bound read-only as ./input
+    readable: tuple[str, ...] = ()  # other places that links among the data lead to
+    output_file: str | None = None  # where the whole output is streamed
+
+
+class Executor(Protocol):
+    """Runs scripts: here, or on another machine."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Run to the end, to the timeout or to the cancellation; leave no process behind."""
+
+
+@dataclass
+class RunShared:
+    """What all contexts of one run share and change."""
+
+    step_counts: Counter[str] = field(default_factory=Counter)
+    best_score: float | None = None
+    runtimes: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By label, the score of its best solution and the seconds that it took."""
+    kept_submission: tuple[float | None, str] | None = None
+    scored: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """The best score of each place of the running phase (`phase2/path-0`), and its script."""
+    script_slots: asyncio.Semaphore | None = None
+    evaluation_cache: dict[str, Any] = field(default_factory=dict)
+    leaks: set[str] = field(default_factory=set)
+    """The steps of the detections that found something, mended or not."""
+    wound_down: bool = False
+    """Did a loop end before its plan was done?"""
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One place in a run. Narrow it with `scope`; never change it."""
+
+    task: TaskDescription
+    config: PipelineConfig
+    agents: Agents
+    executor: Executor
+    budget: Budget
+    journal: Journal
+    run_dir: Path
+    work_dir: Path
+    parts: tuple[str, ...] = ()
+    label: str = "main"
+    path: int | None = None
+    shared: RunShared = field(default_factory=RunShared)
+
+    @property
+    def phase(self) -> str:
+        """The first part of the step names here."""
+        return self.parts[0] if self.parts else "run"
+
+    @property
+    def place(self) -> str:
+        """This place as log lines name it: `path-0 t=1 k=2`."""
+        parts = [part for part in self.parts if not part.startswith("phase")]
+        return " ".join(re.sub(r"^([a-z])-(\d+)$", r"\1=\2", part) for part in parts) or self.label
+
+    def next_step(self, leaf: str) -> str:
+        """The name of the next step called `leaf` here; a repeated one is numbered from 2."""
+        name = "/".join((*self.parts, leaf))
+        self.shared.step_counts[name] += 1
+        count = self.shared.step_counts[name]
+        return name if count == 1 else f"{name}-{count}"
+
+    def latest_step(self, leaf: str) -> str:
+        """The name that `next_step` gave last to `leaf` here: the step that an event is about."""
+        name = "/".join((*self.parts, leaf))
+        count = self.shared.step_counts[name]
+        return name if count <= 1 else f"{name}-{count}"
+
+    def record(self, event: AnyEvent) -> None:
+        """Write an event; one without a step gets this place's name."""
+        self.journal.record(event if event.step else event.model_copy(update={"step": "/".join(self.parts)}))
+
+    def note_score(self, score: float, script: str) -> None:
+        """Tell the run about a score; a new best becomes an event."""
+        place, direction = "/".join(self.parts[:2]), self.task.metric_direction
+        if place not in self.shared.scored or is_improvement(score, self.shared.scored[place][0], direction):
+            self.shared.scored[place] = score, script
+        best = self.shared.best_score
+        if best is None or is_improvement(score, best, self.task.metric_direction):
+            self.shared.best_score = score
+            self.record(BestImproved(score=score, digest=digest_of(script)))
+
+    def note_runtime(self, score: float, seconds: float) -> None:
+        """Remember how long the best solution takes, on a path the best of that path."""
+        runtimes = self.shared.runtimes
+        known = runtimes.get(self.label) or runtimes.get("main")
+        if known is None or is_improvement_or_equal(score, known[0], self.task.metric_direction):
+            runtimes[self.label] = (score, seconds)
+
+    @property
+    def solution_seconds(self) -> float | None:
+        """How long the current solution takes, as measured: the path's, the run's, or for an ensemble all paths'."""
+        runtimes = self.shared.runtimes
+        labels = [self.label]
+        if self.phase == "phase3":
+            labels = [f"path-{index}" for index in range(self.config.num_parallel_solutions)]
+        known = [runtimes.get(label) or runtimes.get("main") for label in labels]
+        measured = [entry[1] for entry in known if entry is not None]
+        return sum(measured) if measured else None
+
+    @property
+    def replaying(self) -> bool:
+        """Does the journal hold results of an earlier process for this place? They cost nothing: take them first."""
+        return self.journal.pending(self.parts)
+
+    def check(self) -> None:
+        """Raise `BudgetExceeded` when no new work may be opened."""
+        if not self.replaying:
+            self.budget.check()
+
+    @property
+    def should_stop(self) -> bool:
+        """Should the loop end after this iteration? Asked only where there is more to do."""
+        if not self.budget.finalize_now or self.replaying:
+            return False
+        self.shared.wound_down = True
+        return True
+
+    async def ask(
+        self, agent: AgentType, prompt: str, *, variant: str | None = None, template_hash: str = ""
+    ) -> AgentReply:
+        """Call an agent as a step of the run: replayed when recorded, else paid for, charged and recorded."""
+        config = agent_config(agent, variant, self.config.tool_profile)
+        step = self.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
+        digest = digest_of(self.agents.fingerprint(config), variant or "", prompt)
+        known = self.journal.find(AgentFinished, step, digest)
+        if known is not None:
+            self.journal.tell(known)
+            return AgentReply.model_validate(known.model_dump(include=set(AgentReply.model_fields)))
+        failed = self.journal.find_failure(step, digest)
+        if failed is not None:
+            self.journal.tell(failed)
+            message = failed.message.removeprefix(f"{agent.value}: ")
+            raise AgentError(message, agent=agent.value, reason=cast(AgentFailure, failed.reason))
+        return await self._ask_and_record(config, prompt, step, digest, variant, template_hash)
+
+    async def _ask_and_record(
+        self,
+        config: AgentConfig,
+        prompt: str,
+        step: str,
+        digest: str,
+        variant: str | None,
+        template_hash: str,
+    ) -> AgentReply:
+        agent = config.agent_type
+        await self.budget.wait_for_money()
+        call = self.budget.open_call(alone=agent in _ALONE)
+        started = time.monotonic()
+
+        def failed(reason: str, message: str, cost_usd: float) -> None:
+            self.budget.settle(call, cost_usd, phase=self.phase, path=self.label)
+            self.record(
+                AgentFailed(
+                    step=step, digest=digest, agent=agent, variant=variant, prompt=prompt, reason=reason,
+                    message=message, cost_usd=cost_usd, seconds=time.monotonic() - started,
+                )
+            )  # fmt: skip
+            self.budget.after_call()
+
+        try:
+            self.record(AgentStarted(step=step, agent=agent, variant=variant))
+            logger.debug("%s asks:\n%s", step, prompt)
+            reply = await self.agents.ask(
+                config, prompt, label=self.label, max_cost_usd=call.cap_usd,
+                on_late_cost=lambda usd: failed("cancelled", f"{agent.value}: cancelled while it worked", usd),
+            )  # fmt: skip
+        except AgentError as error:
+            failed(error.reason, str(error), error.cost_usd)
+            raise
+        except BaseException:
+            self.budget.give_up(call)
+            raise
+        logger.debug("%s is told:\n%s", step, reply.json_text)
+        self.budget.settle(call, reply.cost_usd, phase=self.phase, path=self.label)
+        self.record(
+            AgentFinished(
+                step=step, digest=digest, agent=agent, variant=variant, template_hash=template_hash,
+                model=self.config.model, prompt=prompt, **reply.model_dump(),
+            )
+        )  # fmt: skip
+        self.budget.after_call()
+        return reply
+
+
+_current: ContextVar[RunContext] = ContextVar("mle_star_run")
+
+
+def current_run() -> RunContext:
+    """The context of the run that this code is part of."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise MleStarError("no run is active here: call this inside `with enter_run(context):`") from None
+
+
+def active_run() -> RunContext | None:
+    """The context of the run, or None outside one."""
+    return _current.get(None)
+
+
+@contextmanager
+def enter_run(context: RunContext) -> Iterator[RunContext]:
+    """Make `context` the current one."""
+    token = _current.set(context)
+    try:
+        yield context
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def scope(*parts: str) -> Iterator[RunContext]:
+    """Narrow the current context: steps inside are named below `parts`."""
+    context = current_run()
+    with enter_run(replace(context, parts=(*context.parts, *parts))) as inner:
+        yield inner
+
+
+@contextmanager
+def path_context(index: int, work_dir: Path) -> Iterator[RunContext]:
+    """The context of refinement path `index`: own directory, own label, own steps."""
+    context = current_run()
+    label = f"path-{index}"
+    with enter_run(
+        replace(context, parts=(*context.parts, label), label=label, path=index, work_dir=work_dir)
+    ) as inner:
+        yield inner
+
+
+def digest_of(*parts: str) -> str:
+    """A digest of texts, each told apart from the next."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        hasher.update(f"{len(data)}:".encode() + data)
+    return hasher.hexdigest()

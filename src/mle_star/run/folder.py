@@ -1,0 +1,357 @@
+"""The folder of a run: its files, how another process asks it to end, how a new run grows out of an old one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import Literal, get_args
+
+from filelock import FileLock, Timeout
+
+from mle_star.data.place import MARK
+from mle_star.errors import ConfigError, JournalError
+from mle_star.models import PipelineConfig
+from mle_star.run.events import (
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    PhaseName,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    ScriptFinished,
+)
+from mle_star.run.journal import read_journal
+
+CLOCK_SLACK = 600.0
+"""Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
+Request = Literal["finish", "stop"]
+_RESULTS = (AgentFinished, AgentFailed, ScriptFinished)
+RESERVE_BYTES = 4 * 1024 * 1024
+"""A result with its scripts, twice: in the journal and beside it."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        """The truth: every event."""
+        return self.root / "journal.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """The `FinalResult`."""
+        return self.root / "result.json"
+
+    @property
+    def report(self) -> Path:
+        """The page for people."""
+        return self.root / "report.html"
+
+    @property
+    def solution(self) -> Path:
+        """The final script."""
+        return self.root / "solution.py"
+
+    @property
+    def control(self) -> Path:
+        """Where another process asks the run to end."""
+        return self.root / "control"
+
+    @property
+    def final(self) -> Path:
+        """What is handed over, and the best submission so far."""
+        return self.root / "final"
+
+    @property
+    def submission(self) -> Path:
+        """The file to submit."""
+        return self.final / "submission.csv"
+
+    @property
+    def best_submission(self) -> Path:
+        """The best submission that any script of the run left so far."""
+        return self.final / "best_submission.csv"
+
+    @property
+    def best_solution(self) -> Path:
+        """The script that made it."""
+        return self.final / "best_solution.py"
+
+    @property
+    def artifacts(self) -> Path:
+        """Files that scripts left, by their digest."""
+        return self.root / "artifacts"
+
+    @property
+    def reserve(self) -> Path:
+        """Room that is set aside while the run goes on, so that its result can be written even to a full disk."""
+        return self.root / ".reserve"
+
+    @contextmanager
+    def holding_reserve(self) -> Iterator[None]:
+        """Set room aside, where there is any, for as long as the run goes on."""
+        with suppress(OSError):
+            write_whole(self.reserve, os.urandom(RESERVE_BYTES))  # no file system can make less of it
+        try:
+            yield
+        finally:
+            self.release_reserve()
+
+    def release_reserve(self) -> None:
+        """Give the room back: now the result is written."""
+        with suppress(OSError):
+            self.reserve.unlink()
+
+    def work(self, label: str) -> Path:
+        """The directory in which the scripts of one path run: never the run folder itself, whose files are ours."""
+        return self.root / "work" / label
+
+    def create(self) -> RunFolder:
+        """Make the folder, or fail in one line when something else is there."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not (self.root / MARK).exists() and any(self.root.iterdir()):
+                raise ConfigError(f"{self.root} is not empty and not a run of mle-star; choose another output folder")
+            if self.journal.exists():
+                raise ConfigError(f"{self.root} holds a run already; use `mle-star resume` or another output folder")
+            (self.root / MARK).touch()
+            self.final.mkdir(exist_ok=True)
+            self.artifacts.mkdir(exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.root}: cannot be made a run folder ({error.strerror})") from None
+        return self
+
+    def open(self) -> RunFolder:
+        """Check that a run is here to be taken up again."""
+        if not self.journal.is_file():
+            raise ConfigError(f"{self.root} holds no run: there is no {self.journal.name} in it")
+        self.final.mkdir(exist_ok=True)
+        self.artifacts.mkdir(exist_ok=True)
+        return self
+
+
+def new_run_folder(base: Path, name: str, now: datetime | None = None) -> Path:
+    """A folder name below `base` that no run has yet: `titanic-20260131-140509`."""
+    stem = f"{_file_name(name)}-{now or datetime.now():%Y%m%d-%H%M%S}"
+    candidates = [base / stem, *(base / f"{stem}-{number}" for number in range(2, 1000))]
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def _file_name(name: str) -> str:
+    """A task's name as part of a file name."""
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".-")
+    return kept[:80] or "run"
+
+
+def write_whole(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with draft.open("wb") as file:
+            for piece in [content] if isinstance(content, (str, bytes)) else content:
+                file.write(piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()  # half a file would only take the room that is missing
+        raise
+
+
+def place_copy(source: Path, target: Path) -> None:
+    """A copy of a file, all of it or nothing; on a full disk a second name for it, which takes no room."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        try:
+            shutil.copyfile(source, part)
+        except OSError:
+            part.unlink(missing_ok=True)
+            os.link(source, part)
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+# --- asking a run to end -----------------------------------------------------------------------------------
+
+
+def request_finish(run_dir: Path, now: bool = False) -> None:
+    """Ask the run in `run_dir`, in whatever process, to finish with what it has; with `now`, to stop at once."""
+    folder = RunFolder(Path(run_dir))
+    if not folder.journal.is_file():
+        raise ConfigError(f"{run_dir} holds no run")
+    write_whole(folder.control, "stop\n" if now else "finish\n")
+
+
+def take_request(run_dir: Path) -> Request | None:
+    """What was asked of the run since the last time; the run itself calls this."""
+    control = RunFolder(run_dir).control
+    try:
+        word = control.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+    with suppress(OSError):
+        control.unlink()
+    return "stop" if word == "stop" else "finish" if word == "finish" else None
+
+
+def is_running(run_dir: Path) -> bool:
+    """Is a process writing this run's journal?"""
+    lock = Path(str(RunFolder(Path(run_dir)).journal) + ".lock")
+    if not lock.exists():
+        return False
+    try:
+        with FileLock(str(lock), timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+# --- what earlier processes left ---------------------------------------------------------------------------
+
+
+@dataclass
+class Spent:
+    """What the processes of a run have used up so far."""
+
+    seconds: float = 0.0
+    charges: list[tuple[str, float]] = field(default_factory=list)
+    """Step and US dollars of every call."""
+    by_stage: dict[str, float] = field(default_factory=dict)
+    """Seconds at work in each phase (`phase2`) and each path (`phase2/path-0`)."""
+
+    def add(self, stage: str, seconds: float) -> None:
+        """More time in a stage, or, without a name, in the run as a whole."""
+        if stage:
+            self.by_stage[stage] = self.by_stage.get(stage, 0.0) + seconds
+        else:
+            self.seconds += seconds
+
+    @property
+    def usd(self) -> float:
+        """The cost of all calls."""
+        return sum(usd for _, usd in self.charges)
+
+
+def spent_by(events: Iterable[AnyEvent]) -> Spent:
+    """Time and money of a run by its events; neither the time between its processes nor a jump of the clock counts."""
+    spent = Spent()
+    begin: datetime | None = None
+    last: dict[str, datetime] = {}
+    for event in events:
+        if isinstance(event, (RunStarted, RunResumed)):
+            if isinstance(event, RunStarted):
+                spent.seconds += event.inherited_seconds
+                spent.by_stage.update(event.inherited_by_stage)
+            begin, last = event.at, {"": event.at}
+        elif begin is not None and event.at >= begin:  # earlier ones come from the run it grew out of
+            for stage in _stages_of(event):
+                gap = (event.at - last.setdefault(stage, event.at)).total_seconds()
+                spent.add(stage, _believable(gap, event))
+                last[stage] = event.at if gap > 0 or gap < -CLOCK_SLACK else last[stage]
+        if isinstance(event, (AgentFinished, AgentFailed)):
+            spent.charges.append((event.step, event.cost_usd))
+    return spent
+
+
+def _believable(gap: float, event: AnyEvent) -> float:
+    """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
+    measured = float(getattr(event, "seconds", None) or 0.0)
+    return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
+
+
+def _stages_of(event: AnyEvent) -> list[str]:
+    """The run itself, the phase and the path that an event belongs to."""
+    parts = event.step.split("/")
+    stages = ["", parts[0]] if parts[0] in get_args(PhaseName) else [""]
+    return [*stages, "/".join(parts[:2])] if len(parts) > 1 and parts[1].startswith("path-") else stages
+
+
+def spent_seconds(events: Iterable[AnyEvent]) -> float:
+    """How long the processes of a run were at work."""
+    return spent_by(events).seconds
+
+
+def spent_usd(events: Iterable[AnyEvent]) -> float:
+    """What the calls of a run have cost so far."""
+    return spent_by(events).usd
+
+
+def first_line(run_dir: Path) -> RunStarted:
+    """How the run in `run_dir` was started."""
+    folder = RunFolder(run_dir).open()
+    first = next(iter(read_journal(folder.journal)), None)
+    if not isinstance(first, RunStarted):
+        raise JournalError(f"{folder.journal}, line 1: a run's first event is missing")
+    return first
+
+
+def last_config(run_dir: Path) -> PipelineConfig:
+    """The settings that the run in `run_dir` had last."""
+    first_line(run_dir)
+    return config_of(read_journal(RunFolder(run_dir).journal))
+
+
+def config_of(events: Iterable[AnyEvent]) -> PipelineConfig:
+    """The settings that a run had last, by its events."""
+    config = PipelineConfig()
+    for event in events:
+        if isinstance(event, (RunStarted, RunResumed)) and event.config is not None:
+            config = event.config
+    return config
+
+
+def last_outcome(run_dir: Path) -> RunFinished | None:
+    """How the run in `run_dir` ended, if it did and was not taken up again."""
+    outcome: RunFinished | None = None
+    for event in read_journal(RunFolder(run_dir).open().journal):
+        if isinstance(event, RunFinished):
+            outcome = event
+        elif isinstance(event, RunResumed):
+            outcome = None
+    return outcome
+
+
+def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> None:
+    """Begin a run whose journal holds the paid results of `parent`, so that only new steps are paid for."""
+    source = RunFolder(parent).open()
+    spent = spent_by(read_journal(source.journal))
+    first = started.model_copy(
+        update={
+            "forked_from": str(parent.resolve()),
+            "inherited_cost_usd": spent.usd,
+            "inherited_seconds": spent.seconds,
+            "inherited_by_stage": spent.by_stage,
+        }
+    )
+    for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():
+        _share(file, folder.artifacts / file.name)
+    results = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
+    write_whole(folder.journal, (f"{event.model_dump_json()}\n" for event in chain([first], results)))
+
+
+def _share(source: Path, target: Path) -> None:
+    """The same content under a second name: content-addressed files are never changed."""
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+        return
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

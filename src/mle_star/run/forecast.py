@@ -1,0 +1,241 @@
+"""What a run will take: calls and scripts by the formulas of M, T, K, L, R; money and time by what was measured so far.
+
+A forecast counts a run without surprises, plus repairs at the rate seen so far. It is refined with every event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+
+from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.prompts import PromptRegistry
+from mle_star.run.events import (
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    Forecast,
+    PhaseFinished,
+    ScriptFinished,
+)
+from mle_star.run.prices import CHARACTERS_PER_TOKEN, price_of
+
+SCRIPT_CHARACTERS = 6000
+"""A script's size before any was seen."""
+REPAIR_PRIOR = (1, 8)
+"""Before anything was seen: one repair in eight scripts."""
+CHANGE_WORTH_TELLING = 0.1
+
+Step = tuple[str, str]
+"""A phase and an agent (`leakage`, `test-subsampling_extract`), or a phase and `script`."""
+
+
+# --- how many --------------------------------------------------------------------------------------------
+
+
+def planned_steps(config: PipelineConfig) -> Counter[Step]:
+    """The calls and script runs of a run in which every script works and every merge is accepted."""
+    m, t, k = config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps
+    paths, rounds = config.num_parallel_solutions, config.ensemble_rounds
+    merges = m - 1
+    counts = {
+        "phase1": {
+            "retriever": 1, "init": m, "merger": merges, "leakage": m + merges + 1, "data": 1, "script": m + merges,
+        },
+        "phase2": {
+            "ablation": paths * t, "summarize": paths * t, "extractor": paths * t, "coder": paths * t * k,
+            "planner": paths * t * (k - 1), "leakage": paths * t * k, "script": paths * t * (1 + k),
+        },
+        "phase3": {"ens_planner": rounds, "ensembler": rounds, "leakage": rounds, "script": rounds},
+        "finalization": {"test": 3, "leakage": 1, "script": 1},
+    }  # fmt: skip
+    if paths == 1:
+        del counts["phase3"]
+    return Counter({(phase, name): n for phase, steps in counts.items() for name, n in steps.items() if n})
+
+
+def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
+    """By phase, the calls and script runs that come one after another; what runs side by side counts once."""
+    m, t, k = config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps
+    paths = config.num_parallel_solutions
+    slots = config.max_concurrent_scripts or paths
+    at_once = min(config.max_concurrent_paths or paths, paths)
+    waves = math.ceil(paths / at_once)
+    crowding = max(1.0, at_once / slots)
+    critical: dict[str, tuple[float, float]] = {
+        "phase1": (3 + 2 * (m - 1) + 2, math.ceil(m / slots) + (m - 1)),
+        "phase2": (waves * t * (3 + 3 * k - 1), waves * crowding * t * (1 + k)),
+        "phase3": (3 * config.ensemble_rounds, config.ensemble_rounds),
+        "finalization": (4, 1),
+    }
+    if paths == 1:
+        del critical["phase3"]
+    return critical
+
+
+# --- how much --------------------------------------------------------------------------------------------
+
+_WHOLE_SCRIPT = {"init", "merger", "ablation", "ensembler", "debugger", "test", "data"}
+_SCRIPTS_IN_PROMPT = {"retriever": 0, "init": 0.3, "merger": 2, "summarize": 1.3, "ens_planner": 2, "ensembler": 2}
+_REQUEST_OVERHEAD = {"none": 1760, "Read": 3900, "WebSearch": 3900, "Bash": 9900}  # characters, as measured
+
+
+def estimated_tokens(agent: str, task: TaskDescription, config: PipelineConfig) -> tuple[int, int]:
+    """Input and output tokens of a call before one of its kind was seen: the prompt's own size plus what it carries."""
+    kind = AgentType(agent)
+    settings = agent_config(kind, tool_profile=config.tool_profile)
+    tools = settings.tools or ["none"]
+    overhead = max(_REQUEST_OVERHEAD.get(tool, 0) for tool in tools)
+    scripts = _SCRIPTS_IN_PROMPT.get(agent, 1.0)
+    if agent in ("ens_planner", "ensembler"):
+        scripts = config.num_parallel_solutions
+    template = len(PromptRegistry().get(kind).template)
+    sent = overhead + template + 2 * len(task.description) + scripts * SCRIPT_CHARACTERS
+    written = SCRIPT_CHARACTERS if agent in _WHOLE_SCRIPT else SCRIPT_CHARACTERS / 4
+    if agent == "retriever":  # searches and reads pages: several requests, each with what was found so far
+        sent, written = sent + 20 * SCRIPT_CHARACTERS, 2 * SCRIPT_CHARACTERS
+    return round(sent / CHARACTERS_PER_TOKEN), round(written / CHARACTERS_PER_TOKEN)
+
+
+class _Mean:
+    """A running mean."""
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0.0
+
+    def add(self, value: float) -> None:
+        """One more observation."""
+        self.count += 1
+        self.total += value
+
+    @property
+    def value(self) -> float | None:
+        """The mean, or None before the first observation."""
+        return self.total / self.count if self.count else None
+
+
+class Forecaster:
+    """Listens to a run and says what the whole of it will take."""
+
+    def __init__(self, task: TaskDescription, config: PipelineConfig) -> None:
+        self._task, self._config = task, config
+        self._planned = planned_steps(config)
+        self._done: Counter[Step] = Counter()
+        self._over: set[str] = set()
+        self._cost: dict[str, _Mean] = defaultdict(_Mean)
+        self._any_cost, self._latency, self._runtime = _Mean(), _Mean(), _Mean()
+        self._told: Forecast | None = None
+        self._guesses: dict[str, float | None] = {}
+
+    def hear(self, event: AnyEvent) -> None:
+        """Learn from an event of the run."""
+        phase = event.step.split("/")[0]
+        if isinstance(event, (AgentFinished, AgentFailed)):
+            self._done[phase, event.agent.value] += 1
+            self._cost[event.agent.value].add(event.cost_usd)
+            self._any_cost.add(event.cost_usd)
+            self._latency.add(event.seconds)
+        elif isinstance(event, ScriptFinished):
+            self._done[phase, "script"] += 1
+            if not event.cached:
+                self._runtime.add(event.seconds)
+        elif isinstance(event, PhaseFinished) and event.path is None:
+            self._over.add(event.phase)
+
+    def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> Forecast:
+        """The whole run as it looks now."""
+        left = self._remaining()
+        calls = sum(n for (_, name), n in left.items() if name != "script")
+        scripts = sum(n for (_, name), n in left.items() if name == "script")
+        repairs = scripts * self._repair_rate()
+        done_calls = sum(n for (_, name), n in self._done.items() if name != "script")
+        done_scripts = sum(n for (_, name), n in self._done.items() if name == "script")
+        return Forecast(
+            calls=done_calls + calls + round(2 * repairs),  # a repair: the debugger, and the check of what it wrote
+            scripts=done_scripts + scripts + round(repairs),
+            cost_usd=self._money(left, repairs, spent_usd),
+            seconds=self._time(left, repairs / max(scripts, 1), elapsed),
+            basis=self._basis(done_calls, done_scripts),
+        )
+
+    def news(self, *, spent_usd: float, elapsed: float) -> Forecast | None:
+        """The forecast, when it differs enough from the last one that this gave back."""
+        new, old = self.forecast(spent_usd=spent_usd, elapsed=elapsed), self._told
+        if old is not None and not any(
+            _differs(getattr(new, name), getattr(old, name)) for name in ("calls", "scripts", "cost_usd", "seconds")
+        ):
+            return None
+        self._told = new
+        return new
+
+    def _remaining(self) -> Counter[Step]:
+        """Planned steps that are still to come: none of a phase that is over."""
+        left = {
+            step: count - self._done[step]
+            for step, count in self._planned.items()
+            if step[0] not in self._over and count > self._done[step]
+        }
+        return Counter(left)
+
+    def _repair_rate(self) -> float:
+        repairs, scripts = REPAIR_PRIOR
+        repairs += sum(n for (_, name), n in self._done.items() if name == "debugger")
+        scripts += sum(n for (_, name), n in self._done.items() if name == "script")
+        return repairs / scripts
+
+    def _money(self, left: Counter[Step], repairs: float, spent: float) -> float | None:
+        total = spent
+        expected: dict[str, float] = defaultdict(float)
+        for (_, name), count in left.items():
+            if name != "script":
+                expected[name] += count
+        expected["debugger"] += repairs
+        expected["leakage"] += repairs
+        for name, calls in expected.items():
+            cost = self._call_cost(name)
+            if cost is None:
+                return None
+            total += calls * cost
+        return total
+
+    def _call_cost(self, agent: str) -> float | None:
+        """What one call costs: as measured, else by price and size, else as other calls did."""
+        measured = self._cost[agent].value
+        if measured is not None:
+            return measured
+        if agent not in self._guesses:
+            self._guesses[agent] = self._guessed_cost(agent)
+        guess = self._guesses[agent]
+        return self._any_cost.value if guess is None else guess
+
+    def _guessed_cost(self, agent: str) -> float | None:
+        price = price_of(self._config.model)
+        if price is None:
+            return None
+        sent, written = estimated_tokens(agent, self._task, self._config)
+        return (sent * price.input + written * price.output) / 1e6
+
+    def _time(self, left: Counter[Step], repair_rate: float, elapsed: float) -> float | None:
+        """Time so far plus the way still to go; None until a script has shown how long one takes."""
+        runtime, latency = self._runtime.value, self._latency.value
+        if runtime is None:
+            return None if left else elapsed
+        latency = latency or 0.0
+        total = elapsed
+        for phase, (calls, scripts) in critical_steps(self._config).items():
+            planned = sum(n for (name, _), n in self._planned.items() if name == phase)
+            share = sum(n for (name, _), n in left.items() if name == phase) / max(planned, 1)
+            slow = runtime * (1 + repair_rate)
+            total += share * (calls * latency + scripts * (slow + 2 * repair_rate * latency))
+        return total
+
+    def _basis(self, calls: int, scripts: int) -> str:
+        if not calls and not scripts:
+            return "by settings and prices, before the first call"
+        return f"after {calls} calls and {scripts} scripts"
+
+
+def _differs(new: float | None, old: float | None) -> bool:
+    if new is None or old is None:
+        return new is not old
+    return abs(new - old) > CHANGE_WORTH_TELLING * max(abs(old), 1e-9)

@@ -1,0 +1,395 @@
+"""The truth on disk: one typed event a line, appended, flushed and synced. Resume is replay of these lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar, get_args, overload
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from mle_star.errors import BudgetExceeded, JournalError
+from mle_star.run.events import (
+    EVENT_ADAPTER,
+    SCHEMA_VERSION,
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    PhaseName,
+    RunStarted,
+    ScriptFinished,
+)
+
+logger = logging.getLogger(__name__)
+
+E = TypeVar("E", AgentFinished, ScriptFinished)
+Key = tuple[str, str, str]
+
+REDACTED = "[redacted]"
+ASK_AGAIN = {"auth", "budget", "cancelled"}
+"""Failures that a later process should not repeat: whoever resumes has mended the cause, or goes on from there."""
+
+# Said every time they happen, also when an earlier process said the same before.
+_ALWAYS = {
+    "run_resumed",
+    "run_finished",
+    "agent_started",
+    "script_started",
+    "agent_failed",
+    "finish_requested",
+}
+
+_ORDER = {phase: number for number, phase in enumerate(get_args(PhaseName))}
+_SIDE_BY_SIDE = ("candidate-", "path-")
+_BEGINS = {"agent_started", "script_started"}
+_ENDS = {"agent_finished", "agent_failed", "script_finished"}
+
+
+def read_journal(path: Path) -> Iterator[AnyEvent]:
+    """The events of a journal; a torn last line is passed over, earlier damage is an error with its line number."""
+    for _, _, event in _placed_events(path):
+        yield event
+
+
+def _placed_events(path: Path) -> Iterator[tuple[int, int, AnyEvent]]:
+    """Each event with the places in the file where its line begins and ends."""
+    offset = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return  # the process died while writing, or is writing now
+            if number == 1:
+                _check_version(path, line)
+            try:
+                event = EVENT_ADAPTER.validate_json(line)
+            except ValidationError as error:
+                raise JournalError(f"{path}, line {number}: damaged ({error.errors()[0]['msg']})") from error
+            yield offset, offset + len(line), event
+            offset += len(line)
+
+
+def _check_version(path: Path, line: bytes) -> None:
+    """Refuse a journal of a later version before any of its lines is misread."""
+    try:
+        first = json.loads(line)
+    except ValueError:
+        return  # damage: the event's own validation says so, with the line number
+    version = first.get("schema_version", SCHEMA_VERSION) if isinstance(first, dict) else SCHEMA_VERSION
+    if version != SCHEMA_VERSION:
+        raise JournalError(
+            f"{path}, line 1: journal version {version}, but this program reads version {SCHEMA_VERSION}; "
+            "use the version of mle-star that wrote it"
+        )
+
+
+def _words(event: AnyEvent) -> tuple[str, str, int]:
+    """What an event says, apart from when and how long."""
+    return event.kind, event.step, hash(event.model_dump_json(exclude={"at", "seconds"}))
+
+
+class EventLog(Sequence[AnyEvent]):
+    """The events of an open journal. They stay on disk: a long run's prompts and scripts would fill the memory.
+
+    Only what could not be written is held here, at offsets below zero.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: list[int] = []
+        self._last: AnyEvent | None = None
+        self._unwritten: list[AnyEvent] = []
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> AnyEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AnyEvent]: ...
+    def __getitem__(self, index: int | slice) -> AnyEvent | list[AnyEvent]:
+        if isinstance(index, slice):
+            return [self.read(offset) for offset in self._offsets[index]]
+        offset = self._offsets[index]
+        if self._last is not None and offset == self._offsets[-1]:
+            return self._last
+        return self.read(offset)
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        if not self._offsets:
+            return
+        if self._unwritten:
+            yield from map(self.read, self._offsets)
+            return
+        for (_, _, event), _ in zip(_placed_events(self._path), range(len(self)), strict=False):
+            yield event
+
+    def append(self, event: AnyEvent, offset: int) -> None:
+        """Take note of a line that was written at `offset`."""
+        self._offsets.append(offset)
+        self._last = event
+
+    def hold(self, event: AnyEvent) -> int:
+        """Keep an event that cannot be written; its offset."""
+        self._unwritten.append(event)
+        return -len(self._unwritten)
+
+    def read(self, offset: int) -> AnyEvent:
+        """The event whose line begins at `offset`."""
+        if offset < 0:
+            return self._unwritten[-1 - offset]
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            return EVENT_ADAPTER.validate_json(file.readline())
+
+
+class Journal:
+    """Appends events, knows the recorded steps, tells its listeners. One writer per file.
+
+    `secrets` are texts that must never reach the disk, such as the values of credentials; they are blotted out.
+
+    A journal that cannot be written any more loses nothing that this process knows: `failure` says why, events are
+    held in memory, and no new work may begin, since what it brings could not be kept.
+    """
+
+    def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
+        self.path = path
+        self.events = EventLog(path)
+        self.failure: JournalError | None = None
+        self._results: dict[Key, int] = {}
+        self._failures: dict[Key, int] = {}
+        self._followed = 0  # failures before this place were followed by results
+        self._pending: set[Key] = set()
+        self._said: set[tuple[str, str, int]] = set()
+        self._started: RunStarted | None = None
+        self._open: set[str] = set()
+        self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
+        self._listeners: list[Callable[[AnyEvent], None]] = []
+        self._secrets = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(str(path) + ".lock", timeout=0)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise JournalError(f"{path} is being written by another process") from None
+        try:
+            self._load()
+            self._file = path.open("ab", buffering=0)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._syncer = _Syncer(self._file.fileno())
+        _sync_folder(path.parent)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def started(self) -> RunStarted | None:
+        """The first line, once it is written."""
+        return self._started
+
+    def subscribe(self, listener: Callable[[AnyEvent], None]) -> None:
+        """Call `listener` with every event from now on, replayed results included."""
+        self._listeners.append(listener)
+
+    def record(self, event: AnyEvent) -> None:
+        """Write an event once: what an earlier process said in the same words is told to the listeners only.
+
+        Raises `BudgetExceeded` for work that is about to begin on a journal that cannot be written.
+        """
+        if event.kind in _ALWAYS or _words(event) not in self._said:
+            self._remember(event, self._keep(event))
+        if event.kind in _BEGINS:
+            self._open.add(event.step)
+        elif event.kind in _ENDS:
+            self._open.discard(event.step)
+        self.tell(event)
+
+    def in_progress(self, parts: tuple[str, ...]) -> bool:
+        """Has this process begun a call or a script below `parts` that has not ended yet?"""
+        return any(step.startswith("/".join(parts) + "/") for step in self._open)
+
+    def redact(self, text: str) -> str:
+        """`text` with every secret blotted out, as it stands or as JSON spells it."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text
+
+    def tell(self, event: AnyEvent) -> None:
+        """Show an event to the listeners without writing it. One that fails is dropped: a view must not end a run."""
+        for listener in list(self._listeners):
+            try:
+                listener(event)
+            except Exception:
+                logger.exception("a listener failed on %s and will hear no more", event.kind)
+                self._listeners.remove(listener)
+
+    def find(self, kind: type[E], step: str, digest: str) -> E | None:
+        """The recorded result of a step with exactly these inputs."""
+        key = (str(kind.model_fields["kind"].default), step, digest)
+        offset = self._results.get(key)
+        if offset is None:
+            if self.find_failure(step, digest) is None:
+                self._forget_pending(step)
+            return None
+        self._pending.discard(key)
+        event = self.events.read(offset)
+        return event if isinstance(event, kind) else None
+
+    def find_failure(self, step: str, digest: str) -> AgentFailed | None:
+        """The recorded failure of a call that an earlier process went on from: all it did next rests on it.
+
+        A failure that nothing followed is not given back, so that a resumed run asks again.
+        """
+        offset = self._failures.get(("agent_failed", step, digest), self._followed)
+        if offset >= self._followed:
+            return None
+        event = self.events.read(offset)
+        return event if isinstance(event, AgentFailed) and event.reason not in ASK_AGAIN else None
+
+    def pending(self, parts: tuple[str, ...]) -> bool:
+        """Does an earlier process's record hold results below `parts` that were not asked for yet?"""
+        prefix = "/".join(parts) + "/" if parts else ""
+        return any(step.startswith(prefix) for _, step, _ in self._pending)
+
+    def forget(self, parts: tuple[str, ...]) -> None:
+        """Nobody will ask for what is recorded below `parts`: it is no longer waited for."""
+        prefix = "/".join(parts) + "/"
+        self._pending = {key for key in self._pending if not key[1].startswith(prefix)}
+
+    def close(self) -> None:
+        """Let go of the file, all of it on disk, and of its lock."""
+        if not self._file.closed:
+            self._syncer.stop()
+            self._file.close()
+        self._lock.release()
+
+    def _keep(self, event: AnyEvent) -> int:
+        """Where an event is from now on: in the file, or in memory when that cannot be written."""
+        line = self.redact(event.model_dump_json()).encode() + b"\n"
+        try:
+            while self._held:
+                self._append(self._held[0])
+                del self._held[0]
+            if self.failure is None or event.kind not in _BEGINS:
+                return self._append(line)
+        except JournalError as error:
+            if self.failure is None:
+                logger.error("%s; the run ends with what it has", error)
+            self.failure = self.failure or error
+        if event.kind in _BEGINS:
+            raise BudgetExceeded(limit="journal", message=str(self.failure))
+        self._held.append(line)
+        return self.events.hold(event)
+
+    def _append(self, line: bytes) -> int:
+        """Write a whole line or nothing; where it begins."""
+        offset = self._file.seek(0, os.SEEK_END)
+        try:
+            if self._syncer.error is not None:
+                raise self._syncer.error
+            rest = memoryview(line)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(offset)
+            raise JournalError(f"{self.path} cannot be written: {error.strerror}") from error
+        self._syncer.wake()
+        return offset
+
+    def _load(self) -> None:
+        if not self.path.exists():
+            return
+        whole = 0
+        for start, end, event in _placed_events(self.path):
+            self._remember(event, start)
+            whole = end
+        self._pending = set(self._results)
+        self._followed = max(self._results.values(), default=0)
+        if self.path.stat().st_size > whole:
+            os.truncate(self.path, whole)  # the line that the last process died on
+
+    def _remember(self, event: AnyEvent, offset: int) -> None:
+        self.events.append(event, offset)
+        self._said.add(_words(event))
+        if self._started is None and isinstance(event, RunStarted):
+            self._started = event
+        if isinstance(event, (AgentFinished, ScriptFinished)):
+            self._results[event.kind, event.step, event.digest] = offset
+        elif isinstance(event, AgentFailed):
+            self._failures[event.kind, event.step, event.digest] = offset
+
+    def _forget_pending(self, step: str) -> None:
+        """A step that must be done anew: what was recorded after it may never be asked for."""
+        self._pending = {key for key in self._pending if not _may_follow(key[1], step)}
+
+
+def _may_follow(later: str, step: str) -> bool:
+    """May `later` rest on `step`? All of the same phase and of those after it may, except for what runs beside it."""
+    (phase, place, *_), (its_phase, its_place, *_) = (f"{name}/".split("/") for name in (later, step))
+    if phase != its_phase:
+        return _ORDER.get(phase, -1) > _ORDER.get(its_phase, -1)
+    return place == its_place or not (place.startswith(_SIDE_BY_SIDE) and its_place.startswith(_SIDE_BY_SIDE))
+
+
+class _Syncer:
+    """Puts on disk what was written, from a thread of its own.
+
+    A line is the system's the moment it is written and outlives our process; against a power failure it must be
+    synced, which takes milliseconds that no step should wait for. Lines that come meanwhile share the next sync.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.error: OSError | None = None
+        self._handle = handle
+        self._news, self._stopping = threading.Event(), False
+        self._thread = threading.Thread(target=self._work, name="journal-sync", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something new to sync."""
+        self._news.set()
+
+    def stop(self) -> None:
+        """Sync what is left, and end."""
+        self._stopping = True
+        self._news.set()
+        self._thread.join()
+        if self.error is None:
+            self._sync()  # the thread may have been in the middle of a sync when the last lines came
+
+    def _work(self) -> None:
+        while not self._stopping:
+            self._news.wait()
+            self._news.clear()
+            self._sync()
+            if self.error is not None:
+                return
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            self.error = error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's name as durable as its content, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,21 @@
+"""The texts of the prompts: one file per agent and variant, put together from shared pieces by Jinja."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+DEFAULT_VARIANTS = {"leakage": "detection"}
+"""Which variant is meant where an agent has no plain template."""
+
+
+@cache
+def template_text(agent: str, variant: str | None = None) -> str:
+    """The template of an agent, its slots still open."""
+    variant = variant or DEFAULT_VARIANTS.get(agent)
+    name = agent if variant is None else f"{agent}_{variant}"
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)
+    return environment.get_template(f"{name}.md.j2").render()

@@ -1,0 +1,242 @@
+"""What every `Executor` must do. Subclass `ExecutorContract` and give it an `executor` fixture."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mle_star.models import ExecutionRawResult
+from mle_star.run.context import Executor, ScriptRequest
+
+PLAIN_ENV = {"PATH": os.environ.get("PATH", ""), "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
+
+
+def living(*words: str) -> list[str]:
+    """The command lines of all processes that have one of `words` in them, this one's own family excepted."""
+    mine = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+            if process.pid not in mine and process.status() != psutil.STATUS_ZOMBIE and any(w in line for w in words):
+                found.append(line)
+        except psutil.Error:
+            continue
+    return found
+
+
+async def gone(*words: str, within: float = 2.0) -> bool:
+    """Do all processes with one of `words` in their command line end in time?"""
+    deadline = time.monotonic() + within
+    while living(*words):
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+class ExecutorContract:
+    """A script runs as a process with its own directory, environment and limits, and leaves nothing behind."""
+
+    @pytest.fixture
+    def executor(self) -> Executor:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def request_for(self, tmp_path: Path) -> Callable[..., ScriptRequest]:
+        """Makes a request for a script's text, in a working directory below `tmp_path`."""
+        work = tmp_path / "work"
+        for name in ("input", "final"):
+            (work / name).mkdir(parents=True)
+
+        def make(code: str, *, timeout: float = 20.0, name: str = "solution.py", **fields: object) -> ScriptRequest:
+            (work / name).write_text(code, encoding="utf-8")
+            values = {"env": PLAIN_ENV, "working_dir": str(work), **fields}
+            return ScriptRequest(script_path=str(work / name), timeout_seconds=timeout, **values)
+
+        return make
+
+    @pytest.mark.req("REQ-EX-007", "REQ-EX-010")
+    async def test_streams_exit_code_and_directory_come_back_as_they_were(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        request = request_for("import os, sys\nprint(os.getcwd())\nprint('oh', file=sys.stderr)\nraise SystemExit(3)")
+        raw = await executor.run(request)
+        assert Path(raw.stdout.strip()) == Path(request.working_dir)
+        assert raw.stderr == "oh\n"
+        assert (raw.exit_code, raw.timed_out) == (3, False)
+        assert 0 < raw.duration_seconds < 20
+
+    @pytest.mark.req("REQ-EX-007")
+    async def test_the_environment_is_the_request_s_and_nothing_else(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HARNESS_ONLY", "1")
+        raw = await executor.run(request_for("import os\nprint(sorted(os.environ))", env={**PLAIN_ENV, "MINE": "2"}))
+        assert "'MINE'" in raw.stdout
+        assert "HARNESS_ONLY" not in raw.stdout
+
+    async def test_stdin_is_closed(self, executor: Executor, request_for: Callable[..., ScriptRequest]) -> None:
+        raw = await executor.run(request_for("import sys\nprint(repr(sys.stdin.read()))\ninput()"))
+        assert raw.stdout == "''\n"
+        assert "EOFError" in raw.stderr
+        assert raw.exit_code == 1
+
+    async def test_home_and_temporary_folder_are_private_and_writable(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        code = "import pathlib, tempfile\nhome = pathlib.Path.home()\n(home / 'x').write_text('1')\nprint(home)\n"
+        code += "print(tempfile.mkstemp()[1])"
+        raw = await executor.run(request_for(code))
+        assert raw.exit_code == 0, raw.stderr
+        home, temporary = raw.stdout.split()
+        assert home != str(Path.home())
+        assert not Path(temporary).exists() and not (Path(home) / "x").exists()
+
+    async def test_the_data_are_shown_as_input_and_outputs_stay(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+    ) -> None:
+        data = tmp_path / "data"
+        data.mkdir()
+        (data / "train.csv").write_text("a\n1\n")
+        work = tmp_path / "work"
+        (work / "input" / "train.csv").symlink_to(data / "train.csv")
+        code = "text = open('./input/train.csv').read()\nopen('./final/submission.csv', 'w').write(text)"
+        raw = await executor.run(request_for(code, input_dir=str(data)))
+        assert raw.exit_code == 0, raw.stderr
+        assert (work / "final" / "submission.csv").read_text() == "a\n1\n"
+
+    @pytest.mark.req("REQ-EX-009")
+    async def test_past_its_time_a_script_gets_a_hint_and_its_output_is_kept(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        code = (
+            "import signal, sys, time\n"
+            "def end(*_):\n    print('told', flush=True)\n    raise SystemExit(0)\n"
+            "signal.signal(signal.SIGTERM, end)\nprint('begun', flush=True)\ntime.sleep(600)"
+        )
+        started = time.monotonic()
+        raw = await executor.run(request_for(code, timeout=1.0))
+        assert time.monotonic() - started < 15
+        assert (raw.timed_out, raw.exit_code) == (True, -1)
+        assert raw.stdout == "begun\ntold\n"
+
+    @pytest.mark.req("REQ-EX-009", "REQ-EX-037")
+    async def test_a_timeout_ends_even_what_ignores_the_hint_and_all_its_children(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        token = uuid.uuid4().hex
+        code = (
+            "import signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])\n"
+            "print('started', flush=True)\ntime.sleep(600)"
+        )
+        raw = await executor.run(request_for(code, timeout=1.0))
+        assert raw.timed_out
+        assert "started" in raw.stdout
+        assert await gone(token)
+
+    @pytest.mark.req("REQ-EX-037")
+    async def test_cancellation_ends_the_tree_and_goes_on(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+    ) -> None:
+        token = uuid.uuid4().hex
+        code = (
+            "import pathlib, subprocess, sys, time\n"
+            f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])\n"
+            "pathlib.Path('ready').touch()\ntime.sleep(600)"
+        )
+        task = asyncio.create_task(executor.run(request_for(code)))
+        while not (tmp_path / "work" / "ready").exists():
+            await asyncio.sleep(0.02)
+        started = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await gone(token, str(tmp_path))
+        assert time.monotonic() - started < 4
+
+    @pytest.mark.req("REQ-EX-037")
+    async def test_a_second_cancellation_does_not_let_anything_escape(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+    ) -> None:
+        token = uuid.uuid4().hex
+        code = (
+            "import pathlib, signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            f"sleep = [sys.executable, '-c', 'import time; time.sleep(600)', '{token}']\n"
+            "subprocess.Popen(sleep, start_new_session=True)\npathlib.Path('ready').touch()\ntime.sleep(600)"
+        )
+        task = asyncio.create_task(executor.run(request_for(code)))
+        while not (tmp_path / "work" / "ready").exists():
+            await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await gone(token, str(tmp_path))
+
+    async def test_a_daemon_that_outlives_the_script_is_ended_and_does_not_hold_the_result_back(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        token = uuid.uuid4().hex
+        code = (
+            "import os, sys, time\n"
+            "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+            f"        sleep = ['-c', 'import time; time.sleep(600)', '{token}']\n"
+            "        os.execve(sys.executable, [sys.executable, *sleep], {})\n"
+            "    os._exit(0)\nos.wait()\nprint('done')"
+        )
+        started = time.monotonic()
+        raw = await executor.run(request_for(code))
+        assert (raw.exit_code, raw.stdout) == (0, "done\n")
+        assert time.monotonic() - started < 10
+        assert await gone(token)
+
+    async def test_an_end_by_signal_is_a_negative_exit_code(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        raw = await executor.run(request_for("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"))
+        assert raw.exit_code == -11
+
+    @pytest.mark.req("REQ-EX-043")
+    async def test_bytes_that_are_no_text_are_replaced(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        raw = await executor.run(request_for("import sys\nsys.stdout.buffer.write(b'\\xff\\xfe ok\\n')"))
+        assert raw.stdout == "�� ok\n"
+
+    async def test_the_whole_output_goes_to_the_file_that_was_asked_for(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+    ) -> None:
+        log = tmp_path / "out.log"
+        await executor.run(request_for("import sys\nprint('one')\nprint('two', file=sys.stderr)", output_file=str(log)))
+        assert set(log.read_text().split()) == {"one", "two"}
+
+    @pytest.mark.req("REQ-EX-042")
+    async def test_runs_side_by_side_do_not_touch_each_other(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        before = Path.cwd()
+        code = "import os, time\ntime.sleep(0.2)\nos.environ['X'] = '1'\nprint('{}')"
+        requests = [request_for(code.replace("{}", str(i)), name=f"script{i}.py") for i in range(3)]
+        results: list[ExecutionRawResult] = await asyncio.gather(*map(executor.run, requests))
+        assert [raw.stdout for raw in results] == ["0\n", "1\n", "2\n"]
+        again = await executor.run(requests[1])
+        assert (again.stdout, again.exit_code) == (results[1].stdout, 0)
+        assert Path.cwd() == before and "X" not in os.environ
+
+    async def test_the_interpreter_sees_its_packages(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest]
+    ) -> None:
+        raw = await executor.run(request_for("import sys, pydantic\nprint(sys.executable)"))
+        assert raw.exit_code == 0, raw.stderr
+        assert raw.stdout.strip() == sys.executable

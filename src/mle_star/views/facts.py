@@ -1,0 +1,229 @@
+"""The nouns of a run's story: calls, script runs, attempts, steps and paths, who is at work, and the clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from mle_star.models import Isolation
+from mle_star.run.events import (
+    AblationFinished,
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    BlockChosen,
+    RefinementTried,
+    RunResumed,
+    RunStarted,
+    ScriptFinished,
+    ScriptPurpose,
+)
+
+AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
+PHASE_TITLES = {
+    "phase1": "Phase 1: initial solution",
+    "phase2": "Phase 2: refinement",
+    "phase3": "Phase 3: ensemble",
+    "finalization": "Finalization: submission",
+}
+SHORT_TITLES = {"phase1": "Phase 1", "phase2": "Phase 2", "phase3": "Phase 3", "finalization": "Finalization"}
+ERROR_TEXT = 16_000
+"""Characters of a failed script's error that the story keeps; the journal has all of it."""
+
+_PATH = re.compile(r"(?:^|/)path-(\d+)(?:/|$)")
+
+
+def phase_of(step: str) -> str:
+    """The phase that a step belongs to; empty for the run as a whole."""
+    phase = step.partition("/")[0]
+    return phase if phase in PHASE_TITLES else ""
+
+
+def path_of(step: str) -> int | None:
+    """The refinement path that a step belongs to."""
+    found = _PATH.search(step)
+    return int(found[1]) if found else None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an agent, answered or not. `failure` says why there is no answer."""
+
+    step: str
+    agent: str
+    variant: str
+    cost_usd: float
+    seconds: float
+    input_tokens: int
+    output_tokens: int
+    at: datetime
+    reason: str = ""
+    failure: str = ""
+
+    @classmethod
+    def of(cls, event: AgentFinished | AgentFailed) -> Call:
+        """The call without its texts."""
+        common = (event.step, event.agent.value, event.variant or "", event.cost_usd, event.seconds)
+        if isinstance(event, AgentFailed):
+            return cls(*common, 0, 0, event.at, event.reason, event.message)
+        sent = event.input_tokens + event.cache_read_tokens + event.cache_write_tokens
+        return cls(*common, sent, event.output_tokens, event.at)
+
+
+@dataclass(frozen=True)
+class ScriptRun:
+    """One run of a script. `error` is what went wrong, for people."""
+
+    step: str
+    purpose: ScriptPurpose
+    score: float | None
+    seconds: float
+    exit_code: int
+    is_error: bool
+    timed_out: bool
+    cached: bool
+    isolation: Isolation
+    at: datetime
+    error: str = ""
+
+    @classmethod
+    def of(cls, event: ScriptFinished) -> ScriptRun:
+        """The run without script and output."""
+        error = ""
+        if event.is_error:
+            error = event.traceback or event.stderr[-ERROR_TEXT:].strip() or f"exit code {event.exit_code}, no output"
+            error = f"stopped at its time limit after {event.seconds:.0f} s\n{error}" if event.timed_out else error
+        return cls(
+            event.step, event.purpose, None if event.is_error else event.score, event.seconds, event.exit_code,
+            event.is_error, event.timed_out, event.cached, event.isolation, event.at, error[-ERROR_TEXT:],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One script that was judged by its score, whatever made it. `accepted`: it became the one to go on from."""
+
+    kind: AttemptKind
+    step: str
+    label: str
+    score: float | None
+    accepted: bool
+    at: datetime
+    path: int | None = None
+    note: str = ""
+
+    @property
+    def phase(self) -> str:
+        """Where in the method it was made."""
+        return {"refinement": "phase2", "ensemble": "phase3"}.get(self.kind, "phase1")
+
+
+@dataclass
+class StepStory:
+    """One outer step of a path: what the ablation showed, the block that was chosen, what was tried on it."""
+
+    path: int
+    t: int
+    ablation: AblationFinished | None = None
+    block: BlockChosen | None = None
+    tries: dict[int, RefinementTried] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> RefinementTried | None:
+        """The attempt that the path went on from: of those accepted, the last."""
+        return next((one for _, one in sorted(self.tries.items(), reverse=True) if one.accepted), None)
+
+
+@dataclass
+class PathStory:
+    """One refinement path."""
+
+    index: int
+    steps: dict[int, StepStory] = field(default_factory=dict)
+    outcome: str = ""
+    detail: str = ""
+    score: float | None = None
+
+    @property
+    def best_score(self) -> float | None:
+        """The score that it has reached, or started from; None before anybody said."""
+        if self.score is not None:
+            return self.score
+        for _, step in sorted(self.steps.items(), reverse=True):
+            if step.kept is not None:
+                return step.kept.best_score
+            if step.ablation is not None:
+                return step.ablation.solution_score
+        return None
+
+    def step(self, t: int) -> StepStory:
+        """The outer step `t`, begun if it was not."""
+        return self.steps.setdefault(t, StepStory(self.index, t))
+
+
+@dataclass(frozen=True)
+class Work:
+    """Somebody at work: an agent waiting for its answer, or a script."""
+
+    step: str
+    what: str
+    since: datetime
+    limit_seconds: float | None = None
+
+
+@dataclass
+class Totals:
+    """Sums over calls and scripts."""
+
+    calls: int = 0
+    cost_usd: float = 0.0
+    call_seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    failed_calls: int = 0
+    scripts: int = 0
+    script_seconds: float = 0.0
+    failed_scripts: int = 0
+
+    def add_call(self, call: Call) -> None:
+        """One more call."""
+        self.calls += 1
+        self.cost_usd += call.cost_usd
+        self.call_seconds += call.seconds
+        self.input_tokens += call.input_tokens
+        self.output_tokens += call.output_tokens
+        self.failed_calls += bool(call.failure)
+
+    def add_script(self, run: ScriptRun) -> None:
+        """One more script run."""
+        self.scripts += 1
+        self.script_seconds += run.seconds
+        self.failed_scripts += run.is_error
+
+
+@dataclass
+class RunClock:
+    """Wall-clock time at work, in all and by phase: what lies between two processes of a run does not count."""
+
+    seconds: float = 0.0
+    by_phase: dict[str, float] = field(default_factory=dict)
+    phase: str = ""
+    last: datetime | None = None
+
+    def hear(self, event: AnyEvent) -> None:
+        """Count the time up to this event to the phase that it ended in."""
+        if isinstance(event, RunStarted) and self.last is None:
+            self.seconds += event.inherited_seconds
+            self.last = event.at
+        elif isinstance(event, RunResumed) and (self.last is None or event.at > self.last):
+            self.last = event.at
+        elif self.last is None or event.at <= self.last:
+            return  # told again: it has been counted
+        else:
+            self.phase = phase_of(event.step) or self.phase
+            passed = (event.at - self.last).total_seconds()
+            self.seconds += passed
+            self.by_phase[self.phase] = self.by_phase.get(self.phase, 0.0) + passed
+            self.last = event.at

@@ -1,0 +1,84 @@
+"""Where the final solution came from, step by step back to the model that was retrieved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mle_star.models import is_improvement_or_equal
+from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
+from mle_star.views.story import RunStory
+
+Source = Literal["ensemble", "path", "initial", "none"]
+
+
+@dataclass(frozen=True)
+class PathLine:
+    """What one path added: of each outer step, the attempt that it went on from."""
+
+    index: int
+    gains: list[RefinementTried]
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The ancestors of the final solution, oldest first. `source` says what went into finalization."""
+
+    candidate: CandidateEvaluated | None
+    merges: list[MergeTried]
+    data_changed: bool
+    leaks_fixed: int
+    paths: list[PathLine] = field(default_factory=list)
+    ensemble: EnsembleTried | None = None
+    source: Source = "none"
+
+
+def lineage_of(story: RunStory) -> Lineage:
+    """The lineage as far as the run has come."""
+    lines = [_path_line(story, index) for index in sorted(story.paths)]
+    source = _source(story, lines)
+    if source == "path":
+        lines = [line for line in lines if line is _best(story, lines)]
+    elif source == "initial":
+        lines = []
+    return Lineage(
+        candidate=story.chosen_candidate,
+        merges=[merge for _, merge in sorted(story.merges.items()) if merge.accepted],
+        data_changed=story.data_use is not None and story.data_use.changed,
+        leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
+        paths=lines,
+        ensemble=story.best_ensemble if source == "ensemble" else None,
+        source=source,
+    )
+
+
+def _path_line(story: RunStory, index: int) -> PathLine:
+    path = story.paths[index]
+    gains = [step.kept for _, step in sorted(path.steps.items()) if step.kept is not None]
+    return PathLine(index, gains, path.score if path.score is not None else gains[-1].score if gains else None)
+
+
+def _source(story: RunStory, lines: list[PathLine]) -> Source:
+    """What the result says; before there is one, the latest stage that has a score."""
+    result = story.finished.result if story.finished else None
+    said = result.lineage.get("finalization", {}).get("from_phase") if result is not None else None
+    if said is not None:
+        known: dict[str, Source] = {"ensemble": "ensemble", "refined": "path"}
+        return known.get(str(said), "initial")
+    if story.best_ensemble is not None:
+        return "ensemble"
+    if any(line.gains for line in lines):
+        return "path"
+    return "initial" if story.chosen_candidate is not None else "none"
+
+
+def _best(story: RunStory, lines: list[PathLine]) -> PathLine | None:
+    """The path with the best score; a later one on ties, as in the pipeline."""
+    best: PathLine | None = None
+    for line in lines:
+        if line.score is None:
+            continue
+        if best is None or best.score is None or is_improvement_or_equal(line.score, best.score, story.direction):
+            best = line
+    return best

@@ -1,0 +1,296 @@
+"""The report: one story rendered into one page, piece by piece, so that a live page can renew only what changed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from mle_star.run.folder import RunFolder, is_running, write_whole
+from mle_star.run.journal import read_journal
+from mle_star.views import charts, text
+from mle_star.views.diffs import opcodes
+from mle_star.views.facts import PHASE_TITLES, StepStory
+from mle_star.views.lineage import lineage_of
+from mle_star.views.story import RunStory
+from mle_star.views.syntax import coloured, style_sheet
+from mle_star.views.tables import (
+    ablation_chart,
+    agent_chart,
+    agent_rows,
+    attempt_rows,
+    baseline_of,
+    failures,
+    interventions,
+    phase_chart,
+    phase_rows,
+    settings_rows,
+    time_chart,
+    waiting_chart,
+)
+from mle_star.views.verdict import Verdict
+
+HERE = Path(__file__).parent
+SHORT = {"candidates": "Candidates", "repairs": "Repairs", "costs": "Cost", "about": "About"}
+"""Names for the navigation, where the section's own is long."""
+SECTIONS = {
+    "now": "At work now",
+    "scores": "Scores",
+    "lineage": "Lineage",
+    "candidates": "Candidates and merges",
+    "refinement": "Refinement",
+    "ensemble": "Ensemble",
+    "repairs": "Repairs and leakage",
+    "costs": "Cost and time",
+    "script": "Script",
+    "failures": "Failures",
+    "about": "About this run",
+}
+TEXT_BUDGET = 2_600_000
+"""Characters of plans, blocks and errors that a page may hold in all, as written to the file."""
+TEXT_CAPS = (40_000, 20_000, 10_000, 5_000, 2_500, 1_200, 600, 300)
+OPEN_STEPS = 6
+"""With more steps than this, all are folded at first."""
+
+
+class Fragment(NamedTuple):
+    """A piece of the page. `stamp` changes whenever the piece would look different."""
+
+    section: str
+    name: str
+    stamp: Hashable
+    render: Callable[[], str]
+
+
+# --- writing ---------------------------------------------------------------------------------------------
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `report.html` of a run, finished or not, from its journal alone; where it is."""
+    folder = RunFolder(Path(run_dir)).open()
+    story = RunStory.from_events(read_journal(folder.journal))
+    html = Page(folder.root.absolute()).html(story, alive=is_running(folder.root))
+    write_whole(folder.report, html.encode("utf-8", "replace"))
+    return folder.report
+
+
+class Page:
+    """Renders the story of one run. With a `token` the page is served, is kept up to date and has two buttons."""
+
+    def __init__(self, run_dir: Path, *, token: str = "") -> None:
+        self.run_dir, self.token = run_dir, token
+        self._rendered: dict[str, tuple[Hashable, str]] = {}
+
+    def html(self, story: RunStory, *, alive: bool = True) -> str:
+        """The whole page."""
+        pieces: dict[str, list[tuple[str, Markup]]] = {}
+        for fragment in self.fragments(story, alive=alive):
+            pieces.setdefault(fragment.section, []).append((fragment.name, Markup(self._html_of(fragment))))
+        scripts = [_static("report.js")] + ([_static("live.js")] if self.token else [])
+        return self._render(
+            "page.html.j2", pieces=pieces, sections=SECTIONS, short=SHORT, title=page_title(story, alive),
+            styles=_styles(), scripts=[Markup(script) for script in scripts], token=self.token,
+            policy=content_policy(scripts, live=bool(self.token)),
+            written=text.moment(story.clock.last) if story.clock.last else "",
+        )  # fmt: skip
+
+    def changes(self, story: RunStory, *, alive: bool = True) -> dict[str, Any]:
+        """What differs from what was rendered last: pieces by name, and the order of all of them."""
+        order: dict[str, list[str]] = {}
+        renewed: dict[str, str] = {}
+        for fragment in self.fragments(story, alive=alive):
+            order.setdefault(fragment.section, []).append(fragment.name)
+            before = self._rendered.get(fragment.name)
+            html = self._html_of(fragment)
+            if before is None or before[1] != html:
+                renewed[fragment.name] = html
+        return {"title": page_title(story, alive), "order": order, "pieces": renewed}
+
+    def _html_of(self, fragment: Fragment) -> str:
+        known = self._rendered.get(fragment.name)
+        if known is not None and known[0] == fragment.stamp:
+            return known[1]
+        html = fragment.render()
+        self._rendered[fragment.name] = (fragment.stamp, html)
+        return html
+
+    # --- pieces ---
+
+    def fragments(self, story: RunStory, *, alive: bool = True) -> Iterator[Fragment]:
+        """Every piece, in the order of the page; rendering is left for later."""
+        cap, here = text_cap(story), self._piece
+        verdict = Verdict.of(story, self.run_dir, alive=alive)
+        working = alive and story.finished is None
+        judged, ran = len(story.attempts), (len(story.calls), len(story.scripts))
+        mended = (len(story.repairs), len(story.leaks))
+        every = (story.heard, alive)
+        yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **self._places()})
+        yield here("now", every, lambda: {"story": story, "working": working})
+        yield here("scores", judged, lambda: {"story": story, **_score_values(story)})
+        yield here("lineage", (judged, mended, story.state), lambda: {"story": story, "line": lineage_of(story)})
+        yield here("candidates", (judged, len(story.models)), lambda: {"story": story})
+        if not story.steps:
+            yield here("refinement", 0, dict)
+        folded = len(story.steps) > OPEN_STEPS
+        for step in story.steps:
+            yield self._step(story, step, cap, folded)
+        yield here("ensemble", every, lambda: {"story": story, "cap": cap})
+        yield here("repairs", mended, lambda: {"story": story, "rows": interventions(story), "cap": cap})
+        yield here("costs", ran, lambda: _cost_values(story))
+        yield here(
+            "script",
+            (story.state, story.final_script),
+            lambda: {"story": story, "code": _code_of(story), **self._places()},
+        )
+        yield here("failures", (ran, len(story.phases)), lambda: {"rows": failures(story), "cap": cap})
+        yield here("about", every, lambda: {"story": story, "rows": settings_rows(story)})
+
+    def _piece(self, section: str, stamp: Hashable, values: Callable[[], dict[str, Any]]) -> Fragment:
+        return Fragment(section, section, stamp, lambda: self._render(f"{section}.html.j2", **values()))
+
+    def _places(self) -> dict[str, Any]:
+        """Where the run's files are: beside a report on disk, behind the token on a served page."""
+
+        def link(path: str) -> str:
+            return f"/files/{quote(path)}?token={self.token}" if self.token else quote(path)
+
+        return {"run_dir": self.run_dir, "link": link}
+
+    def _step(self, story: RunStory, step: StepStory, cap: int, folded: bool) -> Fragment:
+        stamp = (
+            step.ablation and step.ablation.at, step.block and step.block.at, cap, folded,
+            tuple(sorted((k, one.at) for k, one in step.tries.items())),
+        )  # fmt: skip
+
+        def render() -> str:
+            chart = ablation_chart(story, step) if step.ablation is not None else None
+            return self._render(
+                "step.html.j2",
+                story=story,
+                step=step,
+                cap=cap,
+                folded=folded,
+                chart=chart,
+                texts=step_texts(step, cap),
+                baseline=baseline_of(step),
+            )
+
+        return Fragment("refinement", f"step-{step.path}-{step.t}", stamp, render)
+
+    def _render(self, template: str, **values: Any) -> str:
+        return _environment().get_template(template).render(**values)
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+def page_title(story: RunStory, alive: bool = True) -> str:
+    """What the browser's tab says: state, score, task."""
+    name = text.one_line(story.task.competition_id, 60) if story.task else "run"
+    state = story.state if alive or story.finished else "stopped"
+    return f"{text.score(story.score)} · {name} · {state}"
+
+
+def step_texts(step: StepStory, cap: int) -> dict[str, Any]:
+    """The texts of a step's attempts, for the page to draw when one is opened."""
+    attempts = {}
+    for k, one in sorted(step.tries.items()):
+        before, after = text.clean(one.before, max_text=cap), text.clean(one.after, max_text=cap)
+        attempts[str(k)] = {
+            "plan": text.clean(one.plan, max_text=cap),
+            "after": after,
+            "ops": opcodes(before, after) if one.after else [],
+        }
+    first = next(iter(step.tries.values()), None)
+    block = first.before if first is not None else step.block.block if step.block is not None else ""
+    return {"before": text.clean(block, max_text=cap), "tries": attempts}
+
+
+def text_cap(story: RunStory) -> int:
+    """How long a single text may be so that all of them together stay within the page's budget."""
+    lengths = [len(run.error) for run in story.scripts.values() if run.error]
+    for step in story.steps:
+        lengths += [len(step.ablation.summary)] if step.ablation else []
+        for one in step.tries.values():
+            lengths += [len(one.plan), len(one.after)]
+        lengths += [len(next(iter(step.tries.values())).before)] if step.tries else []
+    fits = (cap for cap in TEXT_CAPS if sum(min(length, cap) for length in lengths) <= TEXT_BUDGET)
+    return next(fits, TEXT_CAPS[-1])
+
+
+def _score_values(story: RunStory) -> dict[str, Any]:
+    attempts = story.attempts
+    rows = attempt_rows(attempts)
+    chart = charts.trajectory(attempts, story.metric, story.direction, [row.link for row in rows])
+    paths = sorted({one.path for one in attempts if one.path is not None})
+    return {
+        "chart": chart,
+        "rows": rows,
+        "paths": paths,
+        "words": charts.describe(attempts, story.metric, story.direction),
+    }
+
+
+def _cost_values(story: RunStory) -> dict[str, Any]:
+    return {
+        "phases": phase_rows(story), "agents": agent_rows(story), "totals": story.totals, "clock": story.clock,
+        "phase_chart": phase_chart(story), "agent_chart": agent_chart(story), "time_chart": time_chart(story),
+        "waiting_chart": waiting_chart(story),
+    }  # fmt: skip
+
+
+def _code_of(story: RunStory) -> Markup:
+    return coloured(text.clean(story.final_script, max_text=400_000))
+
+
+# --- the template's surroundings ---------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(
+        score=text.score, signed=text.signed, money=text.money, duration=text.duration, clean=text.clean,
+        one_line=text.one_line, moment=text.moment, plural=text.plural, tokens=text.tokens, json=_json,
+    )  # fmt: skip
+    environment.globals.update(phase_titles=PHASE_TITLES)
+    return environment
+
+
+def _json(value: Any) -> Markup:
+    """JSON that can stand in a `<script>` element: nothing in it can end the element or begin another."""
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+@lru_cache(maxsize=8)
+def _static(name: str) -> str:
+    return (HERE / "static" / name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _styles() -> Markup:
+    return Markup(f"{_static('report.css')}\n{style_sheet()}")
+
+
+def content_policy(scripts: list[str], *, live: bool) -> str:
+    """What the page may do: its own scripts, its own styles, nothing else, no request to anywhere."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    connect = "'self'" if live else "'none'"
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,404 @@
+"""A run as a story, told by its events alone. Terminal, report, live page and commands all read this one model."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from mle_star.models import Isolation, MetricDirection, PipelineConfig, TaskDescription, is_improvement
+from mle_star.run.events import (
+    AblationFinished,
+    AgentFailed,
+    AgentFinished,
+    AgentStarted,
+    AnyEvent,
+    BlockChosen,
+    BudgetWarning,
+    CandidateEvaluated,
+    DataUsageChecked,
+    DebugAttempted,
+    EnsembleTried,
+    FinishRequested,
+    Forecast,
+    LeakageChecked,
+    MergeTried,
+    ModelsRetrieved,
+    Notice,
+    PhaseFinished,
+    PhaseStarted,
+    RefinementTried,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    ScriptFinished,
+    ScriptStarted,
+    SubmissionKept,
+)
+from mle_star.views.facts import (
+    Attempt,
+    Call,
+    PathStory,
+    RunClock,
+    ScriptRun,
+    StepStory,
+    Totals,
+    Work,
+    path_of,
+    phase_of,
+)
+from mle_star.views.headlines import Headline, headline
+
+T = TypeVar("T")
+
+LAST_EVENTS = 60
+
+
+class Best(NamedTuple):
+    """A score that was the best when it came, and the step that it came from."""
+
+    score: float
+    step: str
+    at: datetime
+
+
+class RunStory:
+    """What a run has done so far. An event heard again changes nothing; a later one of a kind and step replaces it."""
+
+    def __init__(self) -> None:
+        self.started: RunStarted | None = None
+        self.config = PipelineConfig()
+        self.finished: RunFinished | None = None
+        self.forecast: Forecast | None = None
+        self.kept: SubmissionKept | None = None
+        self.models: list[str] = []
+        self.candidates: dict[int, CandidateEvaluated] = {}
+        self.merges: dict[int, MergeTried] = {}
+        self.data_use: DataUsageChecked | None = None
+        self.paths: dict[int, PathStory] = {}
+        self.ensembles: dict[int, EnsembleTried] = {}
+        self.phases: dict[str, PhaseStarted | PhaseFinished] = {}
+        self.repairs: dict[str, DebugAttempted] = {}
+        self.leaks: dict[str, LeakageChecked] = {}
+        self.calls: dict[tuple[str, str, datetime], Call] = {}
+        self.scripts: dict[tuple[str, str, datetime], ScriptRun] = {}
+        self.working: dict[str, Work] = {}
+        self.warnings: dict[str, BudgetWarning] = {}
+        self.requests: dict[datetime, FinishRequested] = {}
+        self.notices: dict[str, Notice] = {}
+        self.resumed: dict[datetime, RunResumed] = {}
+        self.bests: list[Best] = []
+        self.best_script = ""
+        self.clock = RunClock()
+        self.news: deque[Headline] = deque(maxlen=LAST_EVENTS)
+        self.heard = 0
+        self._known: dict[str, tuple[int, Any]] = {}
+        self._handlers: dict[str, Callable[[Any], None]] = {
+            "run_started": self._run_started,
+            "run_resumed": self._run_resumed,
+            "run_finished": self._run_finished,
+            "phase_started": self._phase_started,
+            "phase_finished": self._phase_finished,
+            "agent_started": self._agent_started,
+            "agent_finished": self._agent_ended,
+            "agent_failed": self._agent_ended,
+            "script_started": self._script_started,
+            "script_finished": self._script_finished,
+            "models_retrieved": self._models_retrieved,
+            "candidate_evaluated": self._candidate_evaluated,
+            "merge_tried": self._merge_tried,
+            "data_usage_checked": self._data_usage_checked,
+            "leakage_checked": self._leakage_checked,
+            "debug_attempted": self._debug_attempted,
+            "ablation_finished": self._ablation_finished,
+            "block_chosen": self._block_chosen,
+            "refinement_tried": self._refinement_tried,
+            "ensemble_tried": self._ensemble_tried,
+            "submission_kept": self._submission_kept,
+            "forecast": self._forecast,
+            "budget_warning": self._budget_warning,
+            "finish_requested": self._finish_requested,
+            "notice": self._notice,
+        }
+
+    @classmethod
+    def from_events(cls, events: Iterable[AnyEvent]) -> RunStory:
+        """The story that these events tell."""
+        story = cls()
+        for event in events:
+            story.apply(event)
+        return story
+
+    def apply(self, event: AnyEvent) -> None:
+        """Hear one more event; unknown kinds only move the clock."""
+        self.heard += 1
+        self.clock.hear(event)
+        handler = self._handlers.get(event.kind)
+        if handler is not None:
+            handler(event)
+        news = headline(event)
+        if news is not None:
+            self.news.append(news)
+
+    # --- the run ---
+
+    def _run_started(self, event: RunStarted) -> None:
+        self.started = self.started or event
+        self.config = event.config
+
+    def _run_resumed(self, event: RunResumed) -> None:
+        self.resumed[event.at] = event
+        self.finished = None
+        self.working.clear()
+        self.config = event.config or self.config
+
+    def _run_finished(self, event: RunFinished) -> None:
+        self.finished = event
+        self.working.clear()
+
+    def _phase_started(self, event: PhaseStarted) -> None:
+        self.phases[event.step or event.phase] = event
+        if event.path is not None:
+            self._path(event.path).outcome = ""
+
+    def _phase_finished(self, event: PhaseFinished) -> None:
+        step = event.step or event.phase
+        self.phases[step] = event
+        if event.path is not None:
+            path = self._path(event.path)
+            path.outcome, path.detail, path.score = event.outcome, event.detail, event.score
+        for name in [name for name in self.working if name.startswith(step + "/")]:
+            del self.working[name]  # cancelled work never says that it has ended
+
+    # --- calls and scripts ---
+
+    def _agent_started(self, event: AgentStarted) -> None:
+        name = event.agent.value + (f" ({event.variant})" if event.variant else "")
+        self.working[event.step] = Work(event.step, name, event.at)
+
+    def _agent_ended(self, event: AgentFinished | AgentFailed) -> None:
+        self.working.pop(event.step, None)
+        self.calls[event.step, event.digest, event.at] = Call.of(event)
+
+    def _script_started(self, event: ScriptStarted) -> None:
+        what = "script" if event.purpose == "solution" else f"{event.purpose} script"
+        self.working[event.step] = Work(event.step, what, event.at, event.timeout_seconds)
+
+    def _script_finished(self, event: ScriptFinished) -> None:
+        self.working.pop(event.step, None)
+        self.scripts[event.step, event.digest, event.at] = ScriptRun.of(event)
+        # A submission script trains on every row: what it prints is no validation score.
+        if event.purpose != "solution" or event.is_error or event.score is None:
+            return
+        if not self.bests or is_improvement(event.score, self.bests[-1].score, self.direction):
+            self.bests.append(Best(event.score, event.step, event.at))
+            self.best_script = event.script
+
+    # --- what the phases found ---
+
+    def _models_retrieved(self, event: ModelsRetrieved) -> None:
+        self.models = event.names
+
+    def _candidate_evaluated(self, event: CandidateEvaluated) -> None:
+        self.candidates[event.index] = event
+
+    def _merge_tried(self, event: MergeTried) -> None:
+        self.merges[event.index] = event
+
+    def _data_usage_checked(self, event: DataUsageChecked) -> None:
+        self.data_use = event
+
+    def _leakage_checked(self, event: LeakageChecked) -> None:
+        self.leaks[event.step] = event
+
+    def _debug_attempted(self, event: DebugAttempted) -> None:
+        self.repairs[event.step] = event
+
+    def _ablation_finished(self, event: AblationFinished) -> None:
+        self._path(event.path).step(event.t).ablation = event
+
+    def _block_chosen(self, event: BlockChosen) -> None:
+        self._path(event.path).step(event.t).block = event
+
+    def _refinement_tried(self, event: RefinementTried) -> None:
+        self._path(event.path).step(event.t).tries[event.k] = event
+
+    def _ensemble_tried(self, event: EnsembleTried) -> None:
+        self.ensembles[event.r] = event
+
+    # --- around them ---
+
+    def _submission_kept(self, event: SubmissionKept) -> None:
+        self.kept = event
+
+    def _forecast(self, event: Forecast) -> None:
+        self.forecast = event
+
+    def _budget_warning(self, event: BudgetWarning) -> None:
+        self.warnings[event.limit] = event
+
+    def _finish_requested(self, event: FinishRequested) -> None:
+        self.requests[event.at] = event
+
+    def _notice(self, event: Notice) -> None:
+        self.notices[f"{event.step} {event.message}"] = event
+
+    # --- what readers ask ---
+
+    @property
+    def task(self) -> TaskDescription | None:
+        """The task, once the first line was heard."""
+        return self.started.task if self.started else None
+
+    @property
+    def direction(self) -> MetricDirection:
+        """Which way the metric is better."""
+        return self.started.task.metric_direction if self.started else MetricDirection.maximize
+
+    @property
+    def metric(self) -> str:
+        """The metric's name."""
+        return self.started.task.evaluation_metric if self.started else "score"
+
+    @property
+    def state(self) -> str:
+        """`running`, `completed`, `interrupted` or `failed`, as far as the events say."""
+        return self.finished.state if self.finished else "running"
+
+    @property
+    def phase(self) -> str:
+        """The phase that the run is in."""
+        begun = [event.phase for event in self.phases.values() if isinstance(event, PhaseStarted)]
+        return begun[-1] if begun else self.clock.phase
+
+    @property
+    def score(self) -> float | None:
+        """The score of the result, or the best so far."""
+        if self.finished is not None and self.finished.score is not None:
+            return self.finished.score
+        return self.bests[-1].score if self.bests else None
+
+    @property
+    def first_score(self) -> float | None:
+        """The score of the first candidate that has one: what the rest of the run is measured against."""
+        scores = (candidate.score for _, candidate in sorted(self.candidates.items()))
+        return next((value for value in scores if value is not None), None)
+
+    @property
+    def chosen_candidate(self) -> CandidateEvaluated | None:
+        """The candidate with the best score, the first one on ties."""
+        chosen: CandidateEvaluated | None = None
+        for _, candidate in sorted(self.candidates.items()):
+            if candidate.score is None:
+                continue
+            if chosen is None or chosen.score is None or is_improvement(candidate.score, chosen.score, self.direction):
+                chosen = candidate
+        return chosen
+
+    @property
+    def best_ensemble(self) -> EnsembleTried | None:
+        """The round that Phase 3 hands on: of those that were best when they came, the last."""
+        return next((one for _, one in sorted(self.ensembles.items(), reverse=True) if one.best), None)
+
+    @property
+    def final_script(self) -> str:
+        """The script of the result, or the best so far."""
+        if self.finished is not None and self.finished.result is not None:
+            return self.finished.result.final_solution.content
+        return self.best_script
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the whole run."""
+        return self._once("totals", lambda: self.totals_by(lambda step: "all").get("all", Totals()))
+
+    def totals_by(self, group: Callable[[str], str]) -> dict[str, Totals]:
+        """Sums by whatever `group` makes of a step."""
+        sums: dict[str, Totals] = {}
+        for call in self.calls.values():
+            sums.setdefault(group(call.step), Totals()).add_call(call)
+        for run in self.scripts.values():
+            sums.setdefault(group(run.step), Totals()).add_script(run)
+        return sums
+
+    def totals_by_phase(self) -> dict[str, Totals]:
+        """Sums by phase, in the order of the method."""
+        sums = self.totals_by(lambda step: phase_of(step) or "other")
+        order = ["phase1", "phase2", "phase3", "finalization", "other"]
+        return {phase: sums[phase] for phase in order if phase in sums}
+
+    def totals_by_agent(self) -> dict[str, Totals]:
+        """Sums of the calls by agent, the dearest first, then the busiest."""
+        sums: dict[str, Totals] = {}
+        for call in self.calls.values():
+            sums.setdefault(call.agent, Totals()).add_call(call)
+        return dict(sorted(sums.items(), key=lambda item: (-item[1].cost_usd, -item[1].call_seconds)))
+
+    @property
+    def isolations(self) -> Counter[Isolation]:
+        """What really confined the scripts, and how many."""
+        return Counter(run.isolation for run in self.scripts.values() if not run.cached)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """Every script that was judged by its score, in the order in which that became known."""
+        return self._once("attempts", self._attempts)
+
+    def _attempts(self) -> list[Attempt]:
+        chosen = self.chosen_candidate
+        found = [
+            Attempt("candidate", one.step, f"candidate {one.index}: {one.model_name}", one.score,
+                    one is chosen, one.at, note=one.error)
+            for one in self.candidates.values()
+        ]  # fmt: skip
+        found += [
+            Attempt("merge", one.step, f"merge {one.index}: {one.reference_model}", one.score, one.accepted, one.at,
+                    note=one.reason)
+            for one in self.merges.values()
+        ]  # fmt: skip
+        if self.data_use is not None and self.data_use.changed:
+            use = self.data_use
+            found.append(Attempt("data", use.step, "all data worked in", use.score, True, use.at))
+        found += [
+            Attempt("refinement", one.step, f"path {one.path}, step {one.t}, attempt {one.k}", one.score, one.accepted,
+                    one.at, path=one.path, note=one.plan)
+            for one in self.refinements
+        ]  # fmt: skip
+        found += [
+            Attempt("ensemble", one.step, f"ensemble round {one.r}", one.score, one.best, one.at, note=one.plan)
+            for one in self.ensembles.values()
+        ]
+        return sorted(found, key=lambda attempt: attempt.at)
+
+    @property
+    def refinements(self) -> list[RefinementTried]:
+        """Every attempt of every path."""
+        return [one for step in self.steps for _, one in sorted(step.tries.items())]
+
+    @property
+    def steps(self) -> list[StepStory]:
+        """Every outer step, path by path."""
+        return [step for _, path in sorted(self.paths.items()) for _, step in sorted(path.steps.items())]
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Calls and scripts done, and expected in all."""
+        done = len(self.calls) + len(self.scripts)
+        planned = self.forecast.calls + self.forecast.scripts if self.forecast else 0
+        return done, done if self.finished else max(planned, done + len(self.working))
+
+    def work_of(self, path: int | None) -> list[Work]:
+        """Who is at work on a path, or on none of them."""
+        return [work for work in self.working.values() if path_of(work.step) == path]
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        """A value that holds until the next event: a screen asks every second, events are rarer."""
+        known = self._known.get(name)
+        if known is None or known[0] != self.heard:
+            known = self._known[name] = (self.heard, make())
+        value: T = known[1]
+        return value
+
+    def _path(self, index: int) -> PathStory:
+        return self.paths.setdefault(index, PathStory(index))

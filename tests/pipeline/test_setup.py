@@ -1,0 +1,69 @@
+"""What comes before the first phase: the model that brings its API along, secrets, folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from mle_star.errors import ConfigError, CredentialError
+from mle_star.models import PipelineConfig
+from mle_star.pipeline.setup import check_credentials, read_references, secret_values, served_model
+from mle_star.run.folder import new_run_folder, request_finish, take_request, write_whole
+
+
+async def test_the_embedded_model_brings_its_api_along_and_needs_no_credential() -> None:
+    check_credentials(PipelineConfig(model="offline"), None)
+    serve = served_model("offline")
+    assert serve is not None
+    async with serve() as server:
+        assert server.base_url.startswith("http://127.0.0.1:")
+    assert served_model("sonnet") is None
+    with pytest.raises(CredentialError):
+        check_credentials(PipelineConfig(), None)
+    check_credentials(PipelineConfig(), "http://127.0.0.1:1")
+
+
+def test_credentials_are_known_by_their_names_and_words_are_not_taken_for_them() -> None:
+    environ = {"ANTHROPIC_API_KEY": "sk-0123456789", "DB_PASSWORD": "password", "PATH": "/usr/local/bin/and/more"}
+    assert secret_values(environ) == ["sk-0123456789"]
+
+
+def test_every_run_gets_a_folder_of_its_own(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 31, 14, 5, 9)
+    first = new_run_folder(tmp_path, "../Titanic: the ship", now)
+    assert first == tmp_path / "Titanic--the-ship-20260131-140509"
+    first.mkdir()
+    assert new_run_folder(tmp_path, "../Titanic: the ship", now).name.endswith("-140509-2")
+    assert new_run_folder(tmp_path, "???", now).name == "run-20260131-140509"
+
+
+@pytest.mark.parametrize("content", ["text é", "text é".encode(), (piece for piece in ("text", " é"))])
+def test_a_file_is_written_whole_from_text_bytes_or_pieces(
+    tmp_path: Path, content: str | bytes | Iterable[str]
+) -> None:
+    write_whole(tmp_path / "new" / "file", content)
+    assert (tmp_path / "new" / "file").read_text(encoding="utf-8") == "text é"
+    assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+def test_a_request_is_heard_once(tmp_path: Path) -> None:
+    write_whole(tmp_path / "journal.jsonl", "")
+    assert take_request(tmp_path) is None
+    request_finish(tmp_path)
+    assert (take_request(tmp_path), take_request(tmp_path)) == ("finish", None)
+    request_finish(tmp_path, now=True)
+    assert take_request(tmp_path) == "stop"
+    (tmp_path / "control").write_bytes(b"\xff nonsense")
+    assert take_request(tmp_path) is None
+
+
+@pytest.mark.req("REQ-FN-030")
+def test_references_are_read_and_a_missing_one_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+    (tmp_path / "talk.md").write_text("use a forest", encoding="utf-8")
+    config = PipelineConfig(reference_files=(str(tmp_path / "talk.md"),))
+    assert read_references(config) == ["use a forest"] and read_references(PipelineConfig()) == []
+    with pytest.raises(ConfigError, match=r"reference_files: .*gone\.md cannot be read"):
+        read_references(PipelineConfig(reference_files=(str(tmp_path / "gone.md"),)))

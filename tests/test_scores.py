@@ -1,0 +1,204 @@
+"""Reading scores in the output of scripts."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mle_star.execution.outcome import scale_of
+from mle_star.method.scores import (
+    Scale,
+    ScoreReading,
+    ablation_impacts,
+    direction_word,
+    parse_ablation_lines,
+    parse_score,
+    read_score,
+)
+from mle_star.models import SCORE_PATTERN, MetricDirection, TaskDescription
+
+LINE = "Final Validation Performance: "
+
+
+@pytest.mark.req("REQ-EX-011", "REQ-DM-027")
+@pytest.mark.parametrize(
+    ("stdout", "score"),
+    [
+        (f"{LINE}0.8196\n", 0.8196),
+        ("Training complete.\n", None),
+        ("", None),
+        (f"{LINE}0.5\nmore\n{LINE}0.8196\n", 0.8196),
+        (f"{LINE}0.5\n{LINE}0.85.\n", None),
+        (f"{LINE}0.5\n{LINE}1-2\n", None),
+        (f"{LINE}0.5\n{LINE}nan\n", 0.5),
+        (f"{LINE}nan\n", None),
+        (f"{LINE}inf\n", None),
+        (f"{LINE}-inf\n", None),
+        (f"{LINE}1e999\n", None),
+        (f"{LINE}1e-5", 1e-5),
+        (f"{LINE}.5", 0.5),
+        (f"{LINE}+3.\r\n", 3.0),
+        (f"50%\r100%\r{LINE}0.25\r\n", 0.25),
+        ("  Final Validation Performance:0.25  ", 0.25),
+        (f"{LINE}0.5\nas said, {LINE}above\n", 0.5),
+    ],
+)
+def test_the_last_score_line_decides(stdout: str, score: float | None) -> None:
+    assert parse_score(stdout) == score
+
+
+@pytest.mark.req("REQ-EX-011")
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (f"{LINE}85%", "the line says 85%: print a plain number"),
+        (f"{LINE}1,234.56", "the line says 1,234.56: print a plain number"),
+        (f"{LINE}0,85", "the line says 0,85: print a plain number"),
+        (f"{LINE}1_000", "the line says 1_000: print a plain number"),
+        (f"{LINE}٣", "the line says ٣: print a plain number"),
+        (f"{LINE}0.85 (std 0.01)", "the line says 0.85 (std 0.01): print a plain number"),
+        (f"{LINE}", "the line holds no number: print it on the same line"),
+        (f"{LINE}\n0.85", "the line holds no number: print it on the same line"),
+        (f"{LINE}nan", "the line says nan: print a finite number"),
+        (f"{LINE}1e999", "the line says 1e999: print a plain number"),
+        (f"epoch 3 {LINE}0.7", f"the line says epoch 3 {LINE}0.7: print the score on a line of its own"),
+        (f"{LINE}0.5 {LINE}0.6", f"the line says {LINE}0.5 {LINE}0.6: print the score on a line of its own"),
+        (f"{LINE}{'x' * 999}", f"the line says {'x' * 80} ...: print a plain number"),
+    ],
+)
+def test_a_line_that_is_not_one_plain_number_is_no_score_and_says_why(line: str, problem: str) -> None:
+    assert read_score(f"begun\n{line}\nended\n") == ScoreReading(None, problem)
+    if "nan" not in line:
+        assert parse_score(f"{LINE}0.5\n{line}\n") is None, "no earlier line counts instead"
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction", "score", "problem"),
+    [
+        ("accuracy", "maximize", "85", "the line says 85, but accuracy is at least 0 and at most 1"),
+        ("AUC", "maximize", "1.7", "the line says 1.7, but AUC is at least 0 and at most 1"),
+        ("Area under the ROC curve", "maximize", "-0.5", "is at least 0 and at most 1"),
+        ("r2", "maximize", "1.01", "the line says 1.01, but r2 is at most 1"),
+        ("rmse", "minimize", "-0.2", "the line says -0.2, but rmse is at least 0"),
+        ("rmse", "minimize", "1e308", "the line says 1e308, but rmse is at least 0"),
+        ("profit", "maximize", "-1e308", "the line says -1e308, but profit is never that far from 0"),
+        ("accuracy", "maximize", "1.0", ""),
+        ("roc_auc", "maximize", "1.0000000000000002", ""),
+        ("r2", "maximize", "-3e5", ""),
+        ("rmse", "minimize", "123456.78", ""),
+        ("rmse", "maximize", "-0.2", ""),  # the sign was turned round, so that higher is better
+        ("profit", "maximize", "-1e12", ""),
+    ],
+)
+def test_a_score_that_the_metric_cannot_take_is_none(
+    metric: str, direction: str, score: str, problem: str, task: TaskDescription
+) -> None:
+    task = task.model_copy(update={"evaluation_metric": metric, "metric_direction": MetricDirection(direction)})
+    reading = read_score(f"{LINE}{score}\n", scale_of(task))
+    assert reading.score == (None if problem else float(score))
+    assert problem in reading.problem and bool(reading.problem) == bool(problem)
+
+
+TEXT = st.text(max_size=80).filter(lambda text: "Final Validation" not in text)
+
+
+@pytest.mark.req("REQ-EX-011")
+@given(score=st.floats(allow_nan=False, allow_infinity=False), before=TEXT, after=TEXT, earlier=st.lists(st.floats()))
+def test_scores_survive_any_surrounding_text(score: float, before: str, after: str, earlier: list[float]) -> None:
+    lines = "".join(f"{LINE}{number}\n" for number in earlier)
+    assert parse_score(f"{before}\n{lines}{before}\n{LINE}{score}\n{after}") == score
+
+
+@pytest.mark.req("REQ-EX-011", "REQ-DM-027")
+@given(st.lists(st.sampled_from([LINE, "0.5", "1e5", "nan", "inf", "-", "e", ".", " ", "\n", "Final ", "0.85.", "%"])))
+def test_every_score_stands_alone_on_a_line_and_is_a_hit_of_the_pattern(parts: list[str]) -> None:
+    stdout = "".join(parts)
+    score = parse_score(stdout)
+    whole = [line.strip() for line in stdout.split("\n") if line.strip().startswith(LINE.strip())]
+    assert score is None or score in [float(hit) for line in whole for hit in re.findall(f"^{SCORE_PATTERN}$", line)]
+
+
+@pytest.mark.req("REQ-EX-011")
+@pytest.mark.parametrize(
+    "stdout",
+    [
+        "epoch 1: loss 0.693\n" * 50_000 + f"{LINE}0.5\n",
+        f"{LINE}0.5\n" + "epoch 1: loss 0.693\n" * 50_000,
+        "Final Validation Performance\n" * 35_000,
+        "no score here " * 71_000,
+    ],
+    ids=["at the end", "at the start", "without a colon", "none"],
+)
+def test_a_megabyte_of_output_is_read_in_milliseconds(stdout: str) -> None:
+    best = min(_seconds(stdout) for _ in range(5))
+    assert best < 0.010
+
+
+@pytest.mark.parametrize("filler", [f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above "])
+def test_a_megabyte_of_lines_that_are_none_takes_time_in_proportion(filler: str) -> None:
+    assert min(_seconds(filler * (1_000_000 // len(filler))) for _ in range(3)) < 3
+
+
+def _seconds(stdout: str) -> float:
+    started = time.perf_counter()
+    parse_score(stdout)
+    return time.perf_counter() - started
+
+
+def test_ablation_lines_are_read_in_order() -> None:
+    stdout = (
+        "Ablation baseline: 0.8196\nsome log: 3\n  Ablation no scaler: 0.8102\n"
+        "Ablation model: depth 3: 8e-1\nAblation broken: nan\nAblation : 1\nAblation words: many\n"
+        "The ablation is done: 1\nAblation baseline: 0.82\r\n"
+    )
+    scores = parse_ablation_lines(stdout)
+    assert scores == {"baseline": 0.82, "no scaler": 0.8102, "model: depth 3": 0.8}
+    assert list(scores) == ["baseline", "no scaler", "model: depth 3"]
+
+
+NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
+
+
+@given(st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False)), TEXT)
+def test_every_printed_ablation_is_found_again(scores: dict[str, float], noise: str) -> None:
+    noise = noise.replace("Ablation", "")
+    stdout = "".join(f"{noise}\nAblation {name}: {score}\n" for name, score in scores.items())
+    assert parse_ablation_lines(stdout) == scores
+
+
+@pytest.mark.parametrize(
+    ("direction", "expected"),
+    [
+        (MetricDirection.maximize, ["encoder", "scaler", "tuning"]),
+        (MetricDirection.minimize, ["tuning", "scaler", "encoder"]),
+    ],
+)
+def test_impacts_put_the_most_harmful_ablation_first(direction: MetricDirection, expected: list[str]) -> None:
+    scores = {"Baseline": 0.8, "scaler": 0.75, "encoder": 0.5, "tuning": 0.875}
+    impacts = ablation_impacts(scores, direction)
+    assert list(impacts) == expected
+    assert impacts["encoder"] == pytest.approx(0.3 if direction is MetricDirection.maximize else -0.3)
+    assert ablation_impacts({"scaler": 0.5}, direction) == {}
+
+
+def test_a_better_score_is_higher_or_lower() -> None:
+    assert direction_word(MetricDirection.maximize) == "higher"
+    assert direction_word(MetricDirection.minimize) == "lower"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_what_cannot_be_used_is_quoted_whole_up_to_a_limit(end: str) -> None:
+    line = "so: Final Validation Performance: 0.25"
+    assert read_score(line + end).problem == f"the line says {line}: print the score on a line of its own"
+    for length, shown in [(80, "x" * 80), (81, "x" * 80 + " ...")]:
+        problem = read_score(f"Final Validation Performance: {'x' * length}{end}").problem
+        assert problem == f"the line says {shown}: print a plain number"
+
+
+def test_the_largest_number_is_still_one() -> None:
+    assert read_score("Final Validation Performance: 1e30", Scale("rmse")).score == 1e30
+    assert read_score("Final Validation Performance: 1.1e30", Scale("rmse")).score is None
