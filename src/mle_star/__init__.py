@@ -11,160 +11,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mle_star.config import (
-        load_config,
-    )
-    from mle_star.data import (
-        load_task,
-    )
-    from mle_star.errors import (
-        AgentError,
-        BudgetExceeded,
-        ConfigError,
-        CredentialError,
-        ExecutionError,
-        JournalError,
-        MleStarError,
-        Phase1Error,
-        PipelineError,
-        PipelineTimeoutError,
-        RunInterrupted,
-    )
-    from mle_star.models import (
-        SCORE_PATTERN,
-        AgentConfig,
-        AgentType,
-        CodeBlock,
-        CodeBlockCategory,
-        DataContaminationResult,
-        DataModality,
-        EnsembleAttempt,
-        EvaluationResult,
-        ExecutionRawResult,
-        ExtractorOutput,
-        FinalResult,
-        Frozen,
-        InnerLoopResult,
-        Isolation,
-        LeakageAnswer,
-        LeakageDetectionOutput,
-        MetricDirection,
-        Phase1Result,
-        Phase2Result,
-        Phase3Result,
-        PhaseTimeBudget,
-        PipelineConfig,
-        PromptTemplate,
-        RefinementAttempt,
-        RefinePlan,
-        RetrievedModel,
-        RetrieverOutput,
-        ScoreFunction,
-        SolutionPhase,
-        SolutionScript,
-        TaskDescription,
-        TaskType,
-        ToolProfile,
-        agent_config,
-        build_default_agent_configs,
-        is_improvement,
-        is_improvement_or_equal,
-    )
-    from mle_star.orchestrator import (
-        PipelineState,
-        run_pipeline,
-        run_pipeline_sync,
-    )
-    from mle_star.prompts import (
-        PromptRegistry,
-    )
+    from mle_star.config import load_config as load_config
+    from mle_star.data import load_task as load_task
+    from mle_star.errors import *  # noqa: F403
+    from mle_star.models import *  # noqa: F403
+    from mle_star.orchestrator import PipelineState as PipelineState
+    from mle_star.orchestrator import run_pipeline as run_pipeline
+    from mle_star.orchestrator import run_pipeline_sync as run_pipeline_sync
+    from mle_star.prompts import PromptRegistry as PromptRegistry
 
+    __all__: list[str]
     __version__: str
 
-__all__ = [
-    "SCORE_PATTERN",
-    "AgentConfig",
-    "AgentError",
-    "AgentType",
-    "BudgetExceeded",
-    "CodeBlock",
-    "CodeBlockCategory",
-    "ConfigError",
-    "CredentialError",
-    "DataContaminationResult",
-    "DataModality",
-    "EnsembleAttempt",
-    "EvaluationResult",
-    "ExecutionError",
-    "ExecutionRawResult",
-    "ExtractorOutput",
-    "FinalResult",
-    "Frozen",
-    "InnerLoopResult",
-    "Isolation",
-    "JournalError",
-    "LeakageAnswer",
-    "LeakageDetectionOutput",
-    "MetricDirection",
-    "MleStarError",
-    "Phase1Error",
-    "Phase1Result",
-    "Phase2Result",
-    "Phase3Result",
-    "PhaseTimeBudget",
-    "PipelineConfig",
-    "PipelineError",
-    "PipelineState",
-    "PipelineTimeoutError",
-    "PromptRegistry",
-    "PromptTemplate",
-    "RefinePlan",
-    "RefinementAttempt",
-    "RetrievedModel",
-    "RetrieverOutput",
-    "RunInterrupted",
-    "ScoreFunction",
-    "SolutionPhase",
-    "SolutionScript",
-    "TaskDescription",
-    "TaskType",
-    "ToolProfile",
-    "__version__",
-    "agent_config",
-    "build_default_agent_configs",
-    "is_improvement",
-    "is_improvement_or_equal",
-    "load_config",
-    "load_task",
-    "run_pipeline",
-    "run_pipeline_sync",
-]
-
-_HOMES = {
-    "PromptRegistry": "mle_star.prompts",
-    "load_config": "mle_star.config",
-    "load_task": "mle_star.data",
-    "PipelineState": "mle_star.orchestrator",
-    "run_pipeline": "mle_star.orchestrator",
-    "run_pipeline_sync": "mle_star.orchestrator",
+_SINGLE = {
+    "PipelineState": "orchestrator",
+    "PromptRegistry": "prompts",
+    "SCORE_PATTERN": "models",
+    "ToolProfile": "models",
+    "load_config": "config",
+    "load_task": "data",
+    "run_pipeline": "orchestrator",
+    "run_pipeline_sync": "orchestrator",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the module it lives in."""
+    """A public name, from the module it lives in: one of `_SINGLE`, or whatever models and errors define."""
     if name == "__version__":
-        from importlib.metadata import version
-
-        return version("mle-star")
-    if name in __all__:
-        for home in [_HOMES[name]] if name in _HOMES else ["mle_star.models", "mle_star.errors"]:
-            module = import_module(home)
-            if hasattr(module, name):
-                globals()[name] = getattr(module, name)
-                return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module("importlib.metadata").version("mle-star")
+    if name in _SINGLE:
+        return getattr(import_module(f"{__name__}.{_SINGLE[name]}"), name)
+    if name != "__all__" and name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    homes = [import_module(f"{__name__}.{home}") for home in ("models", "errors")]
+    found = {n: v for home in homes for n, v in vars(home).items() if getattr(v, "__module__", "") == home.__name__}
+    public = {n: v for n, v in found.items() if not n.startswith("_")}
+    if name == "__all__":
+        return sorted({*_SINGLE, *public, "__version__"})
+    if name not in public:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, public[name])
 
 
 def __dir__() -> list[str]:
     """What is public, for completion."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

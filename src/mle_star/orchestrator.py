@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mle_star.config import effective_config, setup_logging
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution import LocalExecutor, detect_gpu
-from mle_star.execution.slots import surroundings_digest
+from mle_star.execution.fingerprint import surroundings_digest
 from mle_star.finalization import run_finalization, use_kept_submission
 from mle_star.models import (
     FinalResult,
@@ -35,11 +35,20 @@ from mle_star.models import (
 )
 from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
-from mle_star.pipeline import result as assembly
 from mle_star.pipeline.control import RunControl
 from mle_star.pipeline.ending import Stop
 from mle_star.pipeline.paths import Paths
-from mle_star.pipeline.result import best_of, diagnostics_of, lineage
+from mle_star.pipeline.result import (
+    best_of,
+    diagnostics_of,
+    duration_breakdown,
+    earlier_result,
+    hand_over,
+    lineage,
+    phase1_with,
+    phase3_with,
+    with_costs,
+)
 from mle_star.pipeline.setup import (
     check_credentials,
     check_inputs,
@@ -176,7 +185,7 @@ async def run_pipeline(
                 )  # fmt: skip
                 with enter_run(context):
                     result = await _Pipeline(context, state, control, spent).run()
-            return assembly.hand_over(folder, journal, assembly.with_costs(result, budget))
+            return hand_over(folder, journal, with_costs(result, budget))
 
 
 def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:
@@ -265,7 +274,7 @@ class _Pipeline:
         try:
             phase1 = await self._phase1()
         except PipelineError as error:
-            earlier = assembly.earlier_result(self.context.journal.events)
+            earlier = earlier_result(self.context.journal.events)
             if earlier is None:
                 raise
             return self._as_before(earlier, error)
@@ -304,7 +313,7 @@ class _Pipeline:
         """What Phase 1 had when it was cut off, a script included that was scored and not taken in yet."""
         partial = partial_phase1(self.task)
         known = None if partial is None else partial.initial_score
-        return assembly.phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
+        return phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
 
     async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:
         if why := self.stages.reason_to_skip("phase2"):
@@ -338,7 +347,7 @@ class _Pipeline:
         except BudgetExceeded as stop:
             partial = partial_phase3(solutions, self.task)
             known = None if partial is None else partial.best_ensemble_score
-            partial = assembly.phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
+            partial = phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
             stage.ended("cancelled", str(stop), score=None if partial is None else partial.best_ensemble_score)
             return partial
         except Exception as error:
@@ -403,7 +412,7 @@ class _Pipeline:
     def _complete(self, result: FinalResult, chosen: SolutionScript) -> FinalResult:
         """Add what only the orchestrator knows, and say it in the log."""
         elapsed, outcomes, stop = self.budget.elapsed(), self.stages.outcomes, self._stop()
-        durations = assembly.duration_breakdown(self.stages.seconds, elapsed)
+        durations = duration_breakdown(self.stages.seconds, elapsed)
         origin = lineage(result, chosen)
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))

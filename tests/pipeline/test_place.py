@@ -12,8 +12,7 @@ import pytest
 from mle_star.agents.definitions import build_system_prompt
 from mle_star.agents.tools import list_data_files
 from mle_star.cli.app import main
-from mle_star.data import guess_task, load_task
-from mle_star.data import place as data_files
+from mle_star.data import guess_task, load_task, place
 from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.execution import (
@@ -168,7 +167,7 @@ async def test_scripts_see_neither_runs_nor_hidden_files_among_the_data(
     data_dir: Path, task: TaskDescription, config: ConfigFactory
 ) -> None:
     (data_dir / "runs" / "old").mkdir(parents=True)
-    (data_dir / "runs" / "old" / data_files.MARK).touch()
+    (data_dir / "runs" / "old" / place.MARK).touch()
     (data_dir / ".env").write_text("KEY=secret\n")
     looking = script("import os\nprint('seen', sorted(os.listdir('input')))")
     result = await evaluate_solution(looking, task, config(work_dir=str(data_dir)))
@@ -214,7 +213,7 @@ def test_a_change_that_hides_its_time_and_size_is_seen(data_dir: Path) -> None:
 def test_beyond_what_is_read_times_and_samples_count(data_dir: Path) -> None:
     large = data_dir / "large.bin"
     with large.open("wb") as file:
-        file.truncate(data_files.DIGESTED_BYTES + 1)
+        file.truncate(place.DIGESTED_BYTES + 1)
     data = DataFolder(data_dir)
     before, status = data.digest(), large.stat()
     os.utime(large, ns=(status.st_atime_ns, status.st_mtime_ns + 1))

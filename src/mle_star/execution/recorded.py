@@ -10,15 +10,14 @@ from datetime import datetime, timezone
 from mle_star.data.place import DataFolder
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
 from mle_star.execution.environment import script_environment
+from mle_star.execution.fingerprint import data_of, surroundings_digest
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
 from mle_star.execution.slots import (
-    data_of,
     digest_lock,
     directory_lock,
     log_file,
     script_slot,
-    surroundings_digest,
 )
 from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
 from mle_star.models import EvaluationResult, ExecutionRawResult, SolutionScript

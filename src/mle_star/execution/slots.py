@@ -1,4 +1,4 @@
-"""What surrounds the scripts of a run: a digest of all that shapes their results, and the slots they wait for."""
+"""The slots that the scripts of a run wait for: cores and GPUs, directories, logs, and work that another one does."""
 
 from __future__ import annotations
 
@@ -7,26 +7,8 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mle_star.data.place import DataFolder
 from mle_star.execution.gpu import detect_gpu_info, gpus_for_slot, script_slots, visible_gpus
-from mle_star.execution.interpreter import inspect_interpreter
-from mle_star.run.context import RunContext, digest_of
-
-
-def data_of(run: RunContext) -> DataFolder:
-    """The data of a run, which may lie around the run's own folder."""
-    return DataFolder(run.task.data_dir, ours=run.run_dir)
-
-
-async def surroundings_digest(run: RunContext) -> str:
-    """A digest of data, interpreter, packages and seed, taken once per run."""
-    notes = run.shared.notes
-    async with notes.setdefault("surroundings lock", asyncio.Lock()):
-        if "surroundings" not in notes:
-            data = await asyncio.to_thread(data_of(run).digest)
-            info = await asyncio.to_thread(inspect_interpreter, run.config.python)
-            notes["surroundings"] = digest_of(data, info.fingerprint, str(run.config.seed))
-    return str(notes["surroundings"])
+from mle_star.run.context import RunContext
 
 
 async def _gpus(run: RunContext) -> list[str]:

@@ -16,8 +16,6 @@ from mle_star.models import PhaseTimeBudget, PipelineConfig
 from mle_star.run.events import PhaseName
 
 WARN_AT = 0.8
-GRACE_SECONDS = 30.0
-"""What a run may take beyond its time limit to hand over what it has."""
 RESERVE_CALLS = 2
 """The calls that finalization may still make when the money is gone ..."""
 RESERVE_SHARE = 0.05

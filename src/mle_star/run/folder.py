@@ -23,7 +23,6 @@ from mle_star.run.events import (
     AgentFinished,
     AnyEvent,
     PhaseName,
-    RunFinished,
     RunResumed,
     RunStarted,
     ScriptFinished,
@@ -315,17 +314,6 @@ def config_of(events: Iterable[AnyEvent]) -> PipelineConfig:
         if isinstance(event, (RunStarted, RunResumed)) and event.config is not None:
             config = event.config
     return config
-
-
-def last_outcome(run_dir: Path) -> RunFinished | None:
-    """How the run in `run_dir` ended, if it did and was not taken up again."""
-    outcome: RunFinished | None = None
-    for event in read_journal(RunFolder(run_dir).open().journal):
-        if isinstance(event, RunFinished):
-            outcome = event
-        elif isinstance(event, RunResumed):
-            outcome = None
-    return outcome
 
 
 def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> None:

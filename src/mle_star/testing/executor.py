@@ -1,4 +1,7 @@
-"""What every `Executor` must do. Subclass `ExecutorContract` and give it an `executor` fixture."""
+"""What every `Executor` must do: subclass `ExecutorContract` in a test file and give it an `executor` fixture.
+
+The tests need pytest and pytest-asyncio, which the package itself does not.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,7 @@ async def gone(*words: str, within: float = 2.0) -> bool:
     return True
 
 
+@pytest.mark.asyncio
 class ExecutorContract:
     """A script runs as a process with its own directory, environment and limits, and leaves nothing behind."""
 
@@ -64,7 +68,6 @@ class ExecutorContract:
 
         return make
 
-    @pytest.mark.req("REQ-EX-007", "REQ-EX-010")
     async def test_streams_exit_code_and_directory_come_back_as_they_were(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
     ) -> None:
@@ -75,7 +78,6 @@ class ExecutorContract:
         assert (raw.exit_code, raw.timed_out) == (3, False)
         assert 0 < raw.duration_seconds < 20
 
-    @pytest.mark.req("REQ-EX-007")
     async def test_the_environment_is_the_request_s_and_nothing_else(
         self, executor: Executor, request_for: Callable[..., ScriptRequest], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -114,7 +116,6 @@ class ExecutorContract:
         assert raw.exit_code == 0, raw.stderr
         assert (work / "final" / "submission.csv").read_text() == "a\n1\n"
 
-    @pytest.mark.req("REQ-EX-009")
     async def test_past_its_time_a_script_gets_a_hint_and_its_output_is_kept(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
     ) -> None:
@@ -129,7 +130,6 @@ class ExecutorContract:
         assert (raw.timed_out, raw.exit_code) == (True, -1)
         assert raw.stdout == "begun\ntold\n"
 
-    @pytest.mark.req("REQ-EX-009", "REQ-EX-037")
     async def test_a_timeout_ends_even_what_ignores_the_hint_and_all_its_children(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
     ) -> None:
@@ -144,7 +144,6 @@ class ExecutorContract:
         assert "started" in raw.stdout
         assert await gone(token)
 
-    @pytest.mark.req("REQ-EX-037")
     async def test_cancellation_ends_the_tree_and_goes_on(
         self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
     ) -> None:
@@ -164,7 +163,6 @@ class ExecutorContract:
         assert await gone(token, str(tmp_path))
         assert time.monotonic() - started < 4
 
-    @pytest.mark.req("REQ-EX-037")
     async def test_a_second_cancellation_does_not_let_anything_escape(
         self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
     ) -> None:
@@ -207,7 +205,6 @@ class ExecutorContract:
         raw = await executor.run(request_for("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"))
         assert raw.exit_code == -11
 
-    @pytest.mark.req("REQ-EX-043")
     async def test_bytes_that_are_no_text_are_replaced(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
     ) -> None:
@@ -221,7 +218,6 @@ class ExecutorContract:
         await executor.run(request_for("import sys\nprint('one')\nprint('two', file=sys.stderr)", output_file=str(log)))
         assert set(log.read_text().split()) == {"one", "two"}
 
-    @pytest.mark.req("REQ-EX-042")
     async def test_runs_side_by_side_do_not_touch_each_other(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
     ) -> None:

@@ -19,15 +19,6 @@ def opcodes(before: str, after: str) -> list[Opcode]:
     return list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
 
 
-def changed_lines(before: str, after: str) -> tuple[int, int]:
-    """How many lines went and came."""
-    went = came = 0
-    for kind, a, b, c, d in opcodes(before, after):
-        if kind != "equal":
-            went, came = went + b - a, came + d - c
-    return went, came
-
-
 def unified(before: str, after: str, old_name: str, new_name: str) -> Iterator[str]:
     """The lines of a unified diff, without line ends."""
     yield from difflib.unified_diff(before.split("\n"), after.split("\n"), old_name, new_name, lineterm="")

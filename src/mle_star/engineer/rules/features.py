@@ -503,11 +503,6 @@ built = [x.drop(columns=weak) for x in built]
 )
 
 
-def step_named(title: str) -> Step | None:
-    """The step with this title."""
-    return next((step for step in STEPS if step.title == title), None)
-
-
 def written_for(step: Step, profile: Profile) -> str:
     """The step's paragraph, with the names and models that this task calls for."""
     words = {

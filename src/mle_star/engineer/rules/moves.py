@@ -84,13 +84,6 @@ def _adds_step(step: features.Step) -> Move:
     return Move(step.title, step.why, fits, rewrite, cost=1.15)
 
 
-def _drop_step(key: str, title: str, why: str) -> Move:
-    def fits(block: str, profile: Profile) -> float:
-        return 0.1 if f"    # {key}:" in block and holds(block, "build_features") else 0.0
-
-    return Move(title, why, fits, lambda block, profile: without_step(block, key))
-
-
 def step_keys(block: str) -> list[str]:
     """The feature steps that a block holds, in order."""
     return re.findall(r"^    # ([a-z][a-z ]*):", block, re.MULTILINE)

@@ -1,0 +1,25 @@
+"""What shapes the results of a run's scripts, in one digest: data, interpreter, packages and seed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mle_star.data.place import DataFolder
+from mle_star.execution.interpreter import inspect_interpreter
+from mle_star.run.context import RunContext, digest_of
+
+
+def data_of(run: RunContext) -> DataFolder:
+    """The data of a run, which may lie around the run's own folder."""
+    return DataFolder(run.task.data_dir, ours=run.run_dir)
+
+
+async def surroundings_digest(run: RunContext) -> str:
+    """A digest of data, interpreter, packages and seed, taken once per run."""
+    notes = run.shared.notes
+    async with notes.setdefault("surroundings lock", asyncio.Lock()):
+        if "surroundings" not in notes:
+            data = await asyncio.to_thread(data_of(run).digest)
+            info = await asyncio.to_thread(inspect_interpreter, run.config.python)
+            notes["surroundings"] = digest_of(data, info.fingerprint, str(run.config.seed))
+    return str(notes["surroundings"])

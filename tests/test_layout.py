@@ -1,0 +1,32 @@
+"""The folders show the architecture: few modules at the top level, and nothing of a test library in what ships."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import mle_star
+
+PLACED = """
+__init__ __main__ config errors finalization models orchestrator phase1 phase2_inner phase2_outer phase3 safety
+"""
+
+
+def test_every_module_but_those_that_the_specification_places_is_in_a_room() -> None:
+    root = Path(mle_star.__file__).parent
+    assert sorted(path.stem for path in root.glob("*.py")) == PLACED.split()
+    rooms = [path for path in root.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert [room.name for room in rooms if not (room / "__init__.py").exists()] == []
+
+
+def test_the_minds_for_tests_are_there_without_a_test_library() -> None:
+    code = "import sys; sys.modules['pytest'] = None; from mle_star.testing import *; ScriptedBrain, FaultyBrain"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_package_runs_as_a_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "mle_star", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "Usage: mle-star" in done.stdout
