@@ -56,7 +56,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "allow_outside_links": ("yes", True),
     "require_sandbox": ("on", True),
     "use_cache": ("0", False),
-    "prefer_best_input": ("true", True),
+    "prefer_best_input": ("false", False),
     "model_caches": ("[/models, /weights]", ("/models", "/weights")),
     "reference_files": ("[talk.md, post.txt]", ("talk.md", "post.txt")),
     "blocked_commands": ("[shutdown, reboot]", ("shutdown", "reboot")),

@@ -16,7 +16,7 @@ from mle_star.models import PipelineConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-GUIDES = ["quick-start", "own-data", "models", "budgets", "safety", "resume", "method", "extending"]
+GUIDES = ["quick-start", "own-data", "models", "budgets", "safety", "resume", "method", "architecture", "extending"]
 TEXTS = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in GUIDES}
 CALLS = re.findall(r"mle-star ([a-z]+)([^`#\n]*)", "\n".join(TEXTS.values()))
 
