@@ -17,6 +17,7 @@ from mle_star.models import (
     AgentConfig,
     AgentType,
     CodeBlock,
+    ExecutionRawResult,
     ExtractorOutput,
     MetricDirection,
     Phase2Result,
@@ -40,7 +41,7 @@ from mle_star.phase2_outer import (
 )
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.budget import ablation_limit
-from mle_star.run.context import current_run, path_context, scope
+from mle_star.run.context import ScriptRequest, current_run, path_context, scope
 from mle_star.run.events import (
     AblationFinished,
     AgentFinished,
@@ -492,10 +493,22 @@ async def test_a_study_of_a_slow_solution_may_take_its_variants_at_that_pace(qui
         assert run.events(ScriptStarted)[0].timeout_seconds == 50
 
 
+class Hasty:
+    """Ends whatever sleeps at its limit, as if it had been reached, and lets everything else say that it was quick."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """What the script would have done."""
+        slow = "sleep" in Path(request.script_path).read_text(encoding="utf-8")
+        return ExecutionRawResult(
+            stdout="" if slow else "quick\n", stderr="", exit_code=-1 if slow else 0, timed_out=slow,
+            duration_seconds=request.timeout_seconds if slow else 0.0,
+        )  # fmt: skip
+
+
 @pytest.mark.req("REQ-P2O-021", "REQ-P2O-035")
-async def test_a_study_that_takes_too_long_is_a_case_for_the_debugger(tmp_path: Path) -> None:
+async def test_a_study_that_takes_too_long_is_a_case_for_the_debugger(quick_path: Path) -> None:
     config, slow = settings(script_timeout_seconds=1, max_debug_attempts=1), study("import time\ntime.sleep(30)")
-    with scripted_run(tmp_path, config=config) as run:
+    with scripted_run(quick_path, config=config, executor=Hasty()) as run:
         for name in ("debugger", "debugger-ablation"):
             run.agents.always(name, fenced("import time\nprint('quick')"))
         script, result = await execute_ablation(slow, run.task, config)
