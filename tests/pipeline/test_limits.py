@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import time
@@ -248,6 +249,23 @@ async def test_the_last_of_the_money_ends_the_script_of_another_candidate(quick:
     with pytest.raises(PipelineTimeoutError, match="money spent"):
         await asyncio.wait_for(quick(settings(max_budget_usd=5.0), agents=agents, executor=executor), 60)
     assert (executor.begun, executor.ended) == (1, 1)
+
+
+@pytest.mark.req("REQ-OR-030")
+async def test_a_disk_that_is_full_on_one_path_ends_the_script_of_another(quick: QuickRun) -> None:
+    class Full(Stuck):
+        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+            if Path(request.working_dir).name == "path-0":
+                while not self.begun:
+                    await asyncio.sleep(0.01)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return await super().run(request)
+
+    executor, state = Full("path-1"), PipelineState()
+    run = quick(settings(use_cache=False), executor=executor, state=state)  # else one path waits for the other's study
+    result = await asyncio.wait_for(run, 60)
+    assert (executor.begun, executor.ended) == (1, 1)
+    assert state.phase2_path_statuses == ["cancelled", "cancelled"] and result.stopped_by == "disk"
 
 
 # --- an end that was asked for ---------------------------------------------------------------------------------
