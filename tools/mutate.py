@@ -24,12 +24,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.9
-METHOD, PIPELINE = "tests/method/test_", "tests/pipeline/test_"
+EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "tests/pipeline/test_"
 TESTS = {
     "run/budget": [f"{PIPELINE}budget.py", f"{PIPELINE}budget_words.py"],
     "method/codeblocks": ["tests/test_codeblocks.py"],
-    "execution/outcome": ["tests/execution/test_outcome.py", "tests/execution/test_outcome_words.py"],
-    "execution/recorded": ["tests/execution/test_recorded.py"],
+    "execution/outcome": [f"{EXECUTION}outcome.py", f"{EXECUTION}outcome_words.py"],
+    "execution/recorded": [
+        f"{EXECUTION}recorded.py",
+        f"{EXECUTION}recorded_words.py",
+        f"{EXECUTION}in_run.py",
+        f"{EXECUTION}removal.py",
+    ],
     "finalization": [f"{METHOD}finalization.py", f"{METHOD}finalization_faults.py"],
     "run/journal": [f"{PIPELINE}journal.py", f"{PIPELINE}journal_words.py"],
     "orchestrator": [f"{PIPELINE}run.py", f"{PIPELINE}limits.py"],

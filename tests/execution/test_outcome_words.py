@@ -98,6 +98,12 @@ def test_the_cause_is_told_in_one_line(facts: dict[str, Any], cause: str) -> Non
     assert text == f"{HEADER}\n{log}{cause}"
 
 
+@pytest.mark.parametrize("ending", [{"exit_code": 1}, {"exit_code": 0}, {"exit_code": -1, "refused": True}])
+def test_a_traceback_that_ended_the_script_is_all_that_is_told(ending: dict[str, Any]) -> None:
+    result = build_evaluation_result(raw(exit_code=1, stderr=f"a log\n{TRACE}")).model_copy(update=ending)
+    assert debug_text(result) == result.error_traceback and HEADER in debug_text(result)
+
+
 def test_in_a_sandbox_a_signal_may_have_been_an_exit_code() -> None:
     killed = raw(exit_code=-9).model_copy(update={"isolation": Isolation(sandbox="bubblewrap")})
     assert debug_text(build_evaluation_result(killed)).endswith(
