@@ -13,7 +13,7 @@ from mle_star.engineer.server import MessagesServer
 from mle_star.errors import PipelineError
 from mle_star.models import FinalResult, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.events import AgentFailed, AgentFinished, RunFinished
+from mle_star.run.events import AgentFailed, AgentFinished, RunFinished, SubmissionKept
 from mle_star.testing.faults import FaultyBrain
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import MindBrain
@@ -46,8 +46,10 @@ async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
     last = events(tmp_path / "run", RunFinished)[-1]
     if result is not None:
         assert last.state == "completed" and result.phase1.initial_solution.content
-        assert result.submission_path == "" or Path(result.submission_path).is_file()
+        kept = events(tmp_path / "run", SubmissionKept)
+        assert Path(result.submission_path).is_file() or (result.submission_path, kept) == ("", [])
     else:
+        assert not events(tmp_path / "run", SubmissionKept), "a submission had been put aside"
         assert error is not None and last.state == "failed"
         assert {"reason", "cost_usd", "elapsed_seconds", "last_successful_step"} <= set(error.diagnostics)
     calls = [*events(tmp_path / "run", AgentFinished), *events(tmp_path / "run", AgentFailed)]

@@ -8,6 +8,7 @@ import os
 import sys
 import types
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TextIO, Union, get_args, get_origin
 
@@ -122,13 +123,25 @@ def setup_logging(config: PipelineConfig, *, console: bool = True, stream: TextI
         path = Path(config.log_file)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handlers.append(logging.FileHandler(path, encoding="utf-8"))
+            handlers.append(_LogFile(path, encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"log_file={config.log_file!r}: cannot be written ({error.strerror})") from None
     for handler, name in zip(handlers, _OWN_HANDLERS, strict=False):
         handler.name = name
         handler.setFormatter(_PlainFormatter(LOG_FORMAT))
         logger.addHandler(handler)
+
+
+class _LogFile(logging.FileHandler):
+    """A log that silently loses lines where there is no room for them: the run itself says what ails it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+    def close(self) -> None:
+        with suppress(OSError):  # what is still held back may find no room either
+            super().close()
 
 
 class _PlainFormatter(logging.Formatter):

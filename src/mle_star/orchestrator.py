@@ -312,7 +312,7 @@ class _Pipeline:
     def _partial_phase1(self) -> Phase1Result | None:
         """What Phase 1 had when it was cut off, a script included that was scored and not taken in yet."""
         partial = partial_phase1(self.task)
-        known = None if partial is None else partial.initial_score
+        known = None if partial is None else partial.initial_solution
         return phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
 
     async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:
@@ -346,7 +346,7 @@ class _Pipeline:
                 result = await self.stages.within(seconds, run_phase3(solutions, self.task, self.config), "phase3")
         except BudgetExceeded as stop:
             partial = partial_phase3(solutions, self.task)
-            known = None if partial is None else partial.best_ensemble_score
+            known = None if partial is None else partial.best_ensemble
             partial = phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
             stage.ended("cancelled", str(stop), score=None if partial is None else partial.best_ensemble_score)
             return partial
@@ -414,6 +414,9 @@ class _Pipeline:
         elapsed, outcomes, stop = self.budget.elapsed(), self.stages.outcomes, self._stop()
         durations = duration_breakdown(self.stages.seconds, elapsed)
         origin = lineage(result, chosen)
+        warnings = [self._explain_stop()] if stop else []
+        if passed := self.context.shared.passed_over:
+            warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))
         return result.model_copy(
@@ -424,7 +427,7 @@ class _Pipeline:
                 "duration_breakdown": durations,
                 "lineage": origin,
                 "stopped_by": None if stop is None else stop.reason,
-                "warnings": [*([self._explain_stop()] if stop else []), *self.stages.warnings, *result.warnings],
+                "warnings": [*warnings, *self.stages.warnings, *result.warnings],
             }
         )
 

@@ -24,6 +24,7 @@ from mle_star.execution import (
     prepare_path_directory,
     rank_solutions,
 )
+from mle_star.execution.artifacts import keep_clean_ones
 from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import (
     AgentType,
@@ -265,6 +266,7 @@ def _pass_over(run: RunContext) -> None:
     """Record that the work of this place was not done, or not finished, for want of time."""
     logger.warning("%s passed over: %s", run.place, OUT_OF_TIME)
     run.journal.forget(run.parts)
+    run.shared.passed_over.append(run.place)
     run.record(PassedOver(reason=OUT_OF_TIME))
 
 
@@ -457,6 +459,8 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
         instead = "the next best takes its place" if clean else "it stands in until a clean script has a score"
         _warn_of_leak(f"the initial solution leaks; {instead}")
         progress.s_0 = clean[0] if clean else s_0.model_copy(update={"leaking": True})
+        if clean:
+            await keep_clean_ones(current_run())
     elif changed:
         progress.s_0 = await _evaluated_or(s_0, corrected, progress.task, config)
 

@@ -191,6 +191,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     answers = await _detect_leakage(solution)
     leaks = [answer for answer in answers if answer.leakage_status == "Yes Data Leakage"]
     if not leaks:
+        current_run().shared.leaking.discard(solution.content)
         return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
     step = current_run().latest_step("leakage-detection")
     current_run().shared.leaks.add(step)
@@ -203,6 +204,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     current_run().record(LeakageChecked(step=step, found=len(leaks), fixed=fixed, blocks=blocks))
     leaking = fixed < len(leaks)
     if leaking:
+        current_run().shared.leaking |= {solution.content, current.content}
         logger.warning(
             "%s: %d of %d leaks stay: the score of this script will not count",
             current_run().place,

@@ -8,8 +8,11 @@ from mle_star.models import MetricDirection, Phase2Result
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase3 import run_phase3
-from mle_star.pipeline.result import best_of
+from mle_star.pipeline.result import best_of, diagnostics_of, phase1_with
+from mle_star.pipeline.stages import Stages
+from mle_star.run.context import scope
 from mle_star.run.events import CandidateEvaluated, Notice
+from mle_star.run.folder import RunFolder
 from mle_star.safety import LEAKS
 
 from .conftest import NO_LEAKAGE, ScriptedCall, ScriptedRun, fenced, leaky, script, settings, solution
@@ -66,6 +69,35 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candi
     quick_run.agents.always("leakage-correction", "I cannot.")
     result = await run_phase1(quick_run.task, stage(quick_run, 0.9, 0.5, merges=(0.4,)))
     assert (result.initial_score, result.initial_solution.leaking) == (0.5, False)
+    shared = quick_run.context.shared
+    assert shared.kept_submission is not None
+    assert (shared.best_score, shared.kept_submission[0]) == (0.5, 0.5), "nothing rests on the leak any more"
+    cut = Stages(quick_run.context, {}).scored_beyond(None, "phase1/candidate-")
+    assert cut is not None and cut.score == 0.5
+    assert "level = 0.5" in RunFolder(quick_run.run_dir).best_solution.read_text(encoding="utf-8")
+
+
+@pytest.mark.req("REQ-OR-043")
+async def test_what_is_handed_over_after_a_cut_never_leaks_where_something_clean_has_a_score(
+    quick_run: ScriptedRun,
+) -> None:
+    """Candidate 0 leaks; candidate 1 and, on path 1 of many, a refinement were scored and not taken in yet."""
+    unmended(quick_run, 0.99)
+    run, stages = quick_run.context, Stages(quick_run.context, {})
+    stand_in = await run_phase1(quick_run.task, stage(quick_run, 0.99))
+    assert stand_in.initial_solution.leaking
+    assert diagnostics_of(run, ValueError("cut"), reason="time")["best_candidate"] is None
+    assert stages.scored_beyond(None, "phase1/candidate-") is None
+    for place, level in (("phase1/candidate-1", 0.6), ("phase2/path-1", 0.7), ("phase2/path-10", 0.8)):
+        with scope(*place.split("/")) as inner:
+            inner.note_score(level, script(level))
+    late = stages.scored_beyond(stand_in.initial_solution, "phase1/candidate-")
+    for merges in ([], [{"source_model": "m1", "score": 0.99, "accepted": True}]):
+        cut = phase1_with(late, stand_in.model_copy(update={"merge_attempts": merges}))
+        assert cut is not None and (cut.initial_score, cut.initial_solution.leaking) == (0.6, False)
+    refined = stages.scored_beyond(stand_in.initial_solution, "phase2/path-1/")
+    assert refined is not None and refined.score == 0.7, "that of path 10 is not its own"
+    assert stages.scored_beyond(solution(script(0.75), score=0.75), "phase2/path-1/") is None
 
 
 @pytest.mark.req("REQ-P2I-030")

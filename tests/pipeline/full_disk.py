@@ -1,7 +1,8 @@
 """Runs whose disk is full from the n-th event on: `python -m tests.pipeline.full_disk FOLDER DATA MODE NUMBER...`.
 
-FOLDER lies on a small file system of its own, which is filled to the last byte (MODE `disk`); `journal` lets only the
-journal, as the largest file, grow no more. Each run is then taken up again with room to spare. One JSON line tells how
+FOLDER lies on a small file system of its own, which is filled to the last byte (MODE `disk`), or so far that only
+scripts, which write more than the run itself, find no room (`script`); `journal` lets only the journal, as the largest
+file, grow no more. The log lies there, too. Each run is then taken up again with room to spare. One JSON line tells how
 each of them went; without numbers, how many events an undisturbed run has.
 """
 
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.errors import PipelineError
-from mle_star.models import FinalResult
+from mle_star.models import ExecutionRawResult, FinalResult
 from mle_star.orchestrator import run_pipeline
+from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AnyEvent, RunFinished, SubmissionKept
 from mle_star.run.journal import read_journal
 from tests.pipeline.conftest import settings
@@ -27,6 +29,23 @@ from tests.pipeline.driver import crash_task
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
 CONFIG = settings(M=2, T=1, K=1, L=2, R=1)
+SCRIPT_BYTES = 2 << 20
+LEFT_BYTES = 1 << 20
+
+
+class WritingExecutor(LevelExecutor):
+    """Its scripts write much, and say what Python says when they cannot."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Write, remove what was written, and go on."""
+        model = Path(request.working_dir, "model.bin")
+        try:
+            model.write_bytes(b"\0" * SCRIPT_BYTES)
+        except OSError as error:
+            trace = f'Traceback (most recent call last):\n  File "solution.py", line 3\nOSError: {error}\n'
+            return ExecutionRawResult(stdout="", stderr=trace, exit_code=1, duration_seconds=0.1, timed_out=False)
+        model.unlink()
+        return await super().run(request)
 
 
 class Disk:
@@ -36,13 +55,14 @@ class Disk:
         self.filler, self.mode, self.number = folder / "filler", mode, number
         self.journal = folder / "run" / "journal.jsonl"
         self.heard, self.kept_before = 0, False
+        self.agents = MindAgents()
 
     def __call__(self, event: AnyEvent) -> None:
         """Count, and fill the disk when the time has come."""
         self.heard += 1
         if self.heard < self.number:
             self.kept_before = self.kept_before or isinstance(event, SubmissionKept)
-        elif self.heard == self.number and self.mode == "disk":
+        elif self.heard == self.number and self.mode != "journal":
             self._fill()
         elif self.heard == self.number:
             size = self.journal.stat().st_size
@@ -53,6 +73,8 @@ class Disk:
         with suppress(OSError):
             while True:
                 os.write(handle, b"\0" * 65536)
+        if self.mode == "script":
+            os.ftruncate(handle, os.fstat(handle).st_size - LEFT_BYTES)
         os.close(handle)
 
     def empty(self) -> None:
@@ -63,8 +85,10 @@ class Disk:
 
 async def one(folder: Path, data: Path, disk: Disk, *, resume: bool) -> FinalResult:
     """Run, or go on."""
+    config = CONFIG.model_copy(update={"log_file": str(folder / "log.txt")})
+    executor = WritingExecutor() if disk.mode == "script" else LevelExecutor()
     return await run_pipeline(
-        crash_task(data), CONFIG, agents=MindAgents(), executor=LevelExecutor(), run_dir=folder / "run", resume=resume,
+        crash_task(data), config, agents=disk.agents, executor=executor, run_dir=folder / "run", resume=resume,
         listeners=[] if resume else [disk], console=False,
     )  # fmt: skip
 
@@ -97,7 +121,9 @@ async def trial(folder: Path, data: Path, mode: str, number: int) -> dict[str, A
         "last": last.state if isinstance(last, RunFinished) else last.kind,
         "files": sorted(path.name for path in (folder / "run").iterdir() if path.is_file()),
         "later": told(await one(folder, data, disk, resume=True)),
+        "debugged": disk.agents.count("debugger"),
     }
+    (folder / "log.txt").unlink()
     shutil.rmtree(folder / "run")
     return outcome
 

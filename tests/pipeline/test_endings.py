@@ -97,6 +97,23 @@ async def test_on_a_full_disk_without_a_solution_the_error_says_what_to_do(quick
     assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
 
 
+class NoRoomOfItsOwn(LevelExecutor):
+    """The first script finds no room where it writes; the disk has plenty (the other case: tests/test_full_disk.py)."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        done = await super().run(request)
+        if self.runs > 1:
+            return done
+        trace = 'Traceback (most recent call last):\n  File "solution.py", line 3\nOSError: [Errno 28] No space left'
+        return done.model_copy(update={"exit_code": 1, "stderr": trace})
+
+
+async def test_a_script_that_fills_a_place_of_its_own_is_a_case_for_the_debugger(quick: QuickRun) -> None:
+    agents = MindAgents()
+    result = await quick(settings(L=1, M=1), agents=agents, executor=NoRoomOfItsOwn())
+    assert (agents.count("debugger"), result.stopped_by) == (1, None)
+
+
 def test_a_copy_that_finds_no_room_becomes_a_second_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n", encoding="utf-8")
     place_copy(tmp_path / "a.csv", tmp_path / "final" / "b.csv")

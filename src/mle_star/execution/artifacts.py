@@ -10,7 +10,7 @@ import re
 import shutil
 
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
-from mle_star.models import EvaluationResult, SolutionScript, is_improvement
+from mle_star.models import is_improvement
 from mle_star.run.context import RunContext
 from mle_star.run.events import ScriptFinished, SubmissionKept
 from mle_star.run.folder import RunFolder, place_copy, write_whole
@@ -46,25 +46,35 @@ def restore_submission(run: RunContext, event: ScriptFinished) -> bool:
     return True
 
 
-async def take_note(run: RunContext, script: SolutionScript, result: EvaluationResult, event: ScriptFinished) -> None:
+async def keep_clean_ones(run: RunContext) -> None:
+    """A script turned out to leak after it had run: best score and kept submission are those of clean ones again."""
+    run.shared.best_score = run.shared.kept_submission = None
+    for event in run.journal.events:
+        if not isinstance(event, ScriptFinished) or not event.step.startswith(f"{run.phase}/"):
+            continue
+        if event.purpose == "solution" and not event.is_error and event.script not in run.shared.leaking:
+            await take_note(run, event)
+
+
+async def take_note(run: RunContext, event: ScriptFinished) -> None:
     """Tell the run about a score, and put the best submission aside."""
-    if result.score is not None:
-        run.note_score(result.score, script.content)
+    if event.score is not None:
+        run.note_score(event.score, event.script)
         if not event.cached:
-            run.note_runtime(result.score, event.seconds)
+            run.note_runtime(event.score, event.seconds)
     if event.submission is None:
         return
     async with run.shared.notes.setdefault("keeping lock", asyncio.Lock()):
-        if not _is_best(run, result.score, event.step):
+        if not _is_best(run, event.score, event.step):
             return
         problems, rows = await asyncio.to_thread(_examine, run, event.submission)
         if problems:
             logger.info("submission not kept: %s", "; ".join(problems))
             return
-        run.shared.kept_submission = (result.score, event.submission)
+        run.shared.kept_submission = (event.score, event.submission)
         run.shared.notes["kept step"] = event.step
-        await asyncio.to_thread(_put_aside, run, event.submission, script.content)
-        run.record(SubmissionKept(step=event.step, path="final/best_submission.csv", rows=rows, score=result.score))
+        await asyncio.to_thread(_put_aside, run, event.submission, event.script)
+        run.record(SubmissionKept(step=event.step, path="final/best_submission.csv", rows=rows, score=event.score))
 
 
 def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:

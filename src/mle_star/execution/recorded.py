@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import re
+import shutil
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
@@ -13,6 +17,7 @@ from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, surroundings_digest
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
+from mle_star.execution.quota import RESERVE_BYTES
 from mle_star.execution.slots import (
     digest_lock,
     directory_lock,
@@ -30,6 +35,9 @@ logger = logging.getLogger("mle_star.execution")
 
 KEPT_TEXT = 64 * 1024
 """Characters of each stream that a step keeps: the journal and the prompts see no more."""
+
+_NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device|the disk is full")
+"""How a script, a library or the quota says that there was no room."""
 
 _LEAVES: dict[ScriptPurpose, str] = {
     "solution": "script",
@@ -62,7 +70,7 @@ async def execute_in_run(
     result = _result_of(event)
     # what a final script prints was not measured on unseen rows, nor what a leaking one does
     if purpose == "solution" and not result.is_error and not script.leaking:
-        await take_note(run, script, result, event)
+        await take_note(run, event)
     return result
 
 
@@ -172,8 +180,18 @@ async def _run(
     if await asyncio.to_thread(data.stamp) != before:
         result = _spoiled(run, result)
     log_outcome(script_path, limit, raw, result)
+    if result.is_error and _NO_ROOM.search(debug_text(result)):
+        await _raise_if_full(run)
     submission = None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run)
     return result, submission
+
+
+async def _raise_if_full(run: RunContext) -> None:
+    """A script found no room. If there is none without what it wrote itself either, no debugger can help it."""
+    await _sweep(run)
+    free = await asyncio.to_thread(lambda: shutil.disk_usage(run.work_dir).free)
+    if free < RESERVE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.work_dir))
 
 
 async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:

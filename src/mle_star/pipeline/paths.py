@@ -91,7 +91,7 @@ class Paths:
     def _reached(self, label: str) -> Phase2Result:
         """What a path had when it was cut off: the best script that was scored on it, taken in or not."""
         result = partial_result(label) or self._nothing()
-        late = self._stages.scored_beyond(result.best_score, f"phase2/{label}")
+        late = self._stages.scored_beyond(result.best_solution, f"phase2/{label}/")
         if late is None or late.score is None:
             return result
         history = [dict(record) for record in result.step_history]

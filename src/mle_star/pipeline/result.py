@@ -46,7 +46,8 @@ def phase1_with(late: SolutionScript | None, partial: Phase1Result | None) -> Ph
             retrieved_models=[], candidate_solutions=[late], candidate_scores=[late.score], initial_solution=late,
             initial_score=late.score,
         )  # fmt: skip
-    if partial.merge_attempts or partial.data_usage_changed:  # then a candidate is no longer what it was compared with
+    moved_on = partial.merge_attempts or partial.data_usage_changed
+    if moved_on and not partial.initial_solution.leaking:  # then a candidate is no longer what it was compared with
         return partial
     return partial.model_copy(update={"initial_solution": late, "initial_score": late.score})
 
@@ -128,9 +129,9 @@ def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[st
             candidates[event.model_name] = event.score
         elif isinstance(event, (AgentFinished, ScriptFinished)):
             last = event.step
-        if isinstance(event, ScriptFinished) and event.score is not None and not event.is_error:
+        if isinstance(event, ScriptFinished) and _counts(event, run):
             known = None if best is None else best.score
-            if known is None or is_improvement(event.score, known, run.task.metric_direction):
+            if known is None or is_improvement(event.score or 0.0, known, run.task.metric_direction):
                 best = event
     return {
         "reason": reason,
@@ -143,6 +144,12 @@ def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[st
         "best_candidate": best and {"step": best.step, "score": best.score, "content": best.script},
         "run_dir": str(run.run_dir),
     }
+
+
+def _counts(event: ScriptFinished, run: RunContext) -> bool:
+    """Does a script's score say anything? That of a crash, of a final script or of a leak does not."""
+    clean = event.purpose == "solution" and not event.is_error and event.script not in run.shared.leaking
+    return clean and event.score is not None
 
 
 # --- lineage -----------------------------------------------------------------------------------------------

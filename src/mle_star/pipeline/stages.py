@@ -84,16 +84,19 @@ class Stages:
         """The run's ledger."""
         return self.context.budget
 
-    def scored_beyond(self, score: float | None, place: str) -> SolutionScript | None:
-        """The best script of the running phase whose place begins so, if it beats `score`.
+    def scored_beyond(self, known: SolutionScript | None, place: str) -> SolutionScript | None:
+        """The best clean script of the running phase whose place begins so, if it beats the one that is known.
 
-        Whoever is cut off right after a script has ended has not taken it in yet.
+        Whoever is cut off right after a script has ended has not taken it in yet. Any clean one beats one that leaks.
         """
+        score = None if known is None or known.leaking else known.score
         best: tuple[float, str, str] | None = None
         direction = self.context.task.metric_direction
         for name, (reached, script) in self.context.shared.scored.items():
+            if script in self.context.shared.leaking or not f"{name}/".startswith(place):
+                continue
             floor = score if best is None else best[0]
-            if name.startswith(place) and (floor is None or is_improvement(reached, floor, direction)):
+            if floor is None or is_improvement(reached, floor, direction):
                 best = reached, script, name
         if best is None:
             return None

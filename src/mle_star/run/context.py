@@ -123,6 +123,10 @@ class RunShared:
     evaluation_cache: dict[str, Any] = field(default_factory=dict)
     leaks: set[str] = field(default_factory=set)
     """The steps of the detections that found something, mended or not."""
+    leaking: set[str] = field(default_factory=set)
+    """The scripts whose leak stays, by the last check of each: none of them may be the best."""
+    passed_over: list[str] = field(default_factory=list)
+    """What Phase 1 went on without for want of time."""
     wound_down: bool = False
     """Did a loop end before its plan was done?"""
     notes: dict[str, Any] = field(default_factory=dict)
