@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
 
@@ -72,6 +74,8 @@ def _hear_ctrl_c() -> None:
 _strip_environment()
 _hear_ctrl_c()
 sys.addaudithook(_refuse_the_outside)
+hypothesis_settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("any machine")  # how quick it is says nothing about the program
 
 
 class ConfigFactory(Protocol):

@@ -6,7 +6,6 @@ import inspect
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,7 @@ def test_help_shows_every_command_and_loads_nothing_heavy() -> None:
         "import sys, json; from mle_star.cli.app import main; main(['--help']); "
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert time.monotonic() - started < 10  # usually 0.3 s; the machine may be busy
     shown, modules = done.stdout.rsplit("\n", 2)[:2]
     assert [command.name for command in COMMANDS if command.name not in shown] == []
     assert "Examples:" in shown

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
@@ -121,7 +121,6 @@ def test_a_class_that_the_rows_lack_is_no_zero() -> None:
     assert known_metric("f1_macro").compute(np.array(["a", "a"]), np.array(["a", "b"])) == pytest.approx(2 / 3)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
 def test_figures_of_labels_lie_in_their_range(rows: list[tuple[int, int]]) -> None:
     truth, answer = (np.array([str(row[side]) for row in rows]) for side in (0, 1))

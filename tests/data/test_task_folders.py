@@ -390,7 +390,7 @@ def test_ragged_and_odd_tables_are_read_as_far_as_they_go(tmp_path: Path, conten
     assert guess_task(tmp_path).targets == ("goal",)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     content=st.one_of(st.binary(max_size=400), st.text(max_size=400).map(lambda text: text.encode("utf-8", "replace"))),
     suffix=st.sampled_from(["csv", "tsv", "txt", "json", "jsonl", "parquet", "csv.gz", "csv.zip"]),
@@ -534,7 +534,7 @@ def test_an_existing_task_file_is_kept_unless_forced(data_dir: Path) -> None:
 
 @example("line\x85break")
 @given(st.text(min_size=1, max_size=30).filter(str.strip))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, name: str) -> None:
     rows = [{name: i % 2, "other": i} for i in range(30)]
     (tmp_path / "train.json").write_text(json.dumps(rows))

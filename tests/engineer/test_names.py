@@ -33,7 +33,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Profile:
 @given(column=NAMES, target=NAMES, file=NAMES, prefix=NAMES)
 @example(column='a"b\\', target='"""', file="x\ny", prefix="{k}_")
 @example(column="\u2028", target="\\", file="\U0001f600\n", prefix='"')
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_name_gives_a_script_that_holds_it_exactly(
     plain: Profile, column: str, target: str, file: str, prefix: str
 ) -> None:
@@ -52,7 +52,6 @@ def test_any_name_gives_a_script_that_holds_it_exactly(
 @given(st.lists(st.text("ab.1 ,", max_size=4), min_size=2, max_size=6), st.booleans())
 @example(["", "x", "x", "x.1", ""], False)
 @example(["id", "f", "y"], True)
-@settings(deadline=None)
 def test_columns_are_called_what_pandas_calls_them(header: list[str], spaced: bool) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"

@@ -106,7 +106,7 @@ def reference_phase3(
 def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
-    @examples(max_examples=80, deadline=None, derandomize=True)
+    @examples(max_examples=80, derandomize=True)
     @given(start=SCORES, outcomes=ATTEMPTS, direction=DIRECTIONS)
     def compare(start: float, outcomes: list[Outcome], direction: MetricDirection) -> None:
         task = task_of(run, direction)
@@ -135,7 +135,7 @@ def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
 def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
-    @examples(max_examples=80, deadline=None, derandomize=True)
+    @examples(max_examples=80, derandomize=True)
     @given(start=SCORES, steps=STEPS, direction=DIRECTIONS)
     def compare(start: float, steps: list[Step], direction: MetricDirection) -> None:
         task = task_of(run, direction)
@@ -176,7 +176,7 @@ def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
 def test_phase_3_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
-    @examples(max_examples=100, deadline=None, derandomize=True)
+    @examples(max_examples=100, derandomize=True)
     @given(inputs=st.lists(SCORES, min_size=2, max_size=4), outcomes=ROUNDS, direction=DIRECTIONS)
     def compare(inputs: list[float], outcomes: list[Outcome], direction: MetricDirection) -> None:
         task = task_of(run, direction)

@@ -124,7 +124,7 @@ def test_steps_of_a_phase_that_is_over_are_not_expected_any_more(task: TaskDescr
 
 
 @given(st.fixed_dictionaries({letter: st.integers(1, 6) for letter in "MTKLR"}))
-@hypothesis_settings(max_examples=40, deadline=None)
+@hypothesis_settings(max_examples=40)
 def test_more_of_anything_is_never_forecast_as_less(letters: dict[str, int]) -> None:
     def counts(**changes: int) -> tuple[int, int]:
         config = PipelineConfig(**{LETTERS[name]: value for name, value in {**letters, **changes}.items()})

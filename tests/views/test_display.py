@@ -103,7 +103,7 @@ def test_a_nasty_name_cannot_style_the_screen_or_drive_the_terminal() -> None:
     direction=st.sampled_from(list(MetricDirection)),
     width=st.integers(2, 40),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_sparkline_rises_with_the_best_score_and_never_falls(
     scores: list[float], direction: MetricDirection, width: int
 ) -> None:

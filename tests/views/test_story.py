@@ -52,7 +52,7 @@ def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt(
 
 
 @given(seed=st.integers(0, 10_000), at=st.integers(0, 200), direction=st.sampled_from(list(MetricDirection)))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_hearing_what_an_earlier_process_said_once_more_changes_nothing(
     seed: int, at: int, direction: MetricDirection
 ) -> None:
