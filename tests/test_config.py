@@ -57,6 +57,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "require_sandbox": ("on", True),
     "use_cache": ("0", False),
     "prefer_best_input": ("false", False),
+    "scoring": ("auto", "auto"),
+    "equivalence_bound": ("0.25", 0.25),
     "model_caches": ("[/models, /weights]", ("/models", "/weights")),
     "reference_files": ("[talk.md, post.txt]", ("talk.md", "post.txt")),
     "blocked_commands": ("[shutdown, reboot]", ("shutdown", "reboot")),

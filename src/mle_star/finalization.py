@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.errors import BudgetExceeded
+from mle_star.evaluation.blend import blended
+from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.execution import (
     check_submission_format,
     debug_text,
@@ -21,6 +23,8 @@ from mle_star.execution import (
     get_submission_info,
     verify_submission,
 )
+from mle_star.execution.bank import disagreement, read_bank
+from mle_star.execution.recorded import execute_in_run
 from mle_star.method.codeblocks import (
     compiles,
     extract_code_block,
@@ -94,6 +98,7 @@ async def run_finalization(
     phase3_result: Phase3Result | None,
     reference_discussions: list[str] | None = None,
     *,
+    members: dict[str, float] | None = None,
     started_at: float | None = None,
     total_cost_usd: float | None = None,
 ) -> FinalResult:
@@ -109,7 +114,14 @@ async def run_finalization(
             "finalization start: phase %s, %d characters, %s",
             solution.phase.value, len(solution.content), task.competition_id,
         )  # fmt: skip
-        submission = await _best_submission(solution, task, config)
+        exam = run.shared.exam
+        has_test = exam is None or exam.judge.data.test is not None
+        if not has_test:
+            submission = Submission(solution)
+        elif members is not None:
+            submission = await submit_blend(solution, members)
+        else:
+            submission = await _best_submission(solution, task, config)
         logger.info("step 7: check for contamination")
         contamination = await _contamination_if_affordable(submission.script, reference_discussions)
     logger.info("step 8: build the result")
@@ -129,6 +141,7 @@ async def run_finalization(
         total_cost_usd=total_cost_usd,
         contamination=contamination,
         lineage=submission.origin,
+        has_test=has_test,
         warnings=[*(LEAKING_SOLUTION for script in (solution,) if script.leaking), *submission.warnings],
     )
 
@@ -242,14 +255,60 @@ async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsa
     """
     run = current_run()
     logger.info("step 5: verify the submission")
+    if reason := await asyncio.to_thread(disagreement, run, validated, run.work_dir / SUBMISSION):
+        return _use_search_submission(validated, reason)
     info = await asyncio.to_thread(get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
-    warnings = await asyncio.to_thread(check_submission_format, str(run.work_dir))
+    sample = None if run.shared.exam is None else run.shared.exam.sample
+    warnings = await asyncio.to_thread(check_submission_format, str(run.work_dir), sample=sample)
     for warning in warnings:
         logger.warning("submission: %s", warning)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
     path = await asyncio.to_thread(_publish, run.work_dir / SUBMISSION)
     submission = Submission(final, path, warnings, subsampling_removed)
+    run.shared.notes[DONE_NOTE] = submission
+    return submission
+
+
+async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:
+    """Run the members of a blend on the untouched data and hand over the weighted mean of their answers.
+
+    A member that fails there answers with what it said in the search.
+    """
+    run = current_run()
+    exam = run.shared.exam
+    assert exam is not None
+    bank = await asyncio.to_thread(read_bank, run, exam)
+    said, warnings = dict[str, Answers](), list[str]()
+    for number, script in enumerate(members, 1):
+        with scope(f"member-{number}"):
+            member = SolutionScript(content=script, phase=SolutionPhase.final)
+            result = await execute_in_run(member, purpose="submission", timeout_seconds=run.config.time_limit_seconds)
+            try:
+                if result.is_error:
+                    raise Ungradable(exception_line(result.error_traceback or "it failed"))
+                said[script] = exam.judge.read(run.work_dir / SUBMISSION, exam.real_view())
+            except (OSError, Ungradable) as error:
+                warnings.append(f"member {number} of the blend answers as in the search: {error}")
+                said[script] = Answers({}, bank[script].real)
+        folder = run.run_dir / "solution"
+        folder.mkdir(exist_ok=True)
+        (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
+    exam.judge.write_real(blended(said, members), run.work_dir / SUBMISSION)
+    done = await _hand_over(solution, solution, subsampling_removed=False)
+    return Submission(done.script, done.path, [*warnings, *done.warnings])
+
+
+def _use_search_submission(validated: SolutionScript, reason: str) -> Submission:
+    """What the judged script itself said of the test rows, in the search."""
+    run = current_run()
+    made = (e for e in run.journal.events if isinstance(e, ScriptFinished) and e.script == validated.content)
+    source = next((event.submission for event in made if event.submission is not None), None)
+    if source is None or not (run.run_dir / source).is_file():
+        return use_kept_submission(validated, reason=reason)
+    logger.warning("the submission of the search is kept: %s", reason)
+    warnings = [f"the submission is that of the search, by the judged script: of the final one, {reason}"]
+    submission = Submission(validated, _publish(run.run_dir / source), warnings)
     run.shared.notes[DONE_NOTE] = submission
     return submission
 

@@ -186,6 +186,16 @@ class PipelineConfig(Frozen):
     )
     model_caches: tuple[str, ...] = Field(default=(), description="folders with weights that scripts may read")
     use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")
+    scoring: Literal["auto", "self_reported"] = Field(
+        default="self_reported",
+        description="auto: the harness hides labelled rows and scores scripts by them; else scripts score themselves",
+    )
+    equivalence_bound: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="how far the final answers must agree with those of the search, from 0 to 1",
+    )
     prefer_best_input: StrictBool = Field(
         default=True, description="finalize a path's solution when it beats every ensemble"
     )
@@ -359,6 +369,20 @@ class ExecutionRawResult(Frozen):
     isolation: Isolation = Isolation()
 
 
+class Measure(Frozen):
+    """How a score was measured: by the harness on hidden rows, with an interval of 95 %, or by the script itself.
+
+    `printed` is what the script said of itself, where the harness measured.
+    """
+
+    score: float
+    low: float | None = None
+    high: float | None = None
+    rows: int | None = None
+    measured: Literal["harness", "self-reported"] = "self-reported"
+    printed: float | None = None
+
+
 class EvaluationResult(Frozen):
     """A judged run of a script. Look at `is_error` before `score`.
 
@@ -378,6 +402,7 @@ class EvaluationResult(Frozen):
     refused: bool = False
     isolation: Isolation = Isolation()
     cached: bool = False
+    measure: Measure | None = None
 
 
 class RefinementAttempt(Frozen):
@@ -466,6 +491,8 @@ class FinalResult(Frozen):
     lineage: dict[str, Any] = {}
     contamination: DataContaminationResult | None = None
     stopped_by: StopReason | None = None
+    promise: Measure | None = None
+    has_test: bool = True  # False: the task asks for no answers, so there is no submission
     warnings: list[str] = []
 
 

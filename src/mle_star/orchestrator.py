@@ -24,6 +24,7 @@ from mle_star.finalization import run_finalization, use_kept_submission
 from mle_star.models import (
     FinalResult,
     Isolation,
+    Measure,
     Phase1Result,
     Phase2Result,
     Phase3Result,
@@ -37,6 +38,7 @@ from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.pipeline.control import RunControl
 from mle_star.pipeline.ending import Stop
+from mle_star.pipeline.finalists import REGRADE_SHARE, Pick, pick
 from mle_star.pipeline.paths import Paths
 from mle_star.pipeline.result import (
     best_of,
@@ -56,13 +58,14 @@ from mle_star.pipeline.setup import (
     connected,
     first_event,
     open_ledger,
+    prepare_exam,
     read_references,
     secret_values,
     work_dir,
 )
 from mle_star.pipeline.stages import Outcome, Stages
 from mle_star.run.budget import PHASES, Budget
-from mle_star.run.context import Agents, Executor, RunContext, enter_run, scope
+from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
 from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
@@ -178,13 +181,19 @@ async def run_pipeline(
         journal.subscribe(control.hear)
         _tell_forecasts(journal, budget, control, Forecaster(task, config))
         with control.watching(signals=signals), _closing_line(journal, budget, control):
-            async with connected(agents, task, config, journal, budget, hardware, base_url, can_use_tool) as client:
+            exam = await asyncio.to_thread(prepare_exam, task, config, folder.root, journal)
+            seen = task if exam is None else task.model_copy(update={"data_dir": str(exam.seen)})
+            async with connected(
+                agents, seen, config, journal, budget, hardware, base_url, can_use_tool,
+                judged_by_answers=exam is not None,
+            ) as client:  # fmt: skip
                 context = RunContext(
-                    task=task, config=config, agents=client, executor=executor, budget=budget, journal=journal,
-                    run_dir=folder.root, work_dir=work_dir(folder.root, task, "main"),
+                    task=seen, config=config, agents=client, executor=executor, budget=budget, journal=journal,
+                    run_dir=folder.root, work_dir=work_dir(folder.root, seen, "main"), shared=RunShared(exam=exam),
                 )  # fmt: skip
                 with enter_run(context):
                     result = await _Pipeline(context, state, control, spent).run()
+            result = result.model_copy(update={"task": task})
             return hand_over(folder, journal, with_costs(result, budget))
 
 
@@ -280,9 +289,23 @@ class _Pipeline:
             return self._as_before(earlier, error)
         phase2 = await self._phase2(phase1)
         phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
-        solution = self._choose(phase1, phase2, phase3)
-        result = await self._finalization(solution, phase1, phase2, phase3)
-        return self._complete(result, solution)
+        picked = await self._pick(phase1, phase2, phase3)
+        solution = self._choose(phase1, phase2, phase3) if picked is None else picked.solution
+        result = await self._finalization(solution, phase1, phase2, phase3, picked)
+        return self._complete(result, solution, picked)
+
+    async def _pick(self, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None) -> Pick | None:
+        """The finalist that is best on rows that the search never used; None where scripts judge themselves."""
+        if self.context.shared.exam is None:
+            return None
+        self.budget.set_phase_deadline(REGRADE_SHARE * max(self.budget.time_limit - self.budget.elapsed(), 0.0))
+        try:
+            return await pick(phase1, phase2, phase3)
+        except BudgetExceeded as stop:
+            logger.warning("the finalists are not judged anew: %s", stop)
+        except Exception:
+            logger.exception("the finalists cannot be judged: the scores of the search decide")
+        return None
 
     async def _phase1(self) -> Phase1Result:
         stage = self.stages.begin("phase1")
@@ -379,7 +402,12 @@ class _Pipeline:
         return phase3.best_ensemble
 
     async def _finalization(
-        self, solution: SolutionScript, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
+        self,
+        solution: SolutionScript,
+        phase1: Phase1Result,
+        phase2: list[Phase2Result],
+        phase3: Phase3Result | None,
+        picked: Pick | None,
     ) -> FinalResult:
         if self.stages.cannot_write:
             RunFolder(self.context.run_dir).release_reserve()
@@ -388,9 +416,11 @@ class _Pipeline:
         try:
             if (nothing := self.stages.cannot_write) is not None:
                 raise BudgetExceeded(limit=nothing.reason, message=nothing.detail)
+            members = picked.chosen.scripts if picked is not None and picked.is_blend else None
             work = run_finalization(
-                solution, self.task, self.config, phase1, phase2, phase3, reference_discussions=self.references
-            )
+                solution, self.task, self.config, phase1, phase2, phase3,
+                reference_discussions=self.references, members=members,
+            )  # fmt: skip
             result = await self.stages.within(seconds, work, "finalization")
         except BudgetExceeded as stop:
             stage.ended("cancelled", str(stop))
@@ -400,7 +430,7 @@ class _Pipeline:
             stage.ended("failed", f"{type(error).__name__}: {error}")
             submission = use_kept_submission(solution, reason=f"{type(error).__name__}: {error}")
         else:
-            written = bool(result.submission_path)
+            written = bool(result.submission_path) or not result.has_test
             stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)
             return result
         return FinalResult(
@@ -409,7 +439,7 @@ class _Pipeline:
             total_cost_usd=None, warnings=submission.warnings, lineage=submission.origin,
         )  # fmt: skip
 
-    def _complete(self, result: FinalResult, chosen: SolutionScript) -> FinalResult:
+    def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows, and say it in the log."""
         elapsed, outcomes, stop = self.budget.elapsed(), self.stages.outcomes, self._stop()
         durations = duration_breakdown(self.stages.seconds, elapsed)
@@ -419,8 +449,11 @@ class _Pipeline:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))
+        score = result.final_solution.score
+        said = None if score is None else Measure(score=score)
         return result.model_copy(
             update={
+                "promise": said if picked is None else picked.chosen.measure,
                 "total_duration_seconds": elapsed,
                 "phases_completed": [phase for phase in PHASES if outcomes.get(phase) == "completed"],
                 "phases_skipped": [phase for phase in PHASES if outcomes.get(phase) == "skipped"],

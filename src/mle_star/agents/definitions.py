@@ -52,6 +52,7 @@ class EnvironmentFacts:
     packages: Mapping[str, str] = field(default_factory=dict)
     cpu_cores: int = field(default_factory=lambda: os.cpu_count() or 1)
     memory_gb: float = field(default_factory=lambda: psutil.virtual_memory().total / 2**30)
+    judged_by_answers: bool = False
 
     @property
     def script_packages(self) -> list[tuple[str, str]]:
@@ -65,9 +66,17 @@ def plain_name(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
+JUDGING = """\
+Solutions are judged by the answers that they write to `./final/submission.csv`, not by the score that they print: the
+test file holds rows whose labels are kept apart. Print the score line all the same, measured as you see fit; with fewer
+than 10,000 labelled rows by folds rather than by one hold-out."""
+
+
 def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
     """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages."""
+    judging = (("Judging", JUDGING),) if facts.judged_by_answers else ()
     sections = (
+        *judging,
         ("Task", task.description),
         ("Metric", f"`{task.evaluation_metric}`, `{task.metric_direction.value}`"),
         ("Data", _data(Path(task.data_dir))),

@@ -79,8 +79,10 @@ async def take_note(run: RunContext, event: ScriptFinished) -> None:
 
 def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:
     """What is wrong with a kept submission, and its rows; the working directory may hold the next one by now."""
+    exam = run.shared.exam
+    sample = find_sample_submission(str(run.work_dir)) if exam is None else exam.sample
     with (run.run_dir / submission).open("rb") as file:
-        problems = check_table(file, "./final/submission.csv", find_sample_submission(str(run.work_dir)))
+        problems = check_table(file, "./final/submission.csv", sample)
         file.seek(0)
         return problems, count_rows(file)
 

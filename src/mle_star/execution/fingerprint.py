@@ -21,5 +21,6 @@ async def surroundings_digest(run: RunContext) -> str:
         if "surroundings" not in notes:
             data = await asyncio.to_thread(data_of(run).digest)
             info = await asyncio.to_thread(inspect_interpreter, run.config.python)
-            notes["surroundings"] = digest_of(data, info.fingerprint, str(run.config.seed))
+            exam = run.shared.exam.digest if run.shared.exam is not None else ""
+            notes["surroundings"] = digest_of(data, info.fingerprint, str(run.config.seed), exam)
     return str(notes["surroundings"])

@@ -9,9 +9,13 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from mle_star.data.place import DataFolder
+from mle_star.evaluation.exam import Exam
+from mle_star.evaluation.grading import Ungradable
+from mle_star.evaluation.views import View
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, surroundings_digest
@@ -24,8 +28,9 @@ from mle_star.execution.slots import (
     log_file,
     script_slot,
 )
+from mle_star.execution.submission import open_submission
 from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
-from mle_star.models import EvaluationResult, ExecutionRawResult, SolutionScript
+from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, MetricDirection, SolutionScript
 from mle_star.run.budget import ablation_limit, script_limit
 from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
@@ -43,6 +48,7 @@ _LEAVES: dict[ScriptPurpose, str] = {
     "solution": "script",
     "ablation": "ablation-script",
     "submission": "submission-script",
+    "regrade": "regrade-script",
 }
 
 
@@ -129,17 +135,117 @@ async def _run_and_record(
     async with directory_lock(run), script_slot(run) as own_gpus:
         run.budget.open_script()
         gpus = own_gpus if gpu_indices is None else gpu_indices
-        result, submission = await _run(run, script, purpose, step, timeout_seconds, gpus)
+        done = await _examine(run, script, purpose, step, timeout_seconds, gpus)
+    result = done.result
     event = ScriptFinished(
         step=step, digest=digest, purpose=purpose, script=_storable(script.content), stdout=shorten(result.stdout),
         stderr=shorten(result.stderr), exit_code=result.exit_code, seconds=result.duration_seconds,
         timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
         score=result.score, score_problem=result.score_problem, refused=result.refused,
-        traceback=result.error_traceback, isolation=result.isolation, submission=submission,
+        traceback=result.error_traceback, isolation=result.isolation, submission=done.submission,
+        measure=result.measure, answers=done.answers,
     )  # fmt: skip
     run.record(event)
     _remember(run, event)
     return event
+
+
+@dataclass
+class _Done:
+    """What came of a script: judged, with the submission that is kept of it and what it said on each view."""
+
+    result: EvaluationResult
+    submission: str | None = None
+    answers: list[str] = field(default_factory=list)
+
+
+async def _examine(
+    run: RunContext,
+    script: SolutionScript,
+    purpose: ScriptPurpose,
+    step: str,
+    timeout_seconds: float | None,
+    gpus: Sequence[int | str] | None,
+) -> _Done:
+    """Run a script: a solution on every view of the exam and judged by its answers, anything else once."""
+    exam = run.shared.exam
+    if exam is None or purpose == "submission":
+        data = data_of(run) if exam is None else DataFolder(exam.judge.data.folder, ours=run.run_dir)
+        result = await _run(run, script, purpose, step, timeout_seconds, gpus, data)
+        return _Done(result, None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run))
+    if purpose == "ablation":
+        return _Done(await _run(run, script, purpose, step, timeout_seconds, gpus, data_of(run)))
+    done: _Done | None = None
+    views = list(exam.views) if purpose == "solution" else exam.views_again()
+    planned = list(views)
+    for number, view in enumerate(planned):
+        if number >= len(views):
+            break
+        result = await _run(run, script, purpose, step, timeout_seconds, gpus, DataFolder(view.folder))
+        if result.is_error:
+            return _Done(result)
+        try:
+            kept = await asyncio.to_thread(_keep_answers, run, exam, view, step, number)
+        except Ungradable as error:
+            return _Done(_unanswered(result, str(error)))
+        if done is None:
+            done = _Done(result, kept.submission if purpose == "solution" else None)
+            views = views[: _affordable(run, result, len(views))] if purpose == "solution" else views
+        done.answers.append(kept.answers)
+    assert done is not None
+    paths = [run.run_dir / path for path in done.answers]
+    try:
+        answers = await asyncio.to_thread(exam.read, paths, views)
+        rows = None if purpose == "solution" else sorted(answers.hidden)
+        measure = await asyncio.to_thread(exam.measure, answers, rows, done.result.score)
+    except Ungradable as error:
+        return _Done(_unanswered(done.result, str(error)))
+    _compare(run, measure)
+    done.result = done.result.model_copy(update={"score": measure.score, "measure": measure, "score_problem": ""})
+    return done
+
+
+def _compare(run: RunContext, measure: Measure) -> None:
+    """A score that a script prints far beyond what its answers are worth is a sign that labels leak into it."""
+    if measure.printed is None or measure.low is None or measure.high is None:
+        return
+    sign = 1 if run.task.metric_direction is MetricDirection.maximize else -1
+    if sign * (measure.printed - measure.score) > measure.high - measure.low:
+        message = f"a script prints {measure.printed:g} and is worth {measure.score:g}: its own validation leaks"
+        run.record(Notice(level="warning", message=message))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    answers: str
+    submission: str | None
+
+
+def _keep_answers(run: RunContext, exam: Exam, view: View, step: str, number: int) -> _Kept:
+    """Put the answers on a view into the bank, and those about the real test aside as a submission."""
+    with open_submission(str(run.work_dir)) as file:
+        if file is None:
+            raise Ungradable("./final/submission.csv is missing: write an answer for every row of the test file there")
+    submission = run.work_dir / "final" / "submission.csv"
+    answers = exam.judge.read(submission, view)
+    kept = exam.keep(submission, step, number)
+    if number or exam.judge.data.sample is None:
+        return _Kept(kept, None)
+    part = run.run_dir / "answers" / f"{step.replace('/', '.')}.real.csv"
+    exam.judge.write_real(answers, part)
+    return _Kept(kept, part.relative_to(run.run_dir).as_posix())
+
+
+def _affordable(run: RunContext, result: EvaluationResult, views: int) -> int:
+    """On how many views a script is run: all, unless the time of its phase does not allow it."""
+    room = limit_in_run(run, "solution", run.config.script_timeout_seconds) / max(result.duration_seconds, 0.1)
+    return max(1, min(views, int(room)))
+
+
+def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
+    """A run whose answers cannot be judged, as a case for the debugger."""
+    text = f"{HEADER}\nValueError: {problem}"
+    return result.model_copy(update={"is_error": True, "score": None, "error_traceback": text})
 
 
 async def _run(
@@ -149,16 +255,16 @@ async def _run(
     step: str,
     timeout_seconds: float | None,
     gpus: Sequence[int | str] | None,
-) -> tuple[EvaluationResult, str | None]:
+    data: DataFolder,
+) -> EvaluationResult:
     working_dir = str(run.work_dir)
     await _sweep(run)
-    data = data_of(run)
     if data.root.is_dir():
         await asyncio.to_thread(link_input_data, str(data.root), working_dir, ours=run.run_dir)
     try:
         script_path = write_script(script, working_dir)
     except ValueError as error:
-        return rejected(error), None
+        return rejected(error)
     limit = limit_in_run(run, purpose, timeout_seconds)
     if limit <= 0:
         raise run.budget.out_of_time()
@@ -182,8 +288,7 @@ async def _run(
     log_outcome(script_path, limit, raw, result)
     if result.is_error and _NO_ROOM.search(debug_text(result)):
         await _raise_if_full(run)
-    submission = None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run)
-    return result, submission
+    return result
 
 
 async def _raise_if_full(run: RunContext) -> None:
@@ -271,5 +376,5 @@ def _result_of(event: ScriptFinished) -> EvaluationResult:
         score=event.score, stdout=event.stdout, stderr=event.stderr, exit_code=event.exit_code,
         duration_seconds=event.seconds, is_error=event.is_error, error_traceback=event.traceback,
         score_problem=event.score_problem, timed_out=event.timed_out, timeout_seconds=event.timeout_seconds,
-        refused=event.refused, isolation=event.isolation, cached=event.cached,
+        refused=event.refused, isolation=event.isolation, cached=event.cached, measure=event.measure,
     )  # fmt: skip

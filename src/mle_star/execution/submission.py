@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mle_star.data.dialect import sniff_separator
+from mle_star.data.files import read_pieces
 from mle_star.execution.table_facts import MAX_CELLS, TableFacts, read_facts
 
 DEFAULT_NAME = "submission.csv"
@@ -86,12 +88,17 @@ def find_sample_submission(working_dir: str) -> Path | None:
     return folder / samples[0] if len(samples) == 1 else None
 
 
-def check_submission_format(working_dir: str, expected_filename: str = DEFAULT_NAME) -> list[str]:
-    """What is wrong with the submission, one sentence each, in words that a debugger can act on."""
+def check_submission_format(
+    working_dir: str, expected_filename: str = DEFAULT_NAME, *, sample: Path | None = None
+) -> list[str]:
+    """What is wrong with the submission, one sentence each, in words that a debugger can act on.
+
+    `sample` is what it is compared with: by default the sample submission in the working directory's `input/`.
+    """
     with open_submission(working_dir, expected_filename) as file:
         if file is None or os.fstat(file.fileno()).st_size == 0:
             return [_absence(working_dir, expected_filename)]
-        return check_table(file, f"./final/{expected_filename}", find_sample_submission(working_dir))
+        return check_table(file, f"./final/{expected_filename}", sample or find_sample_submission(working_dir))
 
 
 def _absence(working_dir: str, filename: str) -> str:
@@ -103,13 +110,14 @@ def _absence(working_dir: str, filename: str) -> str:
 
 def check_table(file: BinaryIO, name: str, sample: Path | None) -> list[str]:
     """What is wrong with the table in `file`, by itself and beside the sample."""
-    wanted = None if sample is None else _read_sample(sample)
+    separator = "," if sample is None else _separator(sample)
+    wanted = None if sample is None else _read_sample(sample, separator)
     try:
         if wanted is None:
             table = read_facts(file, keep_ids=False)
         else:
-            most_cells = max(MAX_CELLS, 2 * wanted.cells)
-            table = read_facts(file, most_cells=most_cells, most_rows=2 * wanted.rows + SPARE_ROWS)
+            most_cells, most_rows = max(MAX_CELLS, 2 * wanted.cells), 2 * wanted.rows + SPARE_ROWS
+            table = read_facts(file, most_cells=most_cells, most_rows=most_rows, separator=separator)
     except (csv.Error, UnicodeDecodeError) as error:
         return [f"{name} is not a readable UTF-8 CSV file: {error}"]
     problems = _shape_problems(table)
@@ -118,10 +126,19 @@ def check_table(file: BinaryIO, name: str, sample: Path | None) -> list[str]:
     return [problem[:MAX_PROBLEM] for problem in problems]
 
 
-def _read_sample(path: Path) -> TableFacts | None:
+def _separator(sample: Path) -> str:
+    """What parts the fields of the sample, and so those of a submission."""
+    try:
+        pieces = read_pieces(sample)
+    except OSError:
+        return ","
+    return "," if pieces is None else sniff_separator(sample.name, pieces.texts[0])
+
+
+def _read_sample(path: Path, separator: str) -> TableFacts | None:
     try:
         with path.open("rb") as file:
-            return read_facts(file, most_cells=sys.maxsize)
+            return read_facts(file, most_cells=sys.maxsize, separator=separator)
     except (OSError, csv.Error, UnicodeDecodeError):
         return None  # it cannot be read, so there is nothing to compare with
 

@@ -43,11 +43,16 @@ class TableFacts:
 
 
 def read_facts(
-    file: BinaryIO, *, most_cells: int = MAX_CELLS, most_rows: int | None = None, keep_ids: bool = True
+    file: BinaryIO,
+    *,
+    most_cells: int = MAX_CELLS,
+    most_rows: int | None = None,
+    keep_ids: bool = True,
+    separator: str = ",",
 ) -> TableFacts:
     """Read a table once; raises `csv.Error` or `UnicodeDecodeError` when it cannot be read within the limits."""
     with _long_cells():
-        return _read(csv.reader(_text_lines(file)), most_cells, most_rows, keep_ids)
+        return _read(csv.reader(_text_lines(file), delimiter=separator), most_cells, most_rows, keep_ids)
 
 
 @contextmanager

@@ -17,11 +17,14 @@ from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
 from mle_star.errors import ConfigError, JournalError
+from mle_star.evaluation.exam import Exam
+from mle_star.evaluation.grading import Ungradable
+from mle_star.evaluation.records import Unsupported
 from mle_star.execution import inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
-from mle_star.run.events import AnyEvent, Notice, RunResumed, RunStarted
+from mle_star.run.events import AnyEvent, ExamPrepared, Notice, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, Spent, config_of, new_run_folder, spent_by
 from mle_star.run.journal import Journal
 
@@ -126,6 +129,26 @@ def _record_or_raise(journal: Journal, event: AnyEvent) -> None:
         raise journal.failure
 
 
+def prepare_exam(task: TaskDescription, config: PipelineConfig, run_dir: Path, journal: Journal) -> Exam | None:
+    """The exam that scripts are judged by, or None: then they judge themselves, and the journal says why."""
+    if config.scoring == "self_reported":
+        return None
+    try:
+        exam = Exam.prepare(task, config, run_dir)
+    except (Unsupported, Ungradable, OSError, UnicodeError) as error:
+        logger.warning("scores are those that scripts print: %s", error)
+        journal.record(ExamPrepared(step="run", why_not=str(error)))
+        return None
+    rule, split = exam.judge.data.rule, exam.split
+    journal.record(
+        ExamPrepared(
+            step="run", rule=f"{rule.kind}: {rule.reason}", views=len(exam.views), digest=exam.digest,
+            search_rows=len(exam.search_rows), select_rows=len(split.select), baseline=exam.baseline(),
+        )
+    )  # fmt: skip
+    return exam
+
+
 def work_dir(run_dir: Path, task: TaskDescription, label: str) -> Path:
     """The working directory of `label`, with the data in its `input/`: never the run folder, whose files are ours."""
     path = Path(prepare_path_directory(run_dir / "work", label))
@@ -161,6 +184,8 @@ async def connected(
     hardware: dict[str, Any],
     base_url: str | None,
     can_use_tool: CanUseTool | None = None,
+    *,
+    judged_by_answers: bool = False,
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API."""
     if agents is not None:
@@ -175,7 +200,9 @@ async def connected(
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
         python = await asyncio.to_thread(inspect_interpreter, config.python)
-        facts = EnvironmentFacts(gpu=hardware, python_version=python.version, packages=python.packages)
+        facts = EnvironmentFacts(
+            gpu=hardware, python_version=python.version, packages=python.packages, judged_by_answers=judged_by_answers
+        )
         work = journal.path.parent / "work"
         client = AgentClient(
             task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from mle_star.errors import AgentError, AgentFailure, MleStarError
+from mle_star.evaluation.exam import Exam
 from mle_star.models import (
     AgentConfig,
     AgentType,
@@ -129,6 +130,8 @@ class RunShared:
     """What Phase 1 went on without for want of time."""
     wound_down: bool = False
     """Did a loop end before its plan was done?"""
+    exam: Exam | None = None
+    """How scripts are judged by hidden rows; None: by what they print."""
     notes: dict[str, Any] = field(default_factory=dict)
 
 

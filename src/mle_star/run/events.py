@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from mle_star.models import AgentType, FinalResult, Frozen, Isolation, PipelineConfig, TaskDescription
+from mle_star.models import AgentType, FinalResult, Frozen, Isolation, Measure, PipelineConfig, TaskDescription
 
 SCHEMA_VERSION = 1
 
 PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]
-ScriptPurpose = Literal["solution", "ablation", "submission"]
+ScriptPurpose = Literal["solution", "ablation", "submission", "regrade"]
 RunState = Literal["completed", "interrupted", "failed"]
 
 
@@ -159,6 +159,8 @@ class ScriptFinished(Event):
     isolation: Isolation  # what was really applied, not what was asked for
     cached: bool = False
     submission: str | None = None  # kept copy of final/submission.csv, relative to the run folder
+    measure: Measure | None = None
+    answers: list[str] = []  # what it said on each view, relative to the run folder
 
 
 class ModelsRetrieved(Event):
@@ -279,6 +281,27 @@ class BestImproved(Event):
     digest: str = ""
 
 
+class ExamPrepared(Event):
+    """How scripts are judged in this run: by hidden rows, or, for the reason in `why_not`, by what they print."""
+
+    kind: Literal["exam_prepared"] = "exam_prepared"
+    why_not: str = ""
+    rule: str = ""
+    views: int = 0
+    search_rows: int = 0
+    select_rows: int = 0
+    digest: str = ""
+    baseline: Measure | None = None
+
+
+class FinalistsJudged(Event):
+    """The final pick: what came last into question, each judged on rows that the search never used."""
+
+    kind: Literal["finalists_judged"] = "finalists_judged"
+    finalists: list[dict[str, Any]] = []
+    chosen: str = ""
+
+
 class SubmissionKept(Event):
     """A submission that passes the schema check was put aside as the best so far."""
 
@@ -348,6 +371,8 @@ AnyEvent = Annotated[
     | EnsembleTried
     | BestImproved
     | SubmissionKept
+    | ExamPrepared
+    | FinalistsJudged
     | Forecast
     | BudgetWarning
     | FinishRequested

@@ -18,6 +18,8 @@ from mle_star.run.events import (
     DataUsageChecked,
     DebugAttempted,
     EnsembleTried,
+    ExamPrepared,
+    FinalistsJudged,
     FinishRequested,
     Forecast,
     LeakageChecked,
@@ -109,6 +111,19 @@ def _script_finished(event: ScriptFinished) -> Said | None:
         return None
     why = "time limit reached" if event.timed_out else _last_line(event.traceback or event.stderr)
     return "warning", f"script failed: {why or f'exit code {event.exit_code}'}"
+
+
+def _exam_prepared(event: ExamPrepared) -> Said:
+    if event.why_not:
+        return "warning", f"scores are what scripts print (self-reported): {event.why_not}"
+    views = f" on each of {event.views} views" if event.views > 1 else ""
+    return "info", f"scripts are judged by {text.plural(event.search_rows, 'hidden row')}{views} ({event.rule})"
+
+
+def _finalists_judged(event: FinalistsJudged) -> Said:
+    chosen = next((one for one in event.finalists if one["name"] == event.chosen), {"score": None, "rows": 0})
+    of = text.plural(len(event.finalists), "finalist")
+    return "info", f"final pick: {event.chosen} of {of}, {text.score(chosen['score'])} on {chosen['rows']} rows"
 
 
 def _models_retrieved(event: ModelsRetrieved) -> Said:
@@ -215,6 +230,8 @@ _WRITERS: dict[str, Callable[[Any], Said | None]] = {
     "phase_finished": _phase_finished,
     "agent_failed": _agent_failed,
     "script_finished": _script_finished,
+    "exam_prepared": _exam_prepared,
+    "finalists_judged": _finalists_judged,
     "models_retrieved": _models_retrieved,
     "candidate_evaluated": _candidate_evaluated,
     "passed_over": _passed_over,

@@ -20,6 +20,8 @@ from mle_star.run.events import (
     DataUsageChecked,
     DebugAttempted,
     EnsembleTried,
+    ExamPrepared,
+    FinalistsJudged,
     FinishRequested,
     Forecast,
     LeakageChecked,
@@ -72,6 +74,8 @@ class RunStory:
         self.finished: RunFinished | None = None
         self.forecast: Forecast | None = None
         self.kept: SubmissionKept | None = None
+        self.exam: ExamPrepared | None = None
+        self.finalists: FinalistsJudged | None = None
         self.models: list[str] = []
         self.candidates: dict[int, CandidateEvaluated] = {}
         self.merges: dict[int, MergeTried] = {}
@@ -105,6 +109,8 @@ class RunStory:
             "agent_failed": self._agent_ended,
             "script_started": self._script_started,
             "script_finished": self._script_finished,
+            "exam_prepared": self._exam_prepared,
+            "finalists_judged": self._finalists_judged,
             "models_retrieved": self._models_retrieved,
             "candidate_evaluated": self._candidate_evaluated,
             "merge_tried": self._merge_tried,
@@ -194,6 +200,12 @@ class RunStory:
         if not self.bests or is_improvement(event.score, self.bests[-1].score, self.direction):
             self.bests.append(Best(event.score, event.step, event.at))
             self.best_script = event.script
+
+    def _exam_prepared(self, event: ExamPrepared) -> None:
+        self.exam = event
+
+    def _finalists_judged(self, event: FinalistsJudged) -> None:
+        self.finalists = event
 
     # --- what the phases found ---
 

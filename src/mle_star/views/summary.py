@@ -27,6 +27,8 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     if verdict.detail:
         table.add_row("", Text(text.one_line(verdict.detail, 400)))
     table.add_row("score", _score(story, verdict))
+    if story.score is not None:
+        table.add_row("measured by", Text(verdict.measured))
     if len(verdict.stages) > 1:
         table.add_row("by phase", Text(" → ".join(f"{one.name} {text.score(one.score)}" for one in verdict.stages)))
     for index, (attempt, gain) in enumerate(gains(story)):

@@ -39,6 +39,7 @@ class Verdict:
     state_title: str
     detail: str
     score: float | None
+    measured: str
     gain: str
     gain_level: Level
     stages: list[Stage]
@@ -63,7 +64,8 @@ class Verdict:
         isolation, isolation_note = _isolation(story)
         cost_note, time_note = _limits(story)
         return cls(
-            state=state, state_title=STATES[state], detail=_detail(story, state), score=story.score, gain=gain,
+            state=state, state_title=STATES[state], detail=_detail(story, state), score=story.score,
+            measured=_measured(story), gain=gain,
             gain_level=level, stages=_stages(story), submission=file, submission_note=note,
             cost=text.money(story.totals.cost_usd), cost_note=cost_note,
             time=text.duration(story.clock.seconds), time_note=time_note,
@@ -71,6 +73,19 @@ class Verdict:
             model_note="rules, no language model" if _is_offline(story) else "language model",
             isolation=isolation, isolation_note=isolation_note, warnings=_warnings(story),
         )  # fmt: skip
+
+
+def _measured(story: RunStory) -> str:
+    """Who measured the score, on what, how sure it is, and what a dummy would get."""
+    exam = story.exam
+    if exam is None or exam.why_not:
+        return "self-reported: as the script itself measured it"
+    promise = story.finished.result.promise if story.finished and story.finished.result else None
+    rows = exam.search_rows if promise is None or promise.rows is None else promise.rows
+    words = f"harness, {rows:,} hidden rows"
+    if promise is not None and promise.low is not None and promise.high is not None:
+        words += f", between {text.score(promise.low)} and {text.score(promise.high)}"
+    return words + (f"; a dummy gets {text.score(exam.baseline.score)}" if exam.baseline is not None else "")
 
 
 def _is_offline(story: RunStory) -> bool:

@@ -306,9 +306,18 @@ def submit(profile: Profile) -> str:
     lines += _table(profile)
     lines += [
         'Path("./final").mkdir(exist_ok=True)',
-        'submission.to_csv("./final/submission.csv", index=False)',
+        f'submission.to_csv("./final/submission.csv", index=False{_as_written(profile)})',
     ]
     return "\n".join(lines)
+
+
+def _as_written(profile: Profile) -> str:
+    """What `to_csv` must be told to write as the sample is written."""
+    if profile.sample is None or profile.sample.form != "csv":
+        return ""
+    dialect = profile.sample.file.form.dialect
+    separator = f', sep="{repr(dialect.separator)[1:-1]}"' if dialect.separator != "," else ""
+    return separator + (f', decimal="{dialect.decimal}"' if dialect.decimal != "." else "")
 
 
 def _table(profile: Profile) -> list[str]:

@@ -1,0 +1,68 @@
+"""A blend of what several scripts said: weights found by greedy forward selection, without training anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mle_star.evaluation.grading import Answers, Judge, Ungradable
+
+MOST_STEPS = 20
+
+
+def can_blend(judge: Judge) -> bool:
+    """Can answers be averaged: numbers or probabilities?"""
+    return judge.metric.needs in ("numbers", "probabilities")
+
+
+def find_weights(judge: Judge, bank: Mapping[str, Answers], rows: Sequence[int]) -> dict[str, float]:
+    """Weights by name (Caruana): the member that helps most is added again and again, repeats included.
+
+    Only members that answer all of `rows` take part; the weights add up to one.
+    """
+    members = {name: a for name, a in bank.items() if all(row in a.hidden for row in rows)}
+    if not members:
+        return {}
+    truths = [judge.data.truth[row] for row in rows]
+    pairs = {name: judge.arrays(truths, [a.hidden[row] for row in rows]) for name, a in members.items()}
+    truth = next(iter(pairs.values()))[0]
+    arrays = {name: said for name, (_, said) in pairs.items()}
+    sign = 1 if judge.metric.higher_is_better else -1
+    chosen: list[str] = []
+    total: Any = 0.0
+    best = float("-inf")
+    for step in range(1, MOST_STEPS + 1):
+        scored = []
+        for name, array in arrays.items():
+            try:
+                scored.append((sign * judge.metric.compute(truth, (total + array) / step), name))
+            except ValueError:
+                continue
+        if not scored:
+            break
+        figure, name = max(scored)
+        if figure <= best:
+            break
+        best, total = figure, total + arrays[name]
+        chosen.append(name)
+    counts = Counter(chosen)
+    return {name: count / len(chosen) for name, count in counts.items()}
+
+
+def blended(bank: Mapping[str, Answers], weights: Mapping[str, float]) -> Answers:
+    """The weighted mean of the members' answers."""
+    members = [(weight, bank[name]) for name, weight in weights.items()]
+    rows = set.intersection(*(set(answers.hidden) for _, answers in members))
+
+    def mean(cells: Sequence[tuple[float, tuple[str, ...]]]) -> tuple[str, ...]:
+        width = len(cells[0][1])
+        try:
+            return tuple(repr(sum(weight * float(said[i]) for weight, said in cells)) for i in range(width))
+        except ValueError as error:
+            raise Ungradable(f"an answer is no number: {error}") from None
+
+    hidden = {row: mean([(weight, answers.hidden[row]) for weight, answers in members]) for row in rows}
+    count = min(len(answers.real) for _, answers in members)
+    real = tuple(mean([(weight, answers.real[i]) for weight, answers in members]) for i in range(count))
+    return Answers(hidden, real)

@@ -1,0 +1,328 @@
+"""From a submission to a grade: answers aligned with the hidden rows, the metric over them, and how sure it is."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mle_star.data.dialect import Dialect, with_point
+from mle_star.data.formulas import positive_label, spearman
+from mle_star.data.metrics import Metric
+from mle_star.data.values import is_number
+from mle_star.errors import ConfigError
+from mle_star.evaluation.views import Data, View
+
+DRAWS = 200
+FEW_DRAWS = 40
+MANY_ROWS = 4_000
+MOST_CLASSES = 1_000
+
+
+class Ungradable(ValueError):
+    """Answers that cannot be judged; the message is what a debugger can act on."""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A score with its interval of 95 %, over so many hidden rows."""
+
+    score: float
+    low: float
+    high: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a script says of rows: for each, the texts in the answer columns. `real` are the rows of the real test."""
+
+    hidden: dict[int, tuple[str, ...]]
+    real: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges answers about the training rows of `data`."""
+
+    data: Data
+    metric: Metric
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that hold answers."""
+        return self.data.layout.answers
+
+    # --- reading ---
+
+    def read(self, path: Path, view: View) -> Answers:
+        """The answers of a submission that was made on `view`."""
+        header, rows = self._table(path)
+        missing = [name for name in self.names if name not in header]
+        if missing:
+            raise Ungradable(f"the submission lacks the columns {missing}")
+        places = [header.index(name) for name in self.names]
+        ordered = self._in_order(header, rows, view)
+        said = [tuple(row[place].strip() for place in places) for row in ordered]
+        hidden = {-1 - source: answer for source, answer in zip(view.order, said, strict=True) if source < 0}
+        real = [(source, answer) for source, answer in zip(view.order, said, strict=True) if source >= 0]
+        return Answers(hidden, tuple(answer for _, answer in sorted(real, key=lambda pair: pair[0])))
+
+    def _table(self, path: Path) -> tuple[list[str], list[list[str]]]:
+        sample = self.data.layout.sample
+        usual = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+            first = next(csv.reader([stream.readline()], delimiter=usual), [])
+            separator = usual if set(self.names) <= set(first) else ","
+            stream.seek(0)
+            rows = [row for row in csv.reader(stream, delimiter=separator) if row]
+        if not rows or any(len(row) != len(rows[0]) for row in rows):
+            raise Ungradable("the submission is empty or its rows differ in length")
+        return rows[0], rows[1:]
+
+    def _in_order(self, header: list[str], rows: list[list[str]], view: View) -> list[list[str]]:
+        """The rows in the order of the view's test file: by key, else as they come."""
+        if len(rows) != len(view.order):
+            raise Ungradable(f"the submission has {len(rows)} rows, the test file {len(view.order)}: answer every one")
+        key = self.data.layout.key
+        if key is None or key not in header:
+            return rows
+        place = header.index(key)
+        by_key = {_same_key(row[place]): row for row in rows}
+        asked = [_same_key(text) for text in self._keys(view)]
+        absent = [text for text in asked if text not in by_key]
+        if absent:
+            raise Ungradable(f"{len(absent)} values of {key} of the test file are missing, such as {absent[0]!r}")
+        return [by_key[text] for text in asked]
+
+    def _keys(self, view: View) -> list[str]:
+        key, test = self.data.layout.key, self.data.test
+        assert key is not None
+        real = [row[0] for row in test.values([key])] if test is not None else []
+        return [real[source] if source >= 0 else self.data.keys[-1 - source] for source in view.order]
+
+    def write_real(self, answers: Answers, target: Path) -> None:
+        """The part of a submission that answers the real test, in the sample's form and order."""
+        sample = self.data.sample
+        if sample is None:
+            raise Ungradable("there is no sample submission")
+        key, columns = self.data.layout.key, sample.table.columns
+        order: Sequence[int] = range(len(answers.real))
+        if key is not None and self.data.test is not None:
+            place = {row[0]: i for i, row in enumerate(self.data.test.values([key]))}
+            order = [place[row[0]] for row in sample.values([key])]
+        dialect = sample.table.form.dialect
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream, delimiter=dialect.separator, lineterminator="\n")
+            writer.writerow(columns)
+            for row, where in zip(sample.objects(), order, strict=True):
+                said = {
+                    name: _written(text, dialect) for name, text in zip(self.names, answers.real[where], strict=True)
+                }
+                writer.writerow([said.get(column, row.get(column, "")) for column in columns])
+
+    # --- judging ---
+
+    def grade(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int], *, seed: int = 0) -> Grade:
+        """The metric over these training rows, with a bootstrap over them."""
+        truth, said = self.arrays([self.data.truth[row] for row in rows], [answers[row] for row in rows])
+        score = self._figure(truth, said)
+        low, high = self._interval(truth, said, score, seed)
+        return Grade(score, low, high, len(rows))
+
+    def _figure(self, truth: Any, said: Any) -> float:
+        try:
+            score = self.metric.compute(truth, said)
+        except (ValueError, ConfigError) as error:
+            raise Ungradable(f"{self.metric.name} cannot be computed: {error}") from None
+        if not math.isfinite(score):
+            raise Ungradable(f"{self.metric.name} of these answers is {score}")
+        return score
+
+    def _interval(self, truth: Any, said: Any, score: float, seed: int) -> tuple[float, float]:
+        import numpy as np
+
+        count = len(truth)
+        dice, figures = np.random.default_rng(seed), []
+        for _ in range(DRAWS if count <= MANY_ROWS else FEW_DRAWS):
+            drawn = dice.integers(0, count, count)
+            try:
+                pair = (
+                    (truth.iloc[drawn], said.iloc[drawn])
+                    if self.metric.needs == "frames"
+                    else (truth[drawn], said[drawn])
+                )
+                figures.append(self.metric.compute(*pair))
+            except (ValueError, ConfigError):
+                continue  # a draw that holds one class only
+        spread = 1.96 * float(np.std(figures)) if len(figures) > 1 else math.inf
+        return score - spread, score + spread
+
+    def better(self, new: dict[int, tuple[str, ...]], old: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
+        """The share of draws over the rows in which `new` beats `old`: how likely it is really better."""
+        import numpy as np
+
+        truth, first = self.arrays([self.data.truth[row] for row in rows], [new[row] for row in rows])
+        _, second = self.arrays([self.data.truth[row] for row in rows], [old[row] for row in rows])
+        sign, dice, wins = (1 if self.metric.higher_is_better else -1), np.random.default_rng(0), []
+        for _ in range(FEW_DRAWS):
+            drawn = dice.integers(0, len(rows), len(rows))
+            try:
+                gain = self.metric.compute(truth[drawn], first[drawn]) - self.metric.compute(
+                    truth[drawn], second[drawn]
+                )
+            except (ValueError, ConfigError):
+                continue
+            wins.append(1.0 if sign * gain > 0 else 0.5 if gain == 0 else 0.0)
+        return float(np.mean(wins)) if wins else 0.5
+
+    # --- arrays ---
+
+    @property
+    def classes(self) -> list[str]:
+        """The classes of the (first) target, in the order that scripts and samples use."""
+        labels = {row[0] for row in (self.data.truth[place] for place in self.data.labelled)}
+        return sorted(
+            labels, key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label)
+        )
+
+    def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, Any]:
+        """Truth and answers in the form that the metric needs."""
+        import numpy as np
+
+        needs = self.metric.needs
+        if needs == "numbers":
+            return _one_column(self._numbers(truth)), _one_column(self._numbers(said))
+        if needs == "probabilities":
+            return self._classes_of(truth), self._chances(said)
+        if needs in ("labels", "texts", "rankings"):
+            return tuple(_one_column(np.array([[_label(c) for c in row] for row in rows])) for rows in (truth, said))
+        if needs == "grades":
+            return self._classes_of(truth), self._grades(said)
+        if needs == "label sets":
+            return tuple(np.array([[_label(cell) == "1" for cell in row] for row in rows]) for rows in (truth, said))
+        if needs == "frames":
+            import pandas
+
+            names = self.data.layout.target.names
+            return pandas.DataFrame(truth, columns=list(names)), pandas.DataFrame(said, columns=list(self.names))
+        raise Ungradable(f"{self.metric.name} can only be computed by a script")
+
+    def _numbers(self, rows: Sequence[Sequence[str]]) -> Any:
+        import numpy as np
+
+        comma = self.data.layout.train.form.dialect.decimal == ","
+        try:
+            values = np.array([[float(with_point(c) if comma and "," in c else c) for c in row] for row in rows])
+        except ValueError as error:
+            raise Ungradable(f"an answer is no number: {error}") from None
+        if not np.isfinite(values).all():
+            raise Ungradable("an answer is not a finite number")
+        return values
+
+    def _classes_of(self, truth: list[list[str]]) -> Any:
+        import numpy as np
+
+        place = {_label(label): index for index, label in enumerate(self.classes)}
+        return np.array([place[_label(row[0])] for row in truth])
+
+    def _grades(self, said: list[tuple[str, ...]]) -> Any:
+        """Grades by their place in the order of the classes; a number between two of them goes to the nearer one."""
+        import numpy as np
+
+        classes = self.classes
+        if all(map(is_number, classes)):
+            steps = np.array([float(label) for label in classes])
+            return np.abs(self._numbers(said)[:, :1] - steps[None, :]).argmin(axis=1)
+        place = {_label(label): index for index, label in enumerate(classes)}
+        unknown = [row[0] for row in said if _label(row[0]) not in place]
+        if unknown:
+            raise Ungradable(f"{unknown[0]!r} is none of the classes {classes[:10]}")
+        return np.array([place[_label(row[0])] for row in said])
+
+    def _chances(self, said: list[tuple[str, ...]]) -> Any:
+        """A column of probabilities for each class."""
+        import numpy as np
+
+        values, classes = self._numbers(said), self.classes
+        prefix = self.data.layout.target.class_prefix
+        if prefix is None:
+            if len(classes) != 2 or values.shape[1] != 1:
+                raise Ungradable(f"{self.metric.name} needs a probability for each of the {len(classes)} classes")
+            chance = values[:, 0]
+            if positive_label(classes) == classes[0]:
+                chance = 1 - chance
+            return np.column_stack([1 - chance, chance])
+        column = {_label(name.removeprefix(prefix)): index for index, name in enumerate(self.names)}
+        absent = [label for label in classes if _label(label) not in column]
+        if absent:
+            raise Ungradable(f"there is no column for the class {absent[0]!r}")
+        return values[:, [column[_label(label)] for label in classes]]
+
+    def agreement(self, first: Sequence[tuple[str, ...]], second: Sequence[tuple[str, ...]]) -> float:
+        """How far two sets of answers about the same rows agree: by rank where they are numbers, else by equality."""
+        import numpy as np
+
+        if self.metric.needs in ("numbers", "probabilities"):
+            a, b = self._numbers(first), self._numbers(second)
+            columns = [spearman(a[:, i], b[:, i]) for i in range(a.shape[1]) if len(np.unique(a[:, i])) > 1]
+            return float(np.mean(columns)) if columns else float(np.array_equal(a, b))
+        equal = [
+            [_label(x) == _label(y) for x, y in zip(p, q, strict=True)] for p, q in zip(first, second, strict=True)
+        ]
+        return float(np.mean(equal))
+
+    # --- a yardstick ---
+
+    def baseline(self, rows: Sequence[int]) -> Grade | None:
+        """The grade of a dummy that knows nothing but the labels' frequencies: majority, median or prior."""
+        told, answer = [self.data.truth[place] for place in self.data.labelled], tuple[str, ...]()
+        if self.metric.needs == "probabilities":
+            classes = self.classes
+            prior = [sum(row[0] == label for row in told) / len(told) for label in classes]
+            prefix = self.data.layout.target.class_prefix
+            chance = dict(zip(map(_label, classes), prior, strict=True))
+            if prefix is None:
+                answer = (str(chance[_label(positive_label(classes))]),) if len(classes) == 2 else ()
+            else:
+                answer = tuple(str(chance.get(_label(name.removeprefix(prefix)), 0.0)) for name in self.names)
+        else:
+            columns = [[row[i] for row in told] for i in range(len(told[0]))]
+            answer = tuple(_median(c) if self.metric.needs == "numbers" else max(set(c), key=c.count) for c in columns)
+        try:
+            return self.grade(dict.fromkeys(rows, answer), rows)
+        except Ungradable:
+            return None
+
+
+def _one_column(values: Any) -> Any:
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _label(text: str) -> str:
+    """A label as it is compared: `1`, `1.0` and ` 1 ` are one."""
+    text = str(text).strip()
+    if is_number(text):
+        number = float(text)
+        return str(int(number)) if number.is_integer() else repr(number)
+    return {"true": "1", "false": "0"}.get(text.lower(), text)
+
+
+def _written(text: str, dialect: Dialect) -> str:
+    """A number with the decimal mark that the sample has."""
+    return text.replace(".", ",") if dialect.decimal == "," and is_number(text) else text
+
+
+def _same_key(text: str) -> str:
+    return _label(text)
+
+
+def _median(cells: list[str]) -> str:
+    """The middle value, in the spelling of the file."""
+    return sorted(cells, key=lambda cell: float(with_point(cell)) if not is_number(cell) else float(cell))[
+        len(cells) // 2
+    ]

@@ -1,0 +1,243 @@
+"""Views: what scripts see as `./input`. The files of the task, with some labelled rows moved into the test file.
+
+Whatever a script submits then holds answers for rows whose labels only the harness has; the other rows are the real
+test, in the sample's order once they are cut out.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mle_star.data.layout import Layout
+from mle_star.data.tables import Form, Table
+from mle_star.data.targets import labels_of
+from mle_star.evaluation.records import Rows, Unsupported, read_rows, write_rows
+from mle_star.evaluation.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
+
+SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
+
+
+@dataclass(frozen=True)
+class View:
+    """One view. `order` tells for each row of its test file which one it is: a row of the real test from 0 on, or
+
+    a training row as -1 - place. Its first `asked` entries in that numbering are the real test's rows.
+    """
+
+    name: str
+    folder: Path
+    hidden: tuple[int, ...]
+    order: tuple[int, ...]
+    asked: int
+
+    def is_hidden(self, position: int) -> bool:
+        """Is this row of the view's test file a training row?"""
+        return self.order[position] < 0
+
+
+@dataclass(frozen=True)
+class Data:
+    """The tables of a task in full, as far as views are made from them."""
+
+    layout: Layout
+    folder: Path
+    train: Rows
+    test: Rows | None
+    sample: Rows | None
+    labels: Rows | None
+    truth: list[list[str]]  # the targets of every training row, as they stand in the file
+    keys: list[str]  # of every training row; empty where rows have none
+    labelled: list[int]  # the rows that have a label
+    rule: Rule
+
+    @classmethod
+    def read(cls, layout: Layout, folder: Path) -> Data:
+        """All of it; `Unsupported` says what stands in the way."""
+        _refuse(layout, folder)
+        train = read_rows(layout.train, folder)
+        test = read_rows(layout.test, folder) if layout.test else None
+        sample = read_rows(layout.sample, folder) if layout.sample else None
+        labels = read_rows(layout.labels, folder) if layout.labels else None
+        truth = _truth(layout, train, labels)
+        told = [set(labels_of([row[i] for row in truth])) for i in range(len(layout.target.names))]
+        labelled = [
+            place
+            for place, row in enumerate(truth)
+            if all(cell in known for cell, known in zip(row, told, strict=True))
+        ]
+        if len(labelled) < FEWEST_ROWS:
+            raise Unsupported(f"{len(labelled)} labelled rows are too few to hide any of them")
+        keys = [row[0] for row in train.values([layout.key])] if layout.key in layout.train.columns else []
+        data = cls(layout, folder, train, test, sample, labels, truth, keys, labelled, find_rule(layout))
+        data._check_keys()
+        return data
+
+    def _check_keys(self) -> None:
+        """Hidden rows go among the test rows: their keys must not be taken."""
+        key = self.layout.key
+        if key is None:
+            return
+        if not self.keys:
+            raise Unsupported(f"the training rows have no {key}")
+        asked = [row[0] for row in self.test.values([key])] if self.test is not None else []
+        if len(set(self.keys)) < len(self.keys) or set(self.keys) & set(asked):
+            raise Unsupported(f"values of {key} occur more than once")
+        if self.sample is not None and self.test is not None:
+            wanted = [row[0] for row in self.sample.values([key])]
+            if sorted(wanted) != sorted(asked):
+                raise Unsupported(f"{self.sample.table.name} does not ask for the rows of {self.test.table.name}")
+
+    def split(self, *, seed: int, folds: int | None = None) -> Split:
+        """The hidden rows of the views, as places among all training rows."""
+        rule, column = self.rule, self.rule.column
+        names = self.layout.target.names
+        if column in names:
+            values = [self.truth[place][names.index(column)] for place in self.labelled]
+        elif column:
+            values = [row[0] for row in self.train.values([column], self.labelled)]
+        else:
+            values = [""] * len(self.labelled)
+        chosen = split_rows(rule, values, seed=seed, folds=folds)
+        views = tuple(tuple(self.labelled[i] for i in view) for view in chosen.views)
+        return Split(rule, views, tuple(self.labelled[i] for i in chosen.select))
+
+    def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
+        """Write the files of a view into `target`; what it does not change is linked."""
+        away, layout = set(hidden), self.layout
+        kept = [place for place in range(self.train.count) if place not in away]
+        asked = self.test.count if self.test is not None else 0
+        order = [*range(asked), *(-1 - place for place in hidden)]
+        if self.rule.kind != "time":
+            random.Random(seed).shuffle(order)
+        changed = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
+        _link_rest(self.folder, target, changed)
+        write_rows(target / layout.train.name, self.train, kept, [], None)
+        if self.labels is not None and layout.labels is not None and layout.labels_key is not None:
+            gone = {row[0] for row in self.train.values([layout.labels_key], list(hidden))}
+            stays = [i for i, row in enumerate(self.labels.values([layout.labels_key])) if row[0] not in gone]
+            write_rows(target / layout.labels.name, self.labels, stays, [], None)
+        self._write_test(target, hidden, order, asked)
+        self._write_sample(target, hidden, order, asked)
+        return View(name, target, tuple(hidden), tuple(order), asked)
+
+    def _write_test(self, target: Path, hidden: Sequence[int], order: list[int], asked: int) -> None:
+        gone = set(self.layout.target.names)
+        rows = [{k: v for k, v in row.items() if k not in gone} for row in self.train.objects(list(hidden))]
+        positions = [place if place >= 0 else asked + index for place, index in _indexed(order)]
+        if self.test is not None:
+            write_rows(target / self.test.table.name, self.test, None, rows, positions)
+            return
+        columns = tuple(c for c in self.train.table.columns if c not in gone)
+        empty = _Made(columns, self.train.table.form)
+        write_rows(target / TEST_NAME, empty.rows(TEST_NAME), [], rows, [p - asked for p in positions])
+
+    def _write_sample(self, target: Path, hidden: Sequence[int], order: list[int], asked: int) -> None:
+        key, names = self.layout.key, self.layout.target.names
+        if self.sample is None:
+            if self.test is not None:
+                return  # the task has none: scripts are told in words what to submit
+            columns = (*((key,) if key else ()), *names)
+            sample = _Made(columns, Form()).rows(SAMPLE_NAME)
+            usual = dict(zip(names, _usual(self.truth), strict=True))
+            rows = [{**usual, **({key: self.keys[place]} if key else {})} for place in hidden]
+            positions = [index for _, index in _indexed(order)]
+            write_rows(target / SAMPLE_NAME, sample, [], rows, positions)
+            return
+        example = self.sample.objects([0])[0]
+        shared = [c for c in self.sample.table.columns if c in self.train.table.columns and c not in names]
+        known = self.train.values(shared, list(hidden)) if shared else [[] for _ in hidden]
+        rows = [{**example, **dict(zip(shared, row, strict=True))} for row in known]
+        place_of: dict[Any, int] = {}
+        if key is not None and self.test is not None:
+            where = {row[0]: i for i, row in enumerate(self.sample.values([key]))}
+            place_of = {i: where[row[0]] for i, row in enumerate(self.test.values([key]))}
+        positions = [place_of.get(p, p) if p >= 0 else asked + index for p, index in _indexed(order)]
+        write_rows(target / self.sample.table.name, self.sample, None, rows, positions)
+
+
+def _indexed(order: Sequence[int]) -> list[tuple[int, int]]:
+    """Each entry with its number among the hidden rows, as `hidden` lists them."""
+    places = {place: index for index, place in enumerate(p for p in _hidden_in_order(order))}
+    return [(place, places.get(place, -1)) for place in order]
+
+
+def _hidden_in_order(order: Sequence[int]) -> list[int]:
+    return sorted((place for place in order if place < 0), reverse=True)
+
+
+class _Made:
+    """A table that the task does not have."""
+
+    def __init__(self, columns: tuple[str, ...], form: Form) -> None:
+        self.columns, self.form = columns, form
+
+    def rows(self, name: str) -> Rows:
+        """No rows of it, under its header."""
+        import csv
+        import io
+
+        import numpy as np
+
+        from mle_star.evaluation.records import _Csv
+
+        if self.form.kind != "csv":
+            return Rows(
+                Table(name, self.columns, {}, 0, True, Form()),
+                Path(name),
+                0,
+                _Csv(np.zeros(0, np.uint8), np.zeros(1, np.int64), b""),
+            )
+        line = io.StringIO()
+        csv.writer(line, delimiter=self.form.dialect.separator, lineterminator="\n").writerow(self.columns)
+        table = Table(name, self.columns, {}, 0, True, self.form)
+        return Rows(table, Path(name), 0, _Csv(np.zeros(0, np.uint8), np.zeros(1, np.int64), line.getvalue().encode()))
+
+
+def _usual(truth: list[list[str]]) -> list[str]:
+    """The most frequent value of each target."""
+    from collections import Counter
+
+    return [Counter(row[i] for row in truth).most_common(1)[0][0] for i in range(len(truth[0]))]
+
+
+def _truth(layout: Layout, train: Rows, labels: Rows | None) -> list[list[str]]:
+    names = list(layout.target.names)
+    if labels is None or layout.labels_key is None:
+        return train.values(names)
+    told = labels.values([layout.labels_key, *names])
+    by_key = {row[0]: row[1:] for row in told}
+    if len(by_key) < len(told):
+        raise Unsupported(f"values of {layout.labels_key} occur more than once in {labels.table.name}")
+    blank = [""] * len(names)
+    return [by_key.get(row[0], blank) for row in train.values([layout.labels_key])]
+
+
+def _refuse(layout: Layout, folder: Path) -> None:
+    """What views do not know how to make."""
+    if not layout.target.names:
+        raise Unsupported("the target is not a column")
+    others = {t.form.kind for t in (layout.test, layout.labels) if t is not None and layout.labels is None}
+    if others - {layout.train.form.kind}:
+        raise Unsupported("training and test table are files of different kinds")
+
+
+def _link_rest(source: Path, target: Path, changed: set[str]) -> None:
+    """The files that stay as they are, linked by name; folders are made, so that a view holds nothing but files."""
+    if target.exists():
+        shutil.rmtree(target)
+    for folder, _, files in os.walk(source):
+        here = Path(folder).relative_to(source)
+        (target / here).mkdir(parents=True, exist_ok=True)
+        for name in files:
+            if (here / name).as_posix() in changed:
+                continue
+            try:
+                os.link(Path(folder) / name, target / here / name)
+            except OSError:  # another disk
+                shutil.copyfile(Path(folder) / name, target / here / name)

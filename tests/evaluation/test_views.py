@@ -1,0 +1,307 @@
+"""Views: the files that scripts see, with labels taken out, and what comes back from them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mle_star.data.layout import find_layout
+from mle_star.data.metrics import known_metric
+from mle_star.evaluation.blend import blended, find_weights
+from mle_star.evaluation.grading import Answers, Judge, Ungradable
+from mle_star.evaluation.records import Unsupported, read_rows
+from mle_star.evaluation.split import Rule, split_rows
+from mle_star.evaluation.views import Data, View
+
+ROWS, ASKED = 200, 30
+
+
+def table(count: int, start: int, *, target: bool) -> list[dict[str, Any]]:
+    dice = random.Random(start)
+    rows = []
+    for i in range(start, start + count):
+        x = dice.random()
+        text = dice.choice(["plain", "with, comma", 'with "quotes"', "two\nlines", "é", ""])
+        row: dict[str, Any] = {"id": f"r{i}", "x": round(x, 3), "note": text}
+        rows.append({**row, "y": int(x > 0.5)} if target else row)
+    return rows
+
+
+def write(folder: Path, form: str) -> Path:
+    """A task in one of the forms that files have."""
+    folder.mkdir(parents=True, exist_ok=True)
+    train, test = table(ROWS, 0, target=True), table(ASKED, 1000, target=False)
+    sample = [{"id": row["id"], "y": 0} for row in reversed(test)]  # the sample has an order of its own
+    for name, rows in (("train", train), ("test", test), ("sample_submission", sample)):
+        kind = "csv" if name == "sample_submission" else form
+        if kind in ("csv", "semicolons", "gz"):
+            suffix = {"csv": ".csv", "semicolons": ".csv", "gz": ".csv.gz"}[kind]
+            separator = ";" if kind == "semicolons" else ","
+            pandas.DataFrame(rows).to_csv(folder / f"{name}{suffix}", index=False, sep=separator)
+        elif kind == "json":
+            (folder / f"{name}.json").write_text(json.dumps(rows))
+        elif kind == "jsonl":
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            pandas.DataFrame(rows).to_parquet(folder / f"{name}.parquet", index=False)
+    (folder / "readme.md").write_text("untouched")
+    return folder
+
+
+def opened(folder: Path) -> Data:
+    return Data.read(find_layout(folder, "Predict `y`."), folder)
+
+
+def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
+    path = next(path for path in folder.iterdir() if path.name.split(".")[0] == name)
+    layout = find_layout(folder, "Predict `y`.")
+    found = {t.name: t for t in (layout.train, layout.test, layout.sample) if t is not None}
+    rows = read_rows(found[path.name], folder)
+    columns = rows.table.columns
+    return [dict(zip(columns, row, strict=True)) for row in rows.values(columns)]
+
+
+@pytest.mark.parametrize("form", ["csv", "semicolons", "gz", "json", "jsonl", "parquet"])
+def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
+    data = opened(write(tmp_path / "data", form))
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    before, after = rows_of(tmp_path / "data", "train"), rows_of(tmp_path / "view", "train")
+    assert after == [row for place, row in enumerate(before) if place not in set(hidden)]
+    asked, shown = rows_of(tmp_path / "data", "test"), rows_of(tmp_path / "view", "test")
+    moved = [{k: v for k, v in before[place].items() if k != "y"} for place in hidden]
+    assert sorted(map(str, shown)) == sorted(map(str, [*asked, *moved]))
+    assert all("y" not in row for row in shown)
+    assert [row["id"] for row in shown[:ASKED]] != [row["id"] for row in asked]  # mixed
+    wanted = rows_of(tmp_path / "view", "sample_submission")
+    assert [row["id"] for row in wanted] == [row["id"] for row in shown]
+    assert (tmp_path / "view" / "readme.md").read_text() == "untouched"
+    assert len(view.order) == ASKED + len(hidden)
+
+
+def submit(view: View, path: Path, answer: dict[str, Any], *, shuffled: bool = True) -> Path:
+    """A submission by key, its rows in any order."""
+    ids = list(answer)
+    if shuffled:
+        random.Random(1).shuffle(ids)
+    pandas.DataFrame({"id": ids, "y": [answer[i] for i in ids]}).to_csv(path, index=False)
+    return path
+
+
+def test_answers_come_back_as_grade_and_as_the_submission_of_the_real_test(tmp_path: Path) -> None:
+    data = opened(write(tmp_path / "data", "csv"))
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    judge = Judge(data, known_metric("accuracy"))
+    truth = {row["id"]: row["y"] for row in rows_of(tmp_path / "data", "train")}
+    shown = rows_of(tmp_path / "view", "test")
+    wrong = {f"r{place}" for place in hidden[: len(hidden) // 4]}
+    said = {
+        row["id"]: truth.get(row["id"], "1") if row["id"] not in wrong else 1 - int(truth[row["id"]]) for row in shown
+    }
+    answers = judge.read(submit(view, tmp_path / "s.csv", said), view)
+    grade = judge.grade(answers.hidden, hidden)
+    assert (grade.score, grade.rows) == (1 - len(wrong) / len(hidden), len(hidden))
+    assert grade.low < grade.score < grade.high
+    judge.write_real(answers, tmp_path / "real.csv")
+    with (tmp_path / "real.csv").open(newline="") as stream:
+        real = list(csv.DictReader(stream))
+    sample = rows_of(tmp_path / "data", "sample_submission")
+    assert [row["id"] for row in real] == [row["id"] for row in sample]
+    assert {row["y"] for row in real} == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda said: said.popitem(), "rows, the test file"),
+        (lambda said: said.update({"odd": 1, said.popitem()[0]: 0}), "rows"),
+        (lambda said: (said.pop("r1000"), said.update(odd=1)), "missing, such as 'r1000'"),
+    ],
+)  # fmt: skip
+def test_answers_that_cannot_be_judged_say_why(tmp_path: Path, change: Any, words: str) -> None:
+    data = opened(write(tmp_path / "data", "csv"))
+    view = data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    said = {row["id"]: 1 for row in rows_of(tmp_path / "view", "test")}
+    change(said)
+    with pytest.raises(Ungradable, match=words):
+        Judge(data, known_metric("accuracy")).read(submit(view, tmp_path / "s.csv", said), view)
+
+
+def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    pandas.DataFrame(table(ROWS, 0, target=True)).to_csv(folder / "train.csv", index=False)
+    data = opened(folder)
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
+    assert list(shown.columns) == ["id", "x", "note"] and list(wanted.columns) == ["id", "y"]
+    assert list(shown["id"]) == list(wanted["id"]) and set(shown["id"]) == {f"r{place}" for place in hidden}
+    answers = Judge(data, known_metric("accuracy")).read(view.folder / "sample_submission.csv", view)
+    assert set(answers.hidden) == set(hidden) and answers.real == ()
+
+
+def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbers(tmp_path: Path) -> None:
+    folder, dice = tmp_path / "data", random.Random(2)
+    folder.mkdir()
+    numbers = [(dice.randint(1, 99) / 4, dice.randint(0, 9)) for _ in range(ROWS + ASKED)]
+    lines = [f"{x:.2f}".replace(".", ",") + f";{n}" for x, n in numbers]
+    goals = [f"{2 * x:.1f}".replace(".", ",") for x, _ in numbers]
+    with_goal = [f"{line};{goal}" for line, goal in zip(lines, goals, strict=True)]
+    (folder / "train.csv").write_text("\n".join(["x;n;goal", *with_goal[:ROWS]]) + "\n")
+    (folder / "test.csv").write_text("\n".join(["x;n", *lines[ROWS:]]) + "\n")
+    (folder / "sample_submission.csv").write_text(
+        "\n".join(["goal;x;n", *(f"0,5;{line}" for line in lines[ROWS:])]) + "\n"
+    )
+    data = Data.read(find_layout(folder), folder)
+    assert data.layout.key is None
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    shown = pandas.read_csv(view.folder / "test.csv", sep=";", decimal=",")
+    sample = pandas.read_csv(view.folder / "sample_submission.csv", sep=";", decimal=",")
+    assert list(sample["x"]) == list(shown["x"])
+    sample["goal"] = 2 * shown["x"] + 1
+    sample.to_csv(tmp_path / "s.csv", sep=";", decimal=",", index=False)
+    judge = Judge(data, known_metric("mae"))
+    answers = judge.read(tmp_path / "s.csv", view)
+    assert judge.grade(answers.hidden, hidden).score == pytest.approx(1.0, abs=0.06)  # goals are rounded
+    judge.write_real(answers, tmp_path / "real.csv")
+    real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
+    assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
+    assert list(real["x"]) == [x for x, _ in numbers[ROWS:]]
+
+
+def test_labels_in_a_file_of_their_own_are_taken_out_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    frame = pandas.DataFrame(table(ROWS, 0, target=True))
+    frame.drop(columns="y").to_csv(folder / "train.csv", index=False)
+    frame[["id", "y"]].sample(frac=1, random_state=1).to_csv(folder / "train_labels.csv", index=False)
+    pandas.DataFrame(table(ASKED, 1000, target=False)).to_csv(folder / "test.csv", index=False)
+    pandas.DataFrame([{"id": f"r{i}", "y": 0} for i in range(1000, 1000 + ASKED)]).to_csv(
+        folder / "sample_submission.csv", index=False
+    )
+    data = opened(folder)
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    gone = {f"r{place}" for place in hidden}
+    for name in ("train.csv", "train_labels.csv"):
+        assert not gone & set(pandas.read_csv(view.folder / name)["id"])
+    assert gone <= set(pandas.read_csv(view.folder / "test.csv")["id"])
+
+
+@pytest.mark.parametrize(("rows", "words"), [(20, "too few to hide"), (None, "occur more than once")])
+def test_what_cannot_be_split_honestly_says_so(tmp_path: Path, rows: int | None, words: str) -> None:
+    folder = write(tmp_path / "data", "csv")
+    frame = pandas.read_csv(folder / "train.csv")
+    frame = frame.head(rows) if rows else frame.assign(id=[f"r{i // 2}" for i in range(len(frame))])
+    frame.to_csv(folder / "train.csv", index=False)
+    with pytest.raises(Unsupported, match=words):
+        opened(folder)
+
+
+# --- which rows -------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    kind=st.sampled_from(["classes", "quantiles", "groups", "random"]),
+    count=st.integers(60, 7000),
+    seed=st.integers(0, 99),
+)
+def test_hidden_rows_are_disjoint_seeded_and_of_the_right_size(kind: Any, count: int, seed: int) -> None:
+    dice = random.Random(seed)
+    values = [str(dice.randint(0, 40)) for _ in range(count)]
+    split = split_rows(Rule(kind, "c", ""), values, seed=seed)
+    assert split == split_rows(Rule(kind, "c", ""), values, seed=seed)
+    sets = [*split.views, *([split.select] if split.select else [])]
+    assert len(sets) == (2 if count >= 5000 else 3 if count >= 1500 else 5)
+    assert sum(map(len, sets)) == len({row for part in sets for row in part}) <= count
+    if kind != "groups":
+        share = 0.1 if count >= 5000 else 0.2
+        assert all(abs(len(part) - share * count) <= 1 for part in sets)
+    else:
+        owners = [{values[row] for row in part} for part in sets]
+        assert all(not a & b for i, a in enumerate(owners) for b in owners[i + 1 :])
+        kept = {values[row] for row in range(count) if not any(row in set(part) for part in sets)}
+        assert not kept & set().union(*owners)
+
+
+def test_every_class_has_its_share_of_the_hidden_rows() -> None:
+    values = ["rare"] * 40 + ["usual"] * 960
+    for part in split_rows(Rule("classes", "c", ""), values, seed=1).views:
+        assert sum(values[row] == "rare" for row in part) == 8
+
+
+def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_others(tmp_path: Path) -> None:
+    days = pandas.date_range("2020-01-01", periods=400)
+    train = pandas.DataFrame({"id": range(300), "day": days[:300], "y": [i * 7 % 100 / 3 for i in range(300)]})
+    test = pandas.DataFrame({"id": range(300, 400), "day": days[300:]})
+    train.to_csv(tmp_path / "train.csv", index=False)
+    test.to_csv(tmp_path / "test.csv", index=False)
+    data = opened(tmp_path)
+    split = data.split(seed=1)
+    assert (data.rule.kind, data.rule.column) == ("time", "day")
+    assert sorted((*split.views[0], *split.select)) == list(range(240, 300))
+    train["day"], test["day"] = [f"p{i // 10}" for i in range(300)], [f"q{i // 10}" for i in range(100)]
+    train.to_csv(tmp_path / "train.csv", index=False)
+    test.to_csv(tmp_path / "test.csv", index=False)
+    assert (opened(tmp_path).rule.kind, opened(tmp_path).rule.column) == ("groups", "day")
+
+
+# --- blends ----------------------------------------------------------------------------------------------------
+
+
+def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    goals = [float(i % 17) for i in range(ROWS)]
+    frame = pandas.DataFrame({"id": range(ROWS), "x": range(ROWS), "y": goals})
+    frame.to_csv(folder / "train.csv", index=False)
+    pandas.DataFrame({"id": range(900, 910), "x": range(10)}).to_csv(folder / "test.csv", index=False)
+    judge = Judge(opened(folder), known_metric("rmse"))
+    dice, rows = random.Random(4), list(range(ROWS))
+
+    def says(noise: float, bias: float = 0.0) -> Answers:
+        hidden: dict[int, tuple[str, ...]] = {row: (str(goals[row] + bias + dice.gauss(0, noise)),) for row in rows}
+        return Answers(hidden, tuple((str(bias),) for _ in range(10)))
+
+    bank = {"low": says(1.0, -1.0), "high": says(1.0, 1.0), "noise": says(9.0)}
+    weights = find_weights(judge, bank, rows)
+    assert set(weights) == {"low", "high"} and sum(weights.values()) == pytest.approx(1.0)
+    whole = blended(bank, weights)
+    best = min(judge.grade(bank[name].hidden, rows).score for name in bank)
+    assert judge.grade(whole.hidden, rows).score < 0.8 * best
+    assert [float(cell) for (cell,) in whole.real] == pytest.approx([weights["high"] - weights["low"]] * 10)
+    assert judge.better(whole.hidden, bank["noise"].hidden, rows) == 1.0
+
+
+def test_a_dummy_knows_the_frequencies(tmp_path: Path) -> None:
+    data = opened(write(tmp_path / "data", "csv"))
+    ones = sum(row[0] == "1" for row in data.truth)
+    most = max(ones, len(data.truth) - ones) / len(data.truth)
+    grade = Judge(data, known_metric("accuracy")).baseline(range(ROWS))
+    assert grade is not None and grade.score == pytest.approx(most)
+    chance = Judge(data, known_metric("roc_auc")).baseline(range(ROWS))
+    assert chance is not None and chance.score == 0.5
+
+
+def test_records_are_kept_byte_for_byte(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    text = (folder / "train.csv").read_text().replace("r3,", '"r3",').rstrip("\n")
+    (folder / "train.csv").write_text(text)
+    data = opened(folder)
+    data.make_view("v", [ROWS - 2], tmp_path / "view", seed=1)
+    lines = list(csv.reader(io.StringIO(text)))
+    kept = (tmp_path / "view" / "train.csv").read_text()
+    assert '"r3",' in kept and list(csv.reader(io.StringIO(kept))) == [*lines[:-2], lines[-1]]

@@ -1,0 +1,208 @@
+"""Scripts judged by labels that they never see: what a run promises is what its answers are worth."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.models import ExecutionRawResult, FinalResult, TaskDescription
+from mle_star.orchestrator import run_pipeline
+from mle_star.run.context import ScriptRequest
+from mle_star.run.events import AnyEvent, ExamPrepared, FinalistsJudged, Notice, ScriptFinished
+from tests.pipeline.conftest import QuickRun, events, settings, story
+from tests.pipeline.mind import Mind, MindAgents, fenced, levels
+
+CLASSES = 10
+
+
+def solution(noise: float, claim: float, note: str = "") -> str:
+    """A script that is wrong on a share of the rows and says of itself what it likes."""
+    return f"# {note}\nnoise = {noise:.3f}\nlevel = {claim:.4f}\nwrite('submission.csv')\n"
+
+
+def is_wrong(row: str, noise: float) -> bool:
+    return int(row) * 7919 % 1000 < 1000 * noise
+
+
+@dataclass
+class AnsweringExecutor:
+    """Answers the test file by a rule that it knows, wrong on a share of the rows; sees what scripts see."""
+
+    seen: list[str] = field(default_factory=list)
+    views: set[str] = field(default_factory=set)
+    spoil: str = ""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """What the script would have done."""
+        folder, text = Path(request.working_dir), Path(request.script_path).read_text(encoding="utf-8")
+        out = "".join(f"{line}\n" for line in re.findall(r"^print\('(Ablation .*)'\)$", text, re.MULTILINE))
+        self.views.add(str(request.input_dir))
+        if "submission.csv" in text:
+            noise = float(re.findall(r"noise = ([\d.]+)", text)[0])
+            with (folder / "input" / "test.csv").open(newline="") as stream:
+                rows = list(csv.DictReader(stream))
+            self.seen.append((folder / "input" / "train.csv").read_text())
+            answers = [(row["id"], (int(row["size"]) > 25) ^ is_wrong(row["id"], noise)) for row in rows]
+            if self.spoil and self.spoil in text:
+                answers = answers[1:]
+            body = "".join(f"{key},{int(answer)}\n" for key, answer in answers)
+            (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
+            out += f"Final Validation Performance: {levels(text)[-1]}\n"
+        return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=0.01, timed_out=False)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """400 labelled rows, few enough for folds; the label follows from the size."""
+    return write_task(tmp_path / "data", 400)
+
+
+def write_task(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(count + 40)]
+    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in rows[:count]))
+    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s, _ in rows[count:]))
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, *_ in rows[count:]))
+    return folder
+
+
+def liars(**overrides: Any) -> MindAgents:
+    """Two candidates: a good one that is modest and a bad one that boasts; the ensemble boasts most."""
+    candidates = {"model 0": solution(0.05, 0.6, "modest"), "model 1": solution(0.3, 0.99, "boasting")}
+
+    def init(prompt: str) -> str:
+        return fenced(next(code for name, code in candidates.items() if re.search(rf"^{name}$", prompt, re.MULTILINE)))
+
+    def echo(prompt: str) -> str:
+        found = re.findall(r"noise = ([\d.]+)\nlevel = ([\d.]+)", prompt)
+        return fenced(solution(float(found[0][0]), float(found[0][1]), "the same"))
+
+    mind = Mind(
+        overrides={
+            "init": init, "merger": lambda _: fenced(solution(0.4, 0.995, "merged")), "test": echo, "debugger": echo,
+            "ensembler": lambda _: fenced(solution(0.45, 0.9999, "ensemble")),
+            "test-subsampling_extract": lambda _: "There is no subsampling in this script.",
+            "test-contamination": lambda _: {"verdict": "Novel"}, **overrides,
+        }
+    )  # fmt: skip
+    return MindAgents(mind)
+
+
+def noise_of(result: FinalResult) -> float:
+    return float(re.findall(r"noise = ([\d.]+)", result.final_solution.content)[0])
+
+
+async def test_the_better_answers_win_over_the_better_claims(quick: QuickRun, tmp_path: Path) -> None:
+    executor = AnsweringExecutor()
+    honest = await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=executor)
+    assert noise_of(honest) == 0.05
+    assert honest.promise is not None and honest.promise.measured == "harness"
+    low, high = honest.promise.low or 1, honest.promise.high or 0
+    assert low <= 0.95 <= high and honest.final_solution.score == honest.promise.score
+    submitted = Path(honest.submission_path).read_text().splitlines()
+    assert [line.split(",")[0] for line in submitted[1:]] == [str(i) for i in range(400, 440)]
+    told = await quick(
+        settings(scoring="self_reported", K=1, R=1), agents=liars(), executor=AnsweringExecutor(), name="b"
+    )
+    assert noise_of(told) == 0.45
+    assert told.promise is not None and (told.promise.score, told.promise.measured) == (0.9999, "self-reported")
+    exam = events(tmp_path / "run", ExamPrepared)[0]
+    assert (exam.views, exam.search_rows, exam.why_not) == (5, 400, "")
+    assert exam.baseline is not None and exam.baseline.score == pytest.approx(0.52, abs=0.03)
+
+
+async def test_no_script_sees_a_label_that_it_is_judged_by(quick: QuickRun, tmp_path: Path) -> None:
+    executor = AnsweringExecutor()
+    await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=executor)
+    judged = [event for event in events(tmp_path / "run", ScriptFinished) if event.answers]
+    assert judged
+    searched = [text for text in executor.seen if text.count("\n") == 1 + 320]
+    assert len(searched) >= 5 * 3  # every script on five views, each without another fifth of the labels
+    final = [text for text in executor.seen if text.count("\n") == 1 + 400]
+    assert len(final) == 1, "only the script of finalization sees all labels"
+    assert len(set(executor.seen)) >= 11  # five views, five others for the finalists, the whole
+
+
+async def test_a_leak_is_told_by_the_gap_between_claim_and_worth(quick: QuickRun, tmp_path: Path) -> None:
+    await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor())
+    told = [event.message for event in events(tmp_path / "run", Notice) if "leaks" in event.message]
+    assert any("prints 0.99 and is worth 0.7" in message for message in told)
+    assert not any("prints 0.6 " in message for message in told)
+
+
+async def test_answers_that_are_missing_are_a_case_for_the_debugger(quick: QuickRun, tmp_path: Path) -> None:
+    result = await quick(
+        settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor(spoil="boasting")
+    )
+    failed = [e for e in events(tmp_path / "run", ScriptFinished) if e.is_error]
+    assert failed and "119 rows, the test file 120: answer every one" in (failed[0].traceback or "")
+    assert noise_of(result) == 0.05
+
+
+async def test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    folder = write_task(tmp_path / "many", 5000)
+    task = task.model_copy(update={"data_dir": str(folder)})
+    result = await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor(), task=task)
+    judged = events(tmp_path / "run", FinalistsJudged)[0]
+    assert {one["rows"] for one in judged.finalists} == {500}
+    assert {one["name"] for one in judged.finalists} >= {"initial solution", "ensemble 1"}
+    assert result.promise is not None and result.promise.rows == 500 and noise_of(result) == 0.05
+    assert result.task.data_dir == str(folder)
+
+
+async def test_a_final_script_that_answers_otherwise_is_not_handed_over(quick: QuickRun, tmp_path: Path) -> None:
+    agents = liars(test=lambda _: fenced(solution(0.9, 0.9, "another one")))
+    result = await quick(settings(scoring="auto", K=1, R=1), agents=agents, executor=AnsweringExecutor())
+    assert any("agree with those of the judged script by" in warning for warning in result.warnings)
+    with Path(result.submission_path).open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    right = [int(int(row["id"]) * 7 % 50 > 25) == int(row["label"]) for row in rows]
+    assert sum(right) >= 0.85 * len(right)
+
+
+async def test_a_resumed_run_judges_as_before(quick: QuickRun, task: TaskDescription, tmp_path: Path) -> None:
+    config = settings(scoring="auto", K=1, R=1)
+    first = await quick(config, agents=liars(), executor=AnsweringExecutor())
+    executor = AnsweringExecutor()
+    again = await run_pipeline(
+        task, config, run_dir=tmp_path / "run", resume=True, agents=liars(), executor=executor, console=False
+    )
+    assert executor.seen == [] and story(again) == story(first)
+
+
+async def test_one_table_alone_ends_with_a_promise_and_no_submission(
+    quick: QuickRun, task: TaskDescription, data_dir: Path
+) -> None:
+    for name in ("test.csv", "sample_submission.csv"):
+        (data_dir / name).unlink()
+    result = await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor())
+    assert (result.submission_path, result.has_test) == ("", False)
+    assert result.promise is not None and result.promise.measured == "harness" and noise_of(result) == 0.05
+    assert "finalization" in result.phases_completed
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda text: "id,size,label\n1,2,0\n2,30,1\n", "2 labelled rows are too few"),
+        (lambda text: text + "0,1,0\n", "more than once"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_judged_so_runs_as_before_and_says_so(
+    quick: QuickRun, data_dir: Path, tmp_path: Path, change: Any, why: str
+) -> None:
+    train = data_dir / "train.csv"
+    train.write_text(change(train.read_text()))
+    heard: list[AnyEvent] = []
+    result = await quick(
+        settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor(), listeners=[heard.append]
+    )
+    assert why in events(tmp_path / "run", ExamPrepared)[0].why_not
+    assert result.promise is not None and result.promise.measured == "self-reported"
