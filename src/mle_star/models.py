@@ -194,7 +194,7 @@ class PipelineConfig(Frozen):
         default=0.5,
         ge=0,
         le=1,
-        description="how far the final answers must agree with those of the search, from 0 to 1",
+        description="how far the final answers must agree with those of the search (0 to 1)",
     )
     prefer_best_input: StrictBool = Field(
         default=True, description="finalize a path's solution when it beats every ensemble"
