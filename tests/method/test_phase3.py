@@ -22,7 +22,7 @@ from mle_star.models import (
     SolutionScript,
     agent_config,
 )
-from mle_star.phase3 import ENS_PLANNER_FAILED, invoke_ens_planner, invoke_ensembler, run_phase3
+from mle_star.phase3 import ENS_PLANNER_FAILED, invoke_ens_planner, invoke_ensembler, partial_phase3, run_phase3
 from mle_star.run.context import scope
 from mle_star.run.events import AgentFinished, EnsembleTried, ScriptFinished
 
@@ -539,3 +539,12 @@ async def test_a_resumed_phase_comes_to_the_same_end_and_asks_nobody(
     assert after.ensemble_scores == before.ensemble_scores == [0.7, 0.8]
     assert after.best_ensemble.content == before.best_ensemble.content
     assert "submission" not in caplog.text  # the kept file is back in its place
+
+
+async def test_whenever_it_is_cut_off_the_finished_rounds_are_what_it_came_to(quick_run: ScriptedRun) -> None:
+    of = inputs()
+    assert partial_phase3(of, quick_run.task) is None
+    play_rounds(quick_run.agents, [0.7, "crash", 0.65])
+    whole = await ensemble(quick_run, 3, of=of)
+    assert whole.ensemble_scores == [0.7, None, 0.65] and whole.best_ensemble_score == 0.7
+    assert partial_phase3(of, quick_run.task) == whole
