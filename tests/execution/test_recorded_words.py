@@ -12,7 +12,7 @@ from mle_star.execution.recorded import KEPT_TEXT, shorten
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.budget import Budget
 from mle_star.run.context import ScriptRequest, scope
-from mle_star.run.events import Notice
+from mle_star.run.events import AnyEvent, Notice
 from tests.execution.conftest import FixedExecutor, OpenRun, scored
 
 CONFIG = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
@@ -37,10 +37,12 @@ async def test_what_is_not_run_again_is_said_with_the_step_that_did_it(
 
 
 async def test_a_machine_without_walls_is_told_of_once(open_run: OpenRun) -> None:
+    heard: list[AnyEvent] = []
     with open_run(CONFIG, LocalExecutor(CONFIG, sandbox="none")) as run:
+        run.journal.subscribe(heard.append)
         for score in (0.1, 0.2):
             await evaluate_solution(scored(score), run.task, CONFIG)
-        told = [event for event in run.journal.events if isinstance(event, Notice)]
+    told = [event for event in heard if isinstance(event, Notice)]
     assert [(notice.level, notice.step) for notice in told] == [("warning", "run")]
     assert told[0].message.startswith("scripts run without a sandbox: ")
 
