@@ -155,19 +155,18 @@ async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) ->
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)
-async def test_two_hundred_calls_with_a_fifth_of_the_replies_spoilt(
+async def test_sixty_calls_with_a_fifth_of_the_replies_spoilt(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
     inner = ScriptedBrain("fine")
     inner.always("extractor", {"plans": [{"code_block": "x", "plan": "y"}]})
-    brain = FaultyBrain(inner, rate=0.2, seed=7)
+    brain = FaultyBrain(inner, rate=0.2, seed=149)  # its first fifty replies meet every fault, and one hang
     outcomes: Counter[str] = Counter()
     spent = 0.0
     # A false alarm of the short timeout is an outcome like any other; a call that hangs would not come back.
-    async with open_bench(brain=brain, client_reuse="clear", agent_timeout_seconds=2) as bench:
-        for number in range(200):
+    async with open_bench(brain=brain, client_reuse="clear", agent_timeout_seconds=10) as bench:
+        for number in range(60):
             config = EXTRACTOR if number % 4 == 0 else CODER
             try:
                 reply = await bench.agents.ask(config, f"call {number}", label="main", max_cost_usd=None)
@@ -176,8 +175,8 @@ async def test_two_hundred_calls_with_a_fifth_of_the_replies_spoilt(
             except AgentError as error:
                 outcomes[error.reason] += 1
                 spent += error.cost_usd
-        assert sum(outcomes.values()) == 200
-        assert outcomes["returned"] >= 120
+        assert sum(outcomes.values()) == 60
+        assert outcomes["returned"] >= 36
         assert len(brain.counts) == 10, "every way to fail was met"
         assert spent == pytest.approx(charged(bench.server.charges), abs=1e-9)
         assert bench.agents.total_cost_usd == pytest.approx(spent, abs=1e-9)
