@@ -39,7 +39,7 @@ from mle_star.phase2_outer import (
     run_phase2_outer_loop,
     validate_code_block,
 )
-from mle_star.prompts import BLOCK_NOT_FOUND
+from mle_star.prompts import BLOCK_NOT_FOUND, render
 from mle_star.run.budget import ablation_limit
 from mle_star.run.context import ScriptRequest, current_run, path_context, scope
 from mle_star.run.events import (
@@ -180,6 +180,8 @@ async def test_the_summariser_is_asked_about_code_and_output(quick_run: Scripted
     output = "Baseline: 0.8196\nNo StandardScaler: 0.8102\nNo OneHotEncoder: 0.7886\nNo Imputation: 0.8196"
     quick_run.agents.reply("summarize", SUMMARY)
     assert await invoke_summarize("print('study')", output) == SUMMARY  # nothing stripped, nothing extracted
+    values = {"ablation_code": "print('study')", "raw_result": output}
+    assert quick_run.agents.log[-1].prompt == render(AgentType.summarize, **values), "no remark below it"
     prompt = quick_run.agents.calls("summarize")[0].prompt
     assert "print('study')" in section(prompt, "Ablation code") and output in section(prompt, "Printed output")
     assert "ummarize" in prompt and "most impact" in prompt
