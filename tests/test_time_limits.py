@@ -1,4 +1,4 @@
-"""Wherever the time limit falls, a run ends within it and its grace, with the best it had found and a submission."""
+"""Wherever the time limit falls, a run ends in time, with the best it had found, a submission and its money named."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, R
 from mle_star.run.journal import read_journal
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import MindBrain, levels
+from tests.test_money import charged, check_money
 
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
 SHARES = [random.Random(seed).uniform(0.02, 0.6) for seed in range(50)] if SOAK else [0.05, 0.2, 0.5]
@@ -37,8 +38,8 @@ def config_of(time_limit: int) -> PipelineConfig:
 
 
 async def run_to_its_end(task: TaskDescription, run_dir: Path, time_limit: int) -> tuple[FinalResult | None, float]:
-    """The result, or None when the run says that it has none; and the seconds that it took."""
-    started = time.monotonic()
+    """The result, or None when the run says that it has none; and the seconds that it took. The money adds up."""
+    started, result = time.monotonic(), None
     async with MessagesServer(MindBrain(delay=CALL_SECONDS)) as server:
         try:
             result = await run_pipeline(
@@ -46,8 +47,9 @@ async def run_to_its_end(task: TaskDescription, run_dir: Path, time_limit: int) 
             )
         except PipelineTimeoutError as error:
             assert error.diagnostics["reason"] == "time" and error.diagnostics["candidate_scores"] == {}
-            return None, time.monotonic() - started
-    return result, time.monotonic() - started
+        seconds = time.monotonic() - started
+        check_money(run_dir, result, charged(server))
+    return result, seconds
 
 
 @pytest.fixture(scope="module")

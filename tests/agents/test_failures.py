@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from mle_star.engineer.server import BrainReply, Fault, ToolCall
+from mle_star.engineer.server import BrainReply, BrainRequest, Fault, ToolCall
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, AgentType, agent_config
 from mle_star.testing.faults import FaultyBrain
@@ -75,6 +75,31 @@ async def test_a_cli_that_dies_in_the_middle_of_a_call_costs_a_retry_and_what_wa
         assert sum("the connection failed" in note for note in bench.notes) == 1
         assert reply.cost_usd == bench.agents.total_cost_usd == pytest.approx(charged(bench.server.charges))
         assert reply.cost_usd > 0.3045
+
+
+@pytest.mark.req("REQ-OR-027")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_reply_that_the_cli_could_not_tell_of_any_more_is_counted(
+    open_bench: OpenBench, number: signal.Signals
+) -> None:
+    """It dies while the answer is on its way, or stands still until it is killed for that."""
+    async with open_bench() as bench:
+
+        def answer(request: BrainRequest) -> BrainReply:
+            bench.processes[0].send_signal(number)
+            return BrainReply(text="x" * 700, input_tokens=100_000, output_tokens=300)
+
+        bench.brain.reply_with("coder", answer)
+        bench.brain.always("coder", HANG)
+        late: list[float] = []
+        call = asyncio.create_task(bench.agents.ask(CODER, "go", on_late_cost=late.append))
+        while not bench.server.charges:
+            await asyncio.sleep(0.02)
+        call.cancel()
+        while not late:
+            await asyncio.sleep(0.02)
+        assert [bench.agents.total_cost_usd] == late == [pytest.approx(charged(bench.server.charges))]
+        assert late[0] > 0.3
 
 
 async def test_clients_that_died_while_they_waited_are_replaced(open_bench: OpenBench) -> None:

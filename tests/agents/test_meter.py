@@ -41,6 +41,23 @@ def test_a_reply_that_broke_off_is_paid_for_as_far_as_it_came() -> None:
     assert Tariff().cost(meter) == pytest.approx(3000 * 3e-6 + (500 + written) * 15e-6)
 
 
+def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
+    message = message_of(
+        BrainRequest("coder", None, "", "", model=MODEL),
+        BrainReply(text="x" * 700, input_tokens=1000, output_tokens=500),
+    )
+    events = [json.loads(event.split(b"data: ")[1]) for event in events_of(message)]
+    for told, passed in ((events, events[:2]), (events[:2], events), ([], events), (events, [])):
+        meter, other = Meter(), Meter()
+        for event in told:
+            meter.stream(event)
+        for event in passed:
+            other.stream(event)
+        meter.add(other)
+        assert not meter.broken_off
+        assert Tariff().cost(meter) == pytest.approx(1000 * 3e-6 + 500 * 15e-6)
+
+
 def test_a_model_without_a_list_price_is_estimated_by_the_calls_before_and_that_is_said() -> None:
     said: list[str] = []
     tariff, settled, broken = Tariff(said.append), Meter(), Meter()

@@ -14,8 +14,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from mle_star.agents.credentials import Upstream
+from mle_star.agents.meter import Meter
 from mle_star.agents.proxy import CredentialProxy
-from mle_star.engineer.server import BrainReply, Fault, MessagesServer
+from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer
 from mle_star.errors import ConfigError
 from mle_star.serving.loopback import LoopbackServer
 from mle_star.testing.scripted import ScriptedBrain
@@ -38,7 +39,6 @@ async def test_requests_go_out_with_the_credential_and_the_agents_name(caplog: p
         forged = {"x-mle-star-agent": "test", "x-mle-star-variant": "z", "x-team": "b", "authorization": "Bearer x"}
         reply = await post(proxy, proxy.key("leakage", "detection"), {"anthropic-beta": "one,two", **forged})
         await post(proxy, proxy.key("coder"))
-        assert proxy.key("coder") == proxy.key("coder") != proxy.key("leakage", "detection")
     first, second = (request.headers for request in brain.requests)
     assert "message_stop" in reply.text
     assert {name: first[name] for name in HEADERS} == HEADERS
@@ -91,6 +91,58 @@ async def test_errors_of_the_service_come_through_as_they_are() -> None:
         lost = await post(proxy, proxy.key("coder"))
         assert lost.status == 502
         assert urlsplit(address).path not in lost.text
+
+
+@pytest.mark.req("REQ-OR-027")
+@pytest.mark.parametrize("streams", [True, False])
+async def test_what_each_reply_used_is_heard_by_the_meter_of_the_cli_that_asked(streams: bool) -> None:
+    brain = ScriptedBrain()
+    brain.reply_with("coder", *(BrainReply(text="x" * 99, input_tokens=1000 * n, output_tokens=n) for n in (1, 2, 3)))
+    async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
+        one, other = proxy.key("coder"), proxy.key("coder")
+        meters = [Meter(), Meter(), Meter()]
+        content = json.dumps({**body(), "stream": streams}).encode()
+        for key, meter in zip((one, other, one), meters, strict=True):
+            proxy.listen(key, meter)
+            headers = {"x-api-key": key, "accept-encoding": "gzip"}
+            await ask(urlsplit(proxy.base_url).netloc, "POST", "/v1/messages", content, headers=headers)
+            await proxy.heard_out(key)
+    used = [[(said.usage["input_tokens"], said.usage["output_tokens"]) for said in one.messages] for one in meters]
+    assert used == [[(1000, 1)], [(2000, 2)], [(3000, 3)]]
+    assert {request.headers["accept-encoding"] for request in brain.requests} == {"identity"}
+
+
+class _Slow(ScriptedBrain):
+    """Answers when it may."""
+
+    def __init__(self, reply: BrainReply) -> None:
+        super().__init__(reply)
+        self.may = asyncio.Event()
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        reply = await super().reply(request)
+        await self.may.wait()
+        return reply
+
+
+@pytest.mark.req("REQ-OR-027")
+async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_heard_out() -> None:
+    brain, meter = _Slow(BrainReply(text="x", input_tokens=1000, output_tokens=7)), Meter()
+    async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
+        key, content = proxy.key("coder"), json.dumps(body()).encode()
+        proxy.listen(key, meter)
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+            url, headers = f"{proxy.base_url}/v1/messages", {"x-api-key": key}
+            sending = asyncio.ensure_future(client.post(url, content=content, headers=headers))
+            while not brain.requests:
+                await asyncio.sleep(0.02)
+            sending.cancel()
+            for _ in range(20):  # rounds of the event loop, in which the proxy learns of it
+                await asyncio.sleep(0)
+        brain.may.set()
+        await proxy.heard_out(key)
+        assert [(said.usage["input_tokens"], said.usage["output_tokens"]) for said in meter.messages] == [(1000, 7)]
+        assert len(server.charges) == 1
 
 
 async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() -> None:

@@ -366,7 +366,14 @@ class AgentClient:
 
         site = CallSite(config.agent_type.value, label)
         options = self._launcher.options(config, site, cap)
-        return Worker(self._launcher.key(config, label), options, site, cap_usd=cap, tariff=self._tariff)
+        return Worker(
+            self._launcher.key(config, label),
+            options,
+            site,
+            cap_usd=cap,
+            tariff=self._tariff,
+            proxy=self._launcher.proxy,
+        )
 
 
 def _was_narrow(turn: Turn, left: float | None) -> bool:

@@ -27,6 +27,8 @@ from mle_star.agents.processes import kill_marked
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
 
+    from mle_star.agents.proxy import CredentialProxy
+
 CLEAR_SECONDS = 30.0
 ABORT_SECONDS = 2.0
 CLOSE_SECONDS = 4.0
@@ -44,6 +46,8 @@ class Turn:
     structured: Any = None
     cost_usd: float = 0.0
     meter: Meter = field(default_factory=Meter)
+    passed: Meter = field(default_factory=Meter)  # what the proxy saw
+    cut_off: bool = False  # by us: its result may not know of its last reply
     refused: bool = False
     api_error: str | None = None
     error: Exception | None = None
@@ -72,6 +76,7 @@ class Worker:
         *,
         cap_usd: float | None,
         tariff: Tariff,
+        proxy: CredentialProxy | None,
     ) -> None:
         self.key = key
         self.site = site
@@ -85,6 +90,7 @@ class Worker:
         self._current: _Job | None = None
         self._billed: dict[str, float] = {}
         self._tariff = tariff
+        self._proxy, self._api_key = proxy, options.env.get("ANTHROPIC_API_KEY", "")
         self._task = asyncio.create_task(self._own(), name=f"agent-client-{site.agent}")
 
     @property
@@ -123,13 +129,14 @@ class Worker:
         if job is None:
             return Turn()
         if client is not None and not job.done.done():
+            job.turn.cut_off = True
             with suppress(Exception):
                 await asyncio.wait_for(client.interrupt(), ABORT_SECONDS)
             await asyncio.wait({job.done}, timeout=ABORT_SECONDS)
         if not job.done.done():
             self.kill()
             await asyncio.wait({job.done}, timeout=ABORT_SECONDS)
-        return job.done.result() if job.done.done() else self._priced(job.turn)
+        return job.done.result() if job.done.done() else await self._priced(job.turn)
 
     async def close(self) -> None:
         """Disconnect, by force when it does not go by itself."""
@@ -161,7 +168,7 @@ class Worker:
                 if job.prompt is None:
                     await self._clear(client)
                 else:
-                    job.done.set_result(self._priced(await self._turn(client, job.prompt, job)))
+                    job.done.set_result(await self._priced(await self._turn(client, job.prompt, job)))
         finally:
             self._free.set()
             with suppress(Exception):
@@ -169,6 +176,8 @@ class Worker:
 
     async def _turn(self, client: ClaudeSDKClient, prompt: str, job: _Job) -> Turn:
         turn = job.turn
+        if self._proxy is not None:
+            self._proxy.listen(self._api_key, turn.passed)
         try:
             await client.query(_message(prompt, verbatim=True))
             async for message in client.receive_response():
@@ -199,12 +208,16 @@ class Worker:
         elif isinstance(message, ResultMessage):
             turn.result = message
 
-    def _priced(self, turn: Turn) -> Turn:
+    async def _priced(self, turn: Turn) -> Turn:
         """The turn with its cost: what its result says; where there is none, and for what broke off, what streamed."""
         told = None if turn.result is None else self._difference(turn.result)
-        if told is not None:
+        if told is None or turn.cut_off:
+            if self._proxy is not None:
+                await self._proxy.heard_out(self._api_key)
+            turn.meter.add(turn.passed)
+        else:
             self._tariff.settle(turn.meter, told)
-        streamed = self._tariff.cost(turn.meter) if told is None or turn.meter.broken_off else 0.0
+        streamed = self._tariff.cost(turn.meter) if told is None or turn.cut_off or turn.meter.broken_off else 0.0
         turn.cost_usd = max(told or 0.0, streamed)
         return turn
 

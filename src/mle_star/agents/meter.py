@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._messages: dict[str, _Message] = {}
-        self._open: dict[str | None, _Message] = {}
+        self._open: dict[Hashable, _Message] = {}
 
     @property
     def messages(self) -> list[_Message]:
@@ -61,7 +61,7 @@ class Meter:
         if key and usage:
             self._message(key, model).hear(usage)
 
-    def stream(self, event: Mapping[str, Any], parent: str | None = None) -> None:
+    def stream(self, event: Mapping[str, Any], parent: Hashable = None) -> None:
         """An event of the API's stream; `parent` tells apart the streams of a call that has several."""
         kind = event.get("type")
         if kind == "message_start":
@@ -75,6 +75,14 @@ class Meter:
         elif parent in self._open and kind == "message_delta" and event.get("usage"):
             self._open[parent].hear(event["usage"])
             self._open[parent].whole = True
+
+    def add(self, other: Meter) -> None:
+        """Take over what another one has heard; of a reply that both know, the larger counts."""
+        for key, heard in other._messages.items():
+            message = self._message(key, heard.model)
+            message.hear(heard.usage)
+            message.characters = max(message.characters, heard.characters)
+            message.whole = message.whole or heard.whole
 
     def _message(self, key: str, model: str) -> _Message:
         return self._messages.setdefault(key, _Message(model))

@@ -1,17 +1,20 @@
-"""The credential's keeper: the agents' CLIs come with a key of this run, and it goes on with the real one.
+"""The credential's keeper: the agents' CLIs come with keys of this run, and it goes on with the real one.
 
-So no process that an agent can reach holds the credential. It lives as long as the clients of a run do.
+So no process that an agent can reach holds the credential. It lives as long as the clients of a run do. Every reply
+passes here, so what one has used is known even where the CLI dies before it can tell.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import os
 import re
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from urllib.parse import urlsplit
 
@@ -19,11 +22,14 @@ import httpx2
 from starlette.types import Receive, Scope, Send
 
 from mle_star.agents.credentials import Upstream
+from mle_star.agents.meter import Meter
 from mle_star.errors import ConfigError
 from mle_star.serving.loopback import LoopbackServer, api_error, header
 
 AGENT_HEADER, VARIANT_HEADER = "x-mle-star-agent", "x-mle-star-variant"
 CONNECT_SECONDS = 30.0
+LAST_WORD_SECONDS = 0.5
+"""How long a reply that may be on its way is waited for when the CLI has hung up: it is paid for."""
 _PATHS = re.compile(r"POST /v1/messages(/count_tokens)?|GET /v1/models(/[\w.:@-]+)?")
 """What the agents' CLIs need of the API; everything else ends here."""
 _OF_ONE_CONNECTION = frozenset(
@@ -33,6 +39,15 @@ _OF_ONE_CONNECTION = frozenset(
 _OURS = frozenset({"host", "x-api-key", "authorization", AGENT_HEADER, VARIANT_HEADER, *_OF_ONE_CONNECTION})
 
 
+@dataclass
+class _Caller:
+    """One CLI: the names its requests go out under, who counts what its replies use, and those still to come."""
+
+    named: dict[str, str]
+    meter: Meter = field(default_factory=Meter)
+    answers: set[asyncio.Future[None]] = field(default_factory=set)
+
+
 class CredentialProxy:
     """`async with CredentialProxy(upstream) as proxy:` passes on what comes to `proxy.base_url`."""
 
@@ -40,8 +55,7 @@ class CredentialProxy:
         self._upstream = upstream
         self._environ = os.environ if environ is None else environ
         self._server = LoopbackServer(self._serve, name="credential-proxy")
-        self._keys: dict[tuple[str, str | None], str] = {}
-        self._agents: dict[str, dict[str, str]] = {}
+        self._callers: dict[str, _Caller] = {}
         self._client: httpx2.AsyncClient | None = None
 
     @property
@@ -55,11 +69,20 @@ class CredentialProxy:
         return self._upstream.is_first_party
 
     def key(self, agent: str, variant: str | None = None) -> str:
-        """The API key for the CLI of one agent: requests with it go out under this agent's name."""
-        key = self._keys.setdefault((agent, variant), f"mle-star-{secrets.token_urlsafe(24)}")
+        """A new API key for one CLI of an agent: requests with it go out under this agent's name."""
+        key = f"mle-star-{secrets.token_urlsafe(24)}"
         named = {} if variant is None else {VARIANT_HEADER: variant}
-        self._agents[key] = {AGENT_HEADER: agent, **named}
+        self._callers[key] = _Caller({AGENT_HEADER: agent, **named})
         return key
+
+    def listen(self, key: str, meter: Meter) -> None:
+        """Let `meter` hear what the replies to one CLI use that it asks for from now on."""
+        self._callers[key].meter = meter
+
+    async def heard_out(self, key: str) -> None:
+        """Wait, briefly, until no reply to a CLI that has ended is on its way any more."""
+        if answers := self._callers[key].answers:
+            await asyncio.wait(set(answers), timeout=2 * LAST_WORD_SECONDS)
 
     async def __aenter__(self) -> CredentialProxy:
         self._client = _client(self._upstream, self._environ)
@@ -74,15 +97,15 @@ class CredentialProxy:
             await self._client.aclose()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        named = self._agents.get(header(scope, "x-api-key"))
-        if named is None:
+        caller = self._callers.get(header(scope, "x-api-key"))
+        if caller is None:
             await api_error(401, "this key is not of this run")(scope, receive, send)
         elif not _PATHS.fullmatch(f"{scope['method']} {scope['path']}"):
             await api_error(404, "the agents need nothing else of the API")(scope, receive, send)
         else:
-            await self._forward(scope, receive, send, named)
+            await self._forward(scope, receive, send, caller)
 
-    async def _forward(self, scope: Scope, receive: Receive, send: Send, named: dict[str, str]) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, caller: _Caller) -> None:
         """Pass a request on and its answer back, piece by piece; whoever hangs up ends it on the other side, too."""
         sent = asyncio.Event()
 
@@ -101,24 +124,29 @@ class CredentialProxy:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        answer = asyncio.ensure_future(self._answer(scope, body(), receive, send, named))
+        answer = asyncio.ensure_future(self._answer(scope, body(), receive, send, caller))
+        caller.answers.add(answer)
         left = asyncio.ensure_future(gone())
         try:
             await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answer}, timeout=LAST_WORD_SECONDS)
         finally:
             left.cancel()
             answer.cancel()  # nothing is lost of one that is done
             await asyncio.wait({answer, left})
+            caller.answers.discard(answer)
         if not answer.cancelled():
             answer.result()  # an answer that broke off breaks off here, too
 
     async def _answer(
-        self, scope: Scope, body: AsyncIterator[bytes], receive: Receive, send: Send, named: dict[str, str]
+        self, scope: Scope, body: AsyncIterator[bytes], receive: Receive, send: Send, caller: _Caller
     ) -> None:
         assert self._client is not None
         query = str(scope["query_string"], "latin-1")
         address = self._upstream.url.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
-        own = {**self._upstream.headers, **named}
+        # Asked for in plain text, since the usage is read from it.
+        own = {"accept-encoding": "identity", **self._upstream.headers, **caller.named}
+        meter = caller.meter
         kept = [(name.decode(), value.decode("latin-1")) for name, value in scope["headers"]]
         headers = [(name, value) for name, value in kept if name not in _OURS and name not in own]
         request = httpx2.Request(scope["method"], address, headers=[*headers, *own.items()], content=body)
@@ -130,11 +158,46 @@ class CredentialProxy:
         try:
             answered = [pair for pair in response.headers.raw if pair[0].decode().lower() not in _OF_ONE_CONNECTION]
             await send({"type": "http.response.start", "status": response.status_code, "headers": answered})
+            ear = _Ear(meter, response.headers.get("content-type", ""))
             async for piece in response.aiter_raw():
+                ear.hear(piece)
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+            ear.end()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await response.aclose()
+
+
+class _Ear:
+    """Tells a meter what a reply has used, while it passes: event by event, or at the end of a plain one."""
+
+    def __init__(self, meter: Meter, content_type: str) -> None:
+        self._meter, self._rest = meter, bytearray()
+        self._streams = content_type.startswith("text/event-stream")
+
+    def hear(self, piece: bytes) -> None:
+        """A piece of the reply, cut anywhere."""
+        self._rest += piece
+        if self._streams and b"\n" in piece:
+            *lines, self._rest = self._rest.split(b"\n")
+            for line in lines:
+                if line.startswith(b"data:"):
+                    self._take(line[5:])
+
+    def end(self) -> None:
+        """The reply is whole."""
+        if not self._streams:
+            self._take(self._rest)
+
+    def _take(self, text: bytearray) -> None:
+        try:
+            told = json.loads(text)
+            if told.get("type") == "message":
+                self._meter.message(told["id"], told["model"], told["usage"])
+            else:
+                self._meter.stream(told, self)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return  # not of the Messages API: passed on all the same
 
 
 def _client(upstream: Upstream, environ: Mapping[str, str]) -> httpx2.AsyncClient:
