@@ -13,7 +13,7 @@ from mle_star import errors, models
 PUBLIC = """
 AgentConfig AgentError AgentType BudgetExceeded CodeBlock CodeBlockCategory ConfigError CredentialError
 DataContaminationResult DataModality EnsembleAttempt EvaluationResult ExecutionError ExecutionRawResult ExtractorOutput
-FinalResult Frozen InnerLoopResult Isolation JournalError LeakageAnswer LeakageDetectionOutput MetricDirection
+FinalResult Frozen InnerLoopResult Isolation JournalError LeakageAnswer LeakageDetectionOutput Measure MetricDirection
 MleStarError Phase1Error Phase1Result Phase2Result Phase3Result PhaseTimeBudget PipelineConfig PipelineError
 PipelineState PipelineTimeoutError PromptRegistry PromptTemplate RefinePlan RefinementAttempt RetrievedModel
 RetrieverOutput RunInterrupted SCORE_PATTERN ScoreFunction SolutionPhase SolutionScript TaskDescription TaskType

@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.pipeline.control import RunControl
 from mle_star.pipeline.ending import Stop
-from mle_star.pipeline.finalists import REGRADE_SHARE, Pick, pick
+from mle_star.pipeline.finalists import Pick, pick
 from mle_star.pipeline.paths import Paths
 from mle_star.pipeline.result import (
     best_of,
@@ -64,15 +63,14 @@ from mle_star.pipeline.setup import (
     work_dir,
 )
 from mle_star.pipeline.stages import Outcome, Stages
+from mle_star.pipeline.state import PipelineState
 from mle_star.run.budget import PHASES, Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
 from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
-    BestImproved,
     PhaseFinished,
-    PhaseStarted,
     RunFinished,
     RunState,
     ScriptFinished,
@@ -89,46 +87,6 @@ __all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_syn
 logger = logging.getLogger(__name__)
 
 _NOWHERE = logging.NullHandler()  # without any handler, Python would print warnings into a display
-
-
-@dataclass
-class PipelineState:
-    """A window on a run: make one, hand it to `run_pipeline`, look at it whenever you like."""
-
-    current_phase: str = "phase1"
-    phase2_path_statuses: list[str] = field(default_factory=list)
-    best_score_so_far: float | None = None
-    agent_call_count: int = 0
-    hardware: dict[str, Any] = field(default_factory=dict)
-    run_dir: Path | None = None
-    _budget: Budget | None = field(default=None, repr=False)
-
-    @property
-    def elapsed_seconds(self) -> float:
-        """Wall-clock time of the run so far, earlier processes included."""
-        return 0.0 if self._budget is None else self._budget.elapsed()
-
-    @property
-    def accumulated_cost_usd(self) -> float:
-        """Money spent so far."""
-        return 0.0 if self._budget is None else self._budget.spent_usd
-
-    def watch(self, budget: Budget, run_dir: Path, hardware: dict[str, Any]) -> None:
-        """Begin anew with this run."""
-        self.current_phase, self.best_score_so_far, self.agent_call_count = "phase1", None, 0
-        self.phase2_path_statuses = []
-        self.hardware, self.run_dir, self._budget = hardware, run_dir, budget
-
-    def hear(self, event: AnyEvent) -> None:
-        """Follow the run."""
-        if isinstance(event, PhaseStarted) and event.path is None:
-            self.current_phase = event.phase
-        elif isinstance(event, (AgentFinished, AgentFailed)):
-            self.agent_call_count += 1
-        elif isinstance(event, BestImproved):
-            self.best_score_so_far = event.score
-        elif isinstance(event, RunFinished):
-            self.current_phase = "complete"
 
 
 # --- the entry -----------------------------------------------------------------------------------------------
@@ -289,23 +247,10 @@ class _Pipeline:
             return self._as_before(earlier, error)
         phase2 = await self._phase2(phase1)
         phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
-        picked = await self._pick(phase1, phase2, phase3)
+        picked = await pick(phase1, phase2, phase3)
         solution = self._choose(phase1, phase2, phase3) if picked is None else picked.solution
         result = await self._finalization(solution, phase1, phase2, phase3, picked)
         return self._complete(result, solution, picked)
-
-    async def _pick(self, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None) -> Pick | None:
-        """The finalist that is best on rows that the search never used; None where scripts judge themselves."""
-        if self.context.shared.exam is None:
-            return None
-        self.budget.set_phase_deadline(REGRADE_SHARE * max(self.budget.time_limit - self.budget.elapsed(), 0.0))
-        try:
-            return await pick(phase1, phase2, phase3)
-        except BudgetExceeded as stop:
-            logger.warning("the finalists are not judged anew: %s", stop)
-        except Exception:
-            logger.exception("the finalists cannot be judged: the scores of the search decide")
-        return None
 
     async def _phase1(self) -> Phase1Result:
         stage = self.stages.begin("phase1")

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import re
 import resource
 import struct
 import subprocess
@@ -356,7 +357,7 @@ def test_a_parquet_file_that_unfolds_to_all_memory_is_a_line_not_a_crash(tmp_pat
     bomb = tmp_path / "train.parquet"
     parquet.write_table(arrow.table({"x": long}), bomb, compression="zstd", store_schema=False)
     assert bomb.stat().st_size < 10_000
-    assert "rows of 38 MB" in str(read_table(bomb))
+    assert re.search(r"rows of \d+ MB", str(read_table(bomb)))
     with pytest.raises(ConfigError, match="no data found"):
         guess_task(tmp_path)
 

@@ -19,7 +19,7 @@ def run_script(tmp_path: Path) -> Run:
     task = TaskDescription.model_validate(
         {
             "competition_id": "small", "task_type": "tabular", "data_modality": "tabular", "description": "small",
-            "evaluation_metric": "accuracy", "metric_direction": "maximize", "data_dir": str(tmp_path / "input"),
+            "evaluation_metric": "rmse", "metric_direction": "minimize", "data_dir": str(tmp_path / "input"),
         }
     )  # fmt: skip
 

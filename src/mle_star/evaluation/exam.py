@@ -16,7 +16,7 @@ from mle_star.evaluation.grading import Answers, Grade, Judge
 from mle_star.evaluation.records import Unsupported
 from mle_star.evaluation.split import Split
 from mle_star.evaluation.views import Data, View
-from mle_star.models import Measure, PipelineConfig, TaskDescription
+from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription
 
 REGRADE_SEED = 7919
 """Finalists on few rows are judged anew on views that hide other parts."""
@@ -134,6 +134,14 @@ def as_measure(grade: Grade, printed: float | None = None) -> Measure:
     return Measure(
         score=grade.score, low=grade.low, high=grade.high, rows=grade.rows, measured="harness", printed=printed
     )
+
+
+def overclaims(measure: Measure, direction: MetricDirection) -> bool:
+    """Does a script print a score that lies beyond its worth by more than the width of the interval?"""
+    if measure.printed is None or measure.low is None or measure.high is None:
+        return False
+    sign = 1 if direction is MetricDirection.maximize else -1
+    return sign * (measure.printed - measure.score) > measure.high - measure.low
 
 
 def _metric(task: TaskDescription, folder: Path) -> Metric:

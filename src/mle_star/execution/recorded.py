@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from mle_star.data.place import DataFolder
-from mle_star.evaluation.exam import Exam
+from mle_star.evaluation.exam import Exam, overclaims
 from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.views import View
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
@@ -30,7 +30,7 @@ from mle_star.execution.slots import (
 )
 from mle_star.execution.submission import open_submission
 from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
-from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, MetricDirection, SolutionScript
+from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
 from mle_star.run.budget import ablation_limit, script_limit
 from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
@@ -207,10 +207,7 @@ async def _examine(
 
 def _compare(run: RunContext, measure: Measure) -> None:
     """A score that a script prints far beyond what its answers are worth is a sign that labels leak into it."""
-    if measure.printed is None or measure.low is None or measure.high is None:
-        return
-    sign = 1 if run.task.metric_direction is MetricDirection.maximize else -1
-    if sign * (measure.printed - measure.score) > measure.high - measure.low:
+    if overclaims(measure, run.task.metric_direction):
         message = f"a script prints {measure.printed:g} and is worth {measure.score:g}: its own validation leaks"
         run.record(Notice(level="warning", message=message))
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.blend import blended, can_blend, find_weights
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
@@ -62,11 +63,23 @@ class Pick:
 
 
 async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None) -> Pick | None:
-    """Judge the finalists; None where nothing can be judged."""
+    """The finalist that is best on rows that the search never used; None where the scores of the search decide."""
     run = current_run()
-    exam = run.shared.exam
-    if exam is None:
+    if run.shared.exam is None:
         return None
+    run.budget.set_phase_deadline(REGRADE_SHARE * max(run.budget.time_limit - run.budget.elapsed(), 0.0))
+    try:
+        return await _judge(run, run.shared.exam, phase1, phase2, phase3)
+    except BudgetExceeded as stop:
+        logger.warning("the finalists are not judged anew: %s", stop)
+    except Exception:
+        logger.exception("the finalists cannot be judged: the scores of the search decide")
+    return None
+
+
+async def _judge(
+    run: RunContext, exam: Exam, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
+) -> Pick | None:
     with scope("finalists"):
         bank = await asyncio.to_thread(read_bank, run, exam)
         entries = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in bank}
