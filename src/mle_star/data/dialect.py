@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,6 +18,20 @@ DELIMITERS = [",", "\t", ";", "|"]
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 """What may as well be a whole number with commas between its thousands."""
+
+
+_LIMIT_LOCK = threading.Lock()
+
+
+@contextmanager
+def long_cells(most: int) -> Iterator[None]:
+    """Let `csv` read cells of more than 131,072 characters; its limit is that of the process, so it is put back."""
+    with _LIMIT_LOCK:
+        before = csv.field_size_limit(most)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.dialect import Dialect, with_point
+from mle_star.data.dialect import Dialect, long_cells, with_point
 from mle_star.data.formulas import positive_label, spearman
 from mle_star.data.metrics import Metric
 from mle_star.data.values import is_number
 from mle_star.errors import ConfigError
+from mle_star.evaluation.records import LONGEST_CELL
 from mle_star.evaluation.views import Data, View
 
 DRAWS = 200
@@ -74,7 +75,7 @@ class Judge:
     def _table(self, path: Path) -> tuple[list[str], list[list[str]]]:
         sample = self.data.layout.sample
         usual = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream, long_cells(LONGEST_CELL):
             first = next(csv.reader([stream.readline()], delimiter=usual), [])
             separator = usual if set(self.names) <= set(first) else ","
             stream.seek(0)

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mle_star.data.dialect import long_cells
 from mle_star.data.files import COMPRESSED, open_data
 from mle_star.data.tables import Form, Table
 
 SCANNED_BYTES = 64 << 20
+LONGEST_CELL = 1 << 30
 _NEWLINE, _QUOTE = 10, 34
 
 
@@ -179,9 +181,9 @@ def _csv_values(rows: Rows, columns: Sequence[str], places: Sequence[int]) -> li
     reader = csv.reader(
         io.StringIO(text, newline=""), delimiter=form.dialect.separator, skipinitialspace=form.dialect.blanks
     )
-    csv.field_size_limit(1 << 30)
     width = len(rows.table.columns)
-    found = [[row[index].strip() for index in indices] if len(row) == width else None for row in reader if row]
+    with long_cells(LONGEST_CELL):
+        found = [[row[index].strip() for index in indices] if len(row) == width else None for row in reader if row]
     if len(found) != len(places) or None in found:
         raise Unsupported(f"{rows.table.name} has rows of another number of fields")
     return [row for row in found if row is not None]

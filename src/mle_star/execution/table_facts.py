@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO
+
+from mle_star.data.dialect import long_cells
 
 MAX_LINE = 1 << 24
 """A mask in run lengths is one long cell; beyond this it is nobody's."""
@@ -20,7 +20,6 @@ MAX_IDS = 5_000_000
 MAX_SECONDS = 60.0
 """Of computing, not of waiting: a busy machine must not make a table unreadable."""
 _LINES_BETWEEN_LOOKS = 4096
-_LIMIT_LOCK = threading.Lock()
 
 
 @dataclass
@@ -51,19 +50,8 @@ def read_facts(
     separator: str = ",",
 ) -> TableFacts:
     """Read a table once; raises `csv.Error` or `UnicodeDecodeError` when it cannot be read within the limits."""
-    with _long_cells():
+    with long_cells(MAX_LINE):
         return _read(csv.reader(_text_lines(file), delimiter=separator), most_cells, most_rows, keep_ids)
-
-
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    """Let `csv` read cells of more than 131,072 characters; its limit is that of the process, so it is put back."""
-    with _LIMIT_LOCK:
-        before = csv.field_size_limit(MAX_LINE)
-        try:
-            yield
-        finally:
-            csv.field_size_limit(before)
 
 
 def _read(reader: Iterator[list[str]], most_cells: int, most_rows: int | None, keep_ids: bool) -> TableFacts:

@@ -13,7 +13,9 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _LAST = re.compile(
     r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration)|TimeoutError|Killed)\b:?\s?(.*)", re.DOTALL
 )
-_LIBRARY = re.compile(r"site-packages|/lib/python|^<|\.pyx$|\.pxi$")
+_LIBRARY = re.compile(
+    r"site-packages|/lib/python|^<|\.pyx$|\.pxi$|^[\w.-]+[/\\]"
+)  # a script has a bare name, or a whole path
 
 
 @dataclass(frozen=True)
