@@ -51,7 +51,7 @@ mutate: $(STAMP) ## mutation testing, module by module (long; docs/mutation.md)
 
 lock: $(STAMP) ## raise the locked dependencies
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --upgrade --quiet --universal --python-version 3.10 --extra ml --extra dev --no-annotate --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --upgrade --quiet --universal --python-version 3.10 --extra ml --extra ray --extra mlflow --extra kaggle --extra dev --no-annotate --no-header pyproject.toml -o requirements.lock
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo dist mutants
