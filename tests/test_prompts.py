@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -11,10 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mle_star.models import AgentType, MetricDirection, PromptTemplate
+from mle_star.models import AgentType, MetricDirection, PipelineConfig, PromptTemplate, TaskDescription
 from mle_star.prompts import (
     AgentPrompt,
     PromptRegistry,
+    facts_section,
     fenced,
     format_plan_history,
     format_previous_blocks,
@@ -23,7 +25,7 @@ from mle_star.prompts import (
     ordinal,
     render,
 )
-from tests.prompt_samples import NAMES, SAMPLES, parts, sample
+from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample
 
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "prompts"
 REPO = Path(__file__).parent.parent
@@ -275,3 +277,27 @@ def test_solutions_carry_proper_ordinals() -> None:
 @pytest.mark.parametrize("direction", [MetricDirection.minimize, "minimize"])
 def test_the_direction_may_be_given_as_a_word(direction: MetricDirection | str) -> None:
     assert "a lower score" in sample("planner", direction=direction)
+
+
+# --- facts -----------------------------------------------------------------------------------------------
+
+
+def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_time(tmp_path: Path) -> None:
+    task = TaskDescription.model_validate(
+        {
+            "competition_id": "houses", "task_type": "tabular", "data_modality": "tabular", "description": "x" * 9000,
+            "evaluation_metric": "rmse", "metric_direction": "minimize", "data_dir": str(tmp_path),
+        }
+    )  # fmt: skip
+    for prompt in REGISTRY:
+        values = {name: SAMPLES[name] for name in (*prompt.variables, *prompt.optional) if name in SAMPLES}
+        text, again = (
+            facts_section(prompt.agent_type, prompt.variant, task, PipelineConfig(), values) for _ in range(2)
+        )
+        assert text == again and len(text) < 1000
+        facts = json.loads(text.splitlines()[3])
+        assert (facts["agent"], facts["metric"], facts["direction"]) == (prompt.agent_type.value, "rmse", "minimize")
+        assert facts["seed"] == 42 and facts["rows"] == 30000
+        assert facts.get("scores") == values.get("scores")
+        assert facts.get("count") == values.get("M", values.get("L")) and facts.get("model") == values.get("model_name")
+        assert SCRIPT not in text

@@ -30,7 +30,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
-from mle_star.prompts import PromptRegistry, render
+from mle_star.prompts import PromptRegistry, facts_section, render
 from mle_star.run.context import AgentReply, current_run
 from mle_star.run.events import DebugAttempted, LeakageChecked, ScriptPurpose
 
@@ -294,10 +294,12 @@ def parse_data_agent_response(response: str, original_solution: SolutionScript) 
 
 
 async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str = "", **values: object) -> AgentReply:
-    """An agent's reply to its template, with a remark below it."""
-    prompt = render(agent, variant, **values) + remark
+    """An agent's reply to its template, with a remark below it and the facts, typed, at the end."""
+    run = current_run()
+    facts = facts_section(agent, variant, run.task, run.config, values)
+    prompt = f"{render(agent, variant, **values)}{remark}\n\n{facts}"
     template_hash = PromptRegistry().hash(agent, variant)
-    return await current_run().ask(agent, prompt, variant=variant, template_hash=template_hash)
+    return await run.ask(agent, prompt, variant=variant, template_hash=template_hash)
 
 
 async def try_agent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import time
@@ -39,7 +40,7 @@ from mle_star.phase2_outer import (
     run_phase2_outer_loop,
     validate_code_block,
 )
-from mle_star.prompts import BLOCK_NOT_FOUND, render
+from mle_star.prompts import BLOCK_NOT_FOUND, FACTS_HEADING, render
 from mle_star.run.budget import ablation_limit
 from mle_star.run.context import ScriptRequest, current_run, path_context, scope
 from mle_star.run.events import (
@@ -181,7 +182,9 @@ async def test_the_summariser_is_asked_about_code_and_output(quick_run: Scripted
     quick_run.agents.reply("summarize", SUMMARY)
     assert await invoke_summarize("print('study')", output) == SUMMARY  # nothing stripped, nothing extracted
     values = {"ablation_code": "print('study')", "raw_result": output}
-    assert quick_run.agents.log[-1].prompt == render(AgentType.summarize, **values), "no remark below it"
+    asked, facts = quick_run.agents.log[-1].prompt.split(f"\n\n# {FACTS_HEADING}\n\n")
+    assert asked == render(AgentType.summarize, **values), "no remark below it"
+    assert json.loads(facts.splitlines()[1])["agent"] == "summarize"
     prompt = quick_run.agents.calls("summarize")[0].prompt
     assert "print('study')" in section(prompt, "Ablation code") and output in section(prompt, "Printed output")
     assert "ummarize" in prompt and "most impact" in prompt

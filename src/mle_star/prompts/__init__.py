@@ -12,10 +12,13 @@ Optional values: `metric` and `direction` (init), `direction` (planner, ens_plan
 `subsample_limit` (init, merger, coder, debugger; an empty instruction leaves the rule out), `flagged_block` (leakage
 correction), `note` (extractor: `BLOCK_NOT_FOUND` for a second try).
 
+Below every prompt that a run sends stands `facts_section`: agent, metric, direction, seed and scores as JSON.
+
 The headings of every prompt are listed in `docs/prompts.md`: each inserted text stands in a fence of its own under its
 heading, and the fence is longer than any run of backticks in the text.
 """
 
+from mle_star.prompts.facts import FACTS_HEADING, facts_section
 from mle_star.prompts.registry import AgentPrompt, PromptRegistry, render
 from mle_star.prompts.sections import (
     BLOCK_NOT_FOUND,
@@ -31,9 +34,11 @@ from mle_star.prompts.sections import (
 
 __all__ = [
     "BLOCK_NOT_FOUND",
+    "FACTS_HEADING",
     "FAILED_SCORE",
     "AgentPrompt",
     "PromptRegistry",
+    "facts_section",
     "fenced",
     "format_plan_history",
     "format_previous_blocks",

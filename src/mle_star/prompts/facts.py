@@ -1,0 +1,47 @@
+"""The typed section below every prompt: small values as JSON, for minds that compute rather than read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mle_star.models import AgentType, PipelineConfig, TaskDescription
+from mle_star.prompts.sections import fenced
+
+FACTS_HEADING = "Facts"
+MOST_SCORES = 20
+_COUNTS = ("M", "L")
+
+
+def facts_section(
+    agent: AgentType,
+    variant: str | None,
+    task: TaskDescription,
+    config: PipelineConfig,
+    values: Mapping[str, object],
+) -> str:
+    """What is known in numbers and names, as one line of JSON; scripts stay in the fences above, prose is not repeated.
+
+    It is the same whenever the same question is asked: no clock, no limit, nothing that may differ on resume.
+    """
+    facts: dict[str, Any] = {
+        "agent": agent.value,
+        "variant": variant,
+        "task": task.competition_id,
+        "task_type": task.task_type.value,
+        "modality": task.data_modality.value,
+        "metric": task.evaluation_metric,
+        "direction": task.metric_direction.value,
+        "seed": config.seed,
+        "rows": config.subsample_limit,
+        "count": next((values[name] for name in _COUNTS if name in values), None),
+        "model": values.get("model_name"),
+        "scores": _scores(values.get("scores")),
+    }
+    told = {name: value for name, value in facts.items() if value is not None}
+    return f"# {FACTS_HEADING}\n\n{fenced(json.dumps(told, ensure_ascii=False), 'json')}"
+
+
+def _scores(scores: object) -> list[float | None] | None:
+    return [*scores][-MOST_SCORES:] if isinstance(scores, (list, tuple)) and scores else None
