@@ -148,6 +148,13 @@ class PipelineConfig(Frozen):
     max_debug_attempts: int = Field(default=3, description="repairs of a failing script before giving up")
 
     model: str = Field(default="sonnet", description="model name or alias; `offline` is the embedded engineer")
+    base_url: str | None = Field(
+        default=None, description="a server that speaks the Messages API; none: ANTHROPIC_BASE_URL, else Anthropic's"
+    )
+    tool_use: Literal["auto", "none"] = Field(
+        default="auto", description="`none`: JSON is asked for in the text, for servers without tools; auto finds out"
+    )
+    prices_file: str | None = Field(default=None, description="a YAML file with prices: `name: [input, output]`")
     permission_mode: Literal["bypassPermissions", "acceptEdits", "default", "dontAsk", "plan"] = Field(
         default="bypassPermissions", description="the SDK's permission mode for agents with tools"
     )

@@ -9,10 +9,11 @@ from typing import get_args
 import pytest
 
 from mle_star.cli.app import main
-from mle_star.cli.doctor import _REMEDIES, _call, diagnose
+from mle_star.cli.doctor import _REMEDIES, _calls, diagnose
 from mle_star.engineer.server import BrainReply, Fault, MessagesServer
-from mle_star.errors import AgentFailure
+from mle_star.errors import AgentFailure, ConfigError
 from mle_star.models import PipelineConfig
+from mle_star.run.prices import read_prices
 from mle_star.testing.scripted import ScriptedBrain
 
 
@@ -75,6 +76,26 @@ async def test_every_way_to_fail_has_its_remedy(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     async with MessagesServer(ScriptedBrain(BrainReply(text="no", fault=Fault("refusal")))) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
-        finding = await _call(PipelineConfig())
+        (finding,) = await _calls(PipelineConfig())
     assert finding.remedy == "the model declined a harmless question: choose another one with --model"
     assert set(_REMEDIES) == set(get_args(AgentFailure))
+
+
+async def test_a_server_without_tools_or_key_is_told_apart_from_one_that_fails(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("small-model: [1000, 2000]\n", encoding="utf-8")
+    brain = ScriptedBrain(BrainReply(text='[{"code_block": "x", "plan": "y"}]', input_tokens=1000, output_tokens=500))
+    async with MessagesServer(brain) as server:
+        config = PipelineConfig(model="small-model", base_url=server.base_url, prices_file=str(prices))
+        text, structured, tools = await _calls(config)
+    assert (text.state, structured.state, tools.state) == ("ok", "ok", "note")
+    assert "1000 + 500 tokens, $2.0000" in text.text, "by the prices of the file"
+    assert "the server knows none" in tools.text and "tool_use=none" in tools.remedy
+
+
+def test_a_price_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yaml"
+    for wrong in ("m: 3", "m: [1, -2]", "m: [1, true]", "m: [1, .inf]", "m: [1]"):
+        prices.write_text(wrong, encoding="utf-8")
+        with pytest.raises(ConfigError, match=r"prices.yaml: m: \[input, output\] is wanted"):
+            read_prices(prices)

@@ -21,12 +21,13 @@ from mle_star.agents.meter import Tariff
 from mle_star.agents.options import Launcher, missing_for_a_shell
 from mle_star.agents.pool import Pool
 from mle_star.agents.processes import ProcessKeeper
-from mle_star.agents.replies import Answer, Failure, build_reply, judge_turn
+from mle_star.agents.replies import Answer, Failure, build_reply, judge_turn, knows_no_tools
 from mle_star.agents.version import require_sdk
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.budget import Budget
 from mle_star.run.context import AgentReply
+from mle_star.run.prices import read_prices
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool
@@ -39,6 +40,11 @@ _SILENCE = logging.NullHandler()
 Notify = Callable[[str], None]
 CLOSE_SECONDS = 5.0
 """How long calls may take to end once their clients are gone."""
+_SAY_AGAIN = """
+
+# Your last reply
+
+It could not be used: {problem}. Reply again, with valid JSON in the form that is asked for and nothing else."""
 _BUSY_WORDS = {429: "rate limited", 529: "overloaded"}
 
 
@@ -101,11 +107,14 @@ class AgentClient:
             cli_retries=self.policy.cli_retries,
             can_use_tool=can_use_tool,
             notify=self._notify,
+            plain=config.tool_use == "none",
         )
-        self._tariff = Tariff(self._launcher.say_once)
+        own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
+        self._tariff = Tariff(self._launcher.say_once, own, config.model)
         self._foresight = Foresight()
         self._expected: dict[str, AgentKey] = {}
         self._cap_hint: float | None = None
+        self._tools_work = False
         self._pool: Pool | None = None
         self._slots: asyncio.Semaphore | None = None
         self._calls: set[asyncio.Future[None]] = set()
@@ -132,7 +141,7 @@ class AgentClient:
             max_warm=self.config.max_warm_clients,
             reuse=self._launcher.reuse,
         )
-        upstream = find_upstream() if self._base_url is None else Upstream(self._base_url)
+        upstream = Upstream(self._base_url) if self._base_url else find_upstream(base_url=self.config.base_url)
         if upstream is not None:
             self._launcher.proxy = await self._servers.enter_async_context(CredentialProxy(upstream))
         self._keeper.watch()
@@ -172,6 +181,11 @@ class AgentClient:
     def system_prompt(self) -> str:
         """What every agent knows before it is asked."""
         return self._launcher.system_prompt
+
+    @property
+    def uses_tools(self) -> bool:
+        """May requests carry tools, for all that is known of the server?"""
+        return not self._launcher.plain
 
     def fingerprint(self, config: AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
@@ -227,7 +241,7 @@ class AgentClient:
     async def _ask(self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
         look_ahead = self._look_ahead(config, bill.label)
-        attempts, whole = 0, False
+        attempts, whole, again = 0, False, ""
         delays = {"transport": list(self.policy.retry_delays), "rate_limit": list(self.policy.busy_delays)}
         try:
             while True:
@@ -235,9 +249,17 @@ class AgentClient:
                 left = None if cap is None else cap - bill.usd
                 if left is not None and left <= 0:
                     raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
-                turn, outcome = await self._attempt(config, prompt, left, bill, whole=whole)
+                sends_tools = self._launcher.sends_tools(config)
+                turn, outcome = await self._attempt(config, prompt + again, left, bill, whole=whole)
+                if sends_tools:
+                    self._learn_of_tools(config, turn, outcome)
                 if isinstance(outcome, Answer):
                     return build_reply(outcome, turn, bill.usd, time.monotonic() - started)
+                if sends_tools and self._launcher.plain:
+                    continue
+                if outcome.reason == "unparseable" and not again:
+                    again = _SAY_AGAIN.format(problem=outcome.message)
+                    continue
                 if outcome.reason == "budget" and not whole and _was_narrow(turn, left):
                     whole = True  # its client was stopped before the call's own share was used up
                     continue
@@ -249,6 +271,18 @@ class AgentClient:
                 await self._wait(agent, outcome, waits.pop(0))
         finally:
             look_ahead()
+
+    def _learn_of_tools(self, config: AgentConfig, turn: Turn, outcome: Answer | Failure) -> None:
+        """A server that refuses tools, or has never used one, is asked without them from now on."""
+        if turn.structured is not None:
+            self._tools_work = True
+        elif self._proxied and not self._tools_work and knows_no_tools(config, turn, outcome):
+            self._launcher.do_without_tools()
+
+    @property
+    def _proxied(self) -> bool:
+        """Is the model behind a gateway or a server of the user's, of which nothing is known?"""
+        return self._launcher.proxy is not None and not self._launcher.proxy.is_first_party
 
     async def _wait(self, agent: str, failure: Failure, seconds: float) -> None:
         what = "the service is busy" if failure.reason == "rate_limit" else "the connection failed"
@@ -302,7 +336,7 @@ class AgentClient:
             busy = _BUSY_WORDS[status]
             self._notify(f"{agent}: {busy} ({status}), waiting {seconds:.1f} s (attempt {attempt} of {attempts})")
 
-        done = worker.start(prompt, bill.label, on_wait)
+        done = worker.start(self._launcher.prompt(config, prompt), bill.label, on_wait)
         try:
             while not done.done() and loop.time() < deadline:
                 await asyncio.wait({done}, timeout=max(deadline - loop.time(), 0))

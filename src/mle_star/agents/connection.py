@@ -217,6 +217,9 @@ class Worker:
             turn.meter.add(turn.passed)
         else:
             self._tariff.settle(turn.meter, told)
+        if self._tariff.is_own(turn.meter):
+            turn.cost_usd = self._tariff.cost(turn.meter)
+            return turn
         streamed = self._tariff.cost(turn.meter) if told is None or turn.cut_off or turn.meter.broken_off else 0.0
         turn.cost_usd = max(told or 0.0, streamed)
         return turn

@@ -89,8 +89,11 @@ def find_credentials(environ: Mapping[str, str] | None = None) -> list[Credentia
 
 
 def require_credentials(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> None:
-    """Raise `CredentialError` when nothing could authenticate a call; the embedded model needs nothing."""
-    if config.model == OFFLINE or find_credentials(environ):
+    """Raise `CredentialError` when nothing could authenticate a call.
+
+    The embedded model needs nothing, and a server of the user's may not either.
+    """
+    if config.model == OFFLINE or config.base_url or find_credentials(environ):
         return
     names = ", ".join((*_SECRETS, *_CLOUDS))
     raise CredentialError(
@@ -104,18 +107,22 @@ def login_command() -> str:
     return f"{shlex.quote(str(bundled_cli()[0] or 'claude'))} auth login"
 
 
-def find_upstream(environ: Mapping[str, str] | None = None) -> Upstream | None:
-    """The API that the user's variables name; None when the CLI itself must hold the credential (a login, a cloud)."""
+def find_upstream(environ: Mapping[str, str] | None = None, base_url: str | None = None) -> Upstream | None:
+    """The API at `base_url`, else the one that the user's variables name.
+
+    None when the CLI itself must hold the credential (a login, a cloud).
+    """
     environ = os.environ if environ is None else environ
     found = find_credentials(environ)
-    if not found or found[0].source not in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+    held_here = found and found[0].source in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+    if base_url is None and not held_here:
         return None
     lines = environ.get("ANTHROPIC_CUSTOM_HEADERS", "").splitlines()
     pairs = [line.partition(":") for line in lines if line.partition(":")[0].strip()]
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     key, token = (environ.get(name, "").strip() for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"))
     own = {"x-api-key": key, "authorization": token and f"Bearer {token}"}
-    url = environ.get("ANTHROPIC_BASE_URL", "").strip() or _FIRST_PARTY
+    url = base_url or environ.get("ANTHROPIC_BASE_URL", "").strip() or _FIRST_PARTY
     return Upstream(url, {**{name: value for name, value in own.items() if value}, **headers})
 
 

@@ -105,9 +105,12 @@ def tool_names(config: AgentConfig, profile: ToolProfile, *, mcp: bool) -> list[
 
 
 def build_definitions(
-    running: AgentConfig, system_prompt: str, profile: ToolProfile, *, mcp: bool
+    running: AgentConfig, system_prompt: str, profile: ToolProfile, *, mcp: bool, plain: bool = False
 ) -> dict[str, AgentDefinition]:
-    """All fourteen agents; `running` has the whole system prompt, the others, which nobody calls, their duty."""
+    """All fourteen agents; `running` has the whole system prompt, the others, which nobody calls, their duty.
+
+    `plain`: none has a tool.
+    """
     from claude_agent_sdk import AgentDefinition
 
     configs = build_default_agent_configs(profile)
@@ -117,7 +120,7 @@ def build_definitions(
         prompt = system_prompt if agent is running.agent_type else f"{PERSONA}\n\n{config.description}"
         entry = config.model_copy(update={"system_prompt": prompt}).to_agent_definition()
         # An SDK definition without a tool list inherits every tool: no tools must be said.
-        entry["tools"] = tool_names(config, profile, mcp=mcp)
+        entry["tools"] = [] if plain else tool_names(config, profile, mcp=mcp)
         definitions[agent.value] = AgentDefinition(**entry)
     return definitions
 

@@ -89,10 +89,17 @@ class Meter:
 
 
 class Tariff:
-    """Turns usage into US dollars: by list price, else at the rate of the calls that were settled in this run."""
+    """Turns usage into US dollars: by the user's price of a name, else of the model asked for, else by list price,
+    else at the rate of the calls that were settled in this run."""
 
-    def __init__(self, warn: Callable[[str], None] = lambda message: None) -> None:
+    def __init__(
+        self,
+        warn: Callable[[str], None] = lambda message: None,
+        own: Mapping[str, Price] | None = None,
+        asked_for: str = "",
+    ) -> None:
         self._warn = warn
+        self._own, self._asked_for = own or {}, asked_for
         self._settled: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def cost(self, meter: Meter) -> float:
@@ -108,8 +115,15 @@ class Tariff:
         sums[0] += usd
         sums[1] += sum(usage_cost(message.billed, _UNIT) for message in meter.messages)
 
+    def is_own(self, meter: Meter) -> bool:
+        """Are all messages of models whose price the user gave? Then what the CLI says of their cost is a guess."""
+        return bool(meter.messages) and all(self._own_price(message.model) for message in meter.messages)
+
+    def _own_price(self, model: str) -> Price | None:
+        return self._own.get(model, self._own.get(self._asked_for))
+
     def _price(self, model: str) -> Price:
-        known = price_of(model)
+        known = self._own_price(model) or price_of(model)
         if known is not None:
             return known
         usd, units = self._settled[model]

@@ -58,6 +58,14 @@ for word; do
 done
 exec {bwrap} "$@"
 """
+_JSON_REQUEST = """\
+# Form of the reply
+
+Reply with one JSON value and nothing else. It must fit this schema:
+
+```json
+{schema}
+```"""
 _READING_TOOLS = frozenset({"Read", "WebSearch", "WebFetch", *MCP_TOOLS})
 
 
@@ -112,6 +120,7 @@ class Launcher:
     tool_server: McpSdkServerConfig | None = None
     can_use_tool: CanUseTool | None = None
     notify: Callable[[str], None] = lambda message: None
+    plain: bool = False  # the server knows no tools
     _said: set[str] = field(default_factory=set)
     _serial: Iterator[int] = field(default_factory=itertools.count)
     _prompt_digest: str = ""
@@ -133,18 +142,32 @@ class Launcher:
 
     def tools(self, config: AgentConfig) -> list[str]:
         """The built-in tools of an agent."""
-        return effective_tools(config, self.config.tool_profile)
+        return [] if self.plain else effective_tools(config, self.config.tool_profile)
+
+    def sends_tools(self, config: AgentConfig) -> bool:
+        """Do an agent's requests carry tools, the one for structured replies among them?"""
+        return not self.plain and bool(self.tools(config) or config.output_schema)
+
+    def prompt(self, config: AgentConfig, prompt: str) -> str:
+        """The prompt as it is sent: where no tool takes a structured reply, the text asks for it."""
+        if not self.plain or config.output_schema is None:
+            return prompt
+        return f"{prompt}\n\n{_JSON_REQUEST.format(schema=json.dumps(config.output_schema.model_json_schema()))}"
 
     def fingerprint(self, config: AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt."""
         schema = None if config.output_schema is None else config.output_schema.model_json_schema()
-        parts = [self.model(config), self._prompt_digest, self.tools(config), schema, config.max_turns]
+        tools = effective_tools(config, self.config.tool_profile)  # not what was found out on the way
+        parts = [self.model(config), self._prompt_digest, tools, schema, config.max_turns]
+        if self.config.tool_use == "none":
+            parts.append("plain")
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def key(self, config: AgentConfig, label: str) -> str:
         """Calls with equal keys can use the same client; those that write have one per path, in its folder."""
         place = label if WRITING_TOOLS & set(self.tools(config)) else ""
-        return "/".join((config.agent_type.value, config.variant or "", place, self.fingerprint(config)))
+        kind = "plain" if self.plain else "tools"
+        return "/".join((config.agent_type.value, config.variant or "", place, kind, self.fingerprint(config)))
 
     def options(self, config: AgentConfig, site: CallSite, cap_usd: float | None) -> ClaudeAgentOptions:
         """The SDK's options for a client of one agent that may spend `cap_usd` per session."""
@@ -155,7 +178,9 @@ class Launcher:
         work_dir = self._folder(site.label) if WRITING_TOOLS & set(tools) else self.work_dir
         guard = Guard(work_dir, readable=[Path(self.task.data_dir)], blocked=self.config.blocked_commands)
         return ClaudeAgentOptions(
-            agents=build_definitions(config, self.system_prompt, self.config.tool_profile, mcp=server is not None),
+            agents=build_definitions(
+                config, self.system_prompt, self.config.tool_profile, mcp=server is not None, plain=self.plain
+            ),
             extra_args={"agent": agent},
             model=self.model(config),
             tools=list(tools),
@@ -164,7 +189,7 @@ class Launcher:
             setting_sources=[],
             verbatim_prompts=not self.reuse,
             include_partial_messages=True,  # the usage of a reply is told at its end, long before the call's result
-            output_format=None if config.output_schema is None else config.to_output_format(),
+            output_format=None if self.plain or config.output_schema is None else config.to_output_format(),
             max_turns=config.max_turns,
             max_budget_usd=cap_usd,
             cwd=work_dir,
@@ -262,6 +287,13 @@ class Launcher:
             shim.write_text(_SHIM.format(bwrap=shlex.quote(bwrap)), encoding="utf-8")
             shim.chmod(0o700)
         return f"{shim.parent}{os.pathsep}{path}" if os.access(shim, os.X_OK) else path
+
+    def do_without_tools(self) -> None:
+        """The server refuses tools or does not use them: ask for JSON in the text from now on, and send none."""
+        self.plain = True
+        self.say_once(
+            "the model's server knows no tools: structured replies are asked for as text, the web is not searched"
+        )
 
     def say_once(self, message: str) -> None:
         """Warn of something that holds for the whole run."""

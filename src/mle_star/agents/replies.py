@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_JSON_STARTS = 200
+MAX_MENDED = 200_000
+_TRIPLE_QUOTES = re.compile(r"(\"{3}|'{3})(.*?)\1", re.DOTALL)
 _AUTH_STATUS = (401, 403)
+_REFUSED_STATUS = (400, 404, 422, 501)
 _BUSY_STATUS = (429, 529)
 
 
@@ -58,6 +61,16 @@ def judge_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
     return Answer(text)
 
 
+def knows_no_tools(config: AgentConfig, turn: Turn, outcome: Answer | Failure) -> bool:
+    """Did the server refuse a request for its tools, or give in plain text what a tool was to take?"""
+    result = turn.result
+    if result is None:
+        return False
+    if isinstance(outcome, Failure) and outcome.reason == "other":
+        return result.api_error_status in _REFUSED_STATUS and "tool" in outcome.message.lower()
+    return config.output_schema is not None and turn.structured is None and result.structured_output is None
+
+
 def build_reply(answer: Answer, turn: Turn, cost_usd: float, seconds: float) -> AgentReply:
     """The reply with its price: tokens of the turn that succeeded, money and time of all attempts."""
     usage = (turn.result.usage if turn.result is not None else None) or {}
@@ -90,9 +103,22 @@ def read_structured(schema: type[BaseModel], *values: Any) -> Any:
 def _structured(schema: type[BaseModel], text: str, *values: Any) -> Answer | Failure:
     value = read_structured(schema, *values, text)
     if value is None:
+        value = read_structured(schema, _mended(text))
+    if value is None:
         logger.debug("the whole reply that is no %s: %r", schema.__name__, text)
         return Failure("unparseable", f"the reply is no {schema.__name__}: {text[:200]!r}")
     return Answer(text, value)
+
+
+def _mended(text: str) -> Any:
+    """What small models mean by their JSON: quotes of Python, line breaks in texts, an end that is missing."""
+    import json_repair
+
+    plain = _TRIPLE_QUOTES.sub(lambda found: json.dumps(found.group(2)), text[:MAX_MENDED])
+    try:
+        return json_repair.loads(plain)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _paid_and_whole(result: ResultMessage, turn: Turn) -> bool:

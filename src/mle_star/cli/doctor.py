@@ -16,7 +16,8 @@ import typer
 from mle_star.errors import AgentFailure
 
 if TYPE_CHECKING:
-    from mle_star.models import PipelineConfig
+    from mle_star.agents import AgentClient
+    from mle_star.models import AgentConfig, PipelineConfig
 
 ESSENTIAL = ("numpy", "pandas", "scikit-learn")
 """Without these no generated script gets far."""
@@ -33,9 +34,10 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    call: Annotated[bool, typer.Option("--call", help="Make one real agent call and say what it cost.")] = False,
+    call: Annotated[bool, typer.Option("--call", help="Make one real call of each kind; say what works.")] = False,
     python: Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one of mle-star.")] = None,
     model: Annotated[str | None, typer.Option(help="Model name or alias; `offline` needs no key.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="A server that speaks the Messages API.")] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file with the settings of the run to come.")] = None,
 ) -> None:
     """Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.
@@ -47,14 +49,15 @@ def doctor(
       mle-star doctor
       mle-star doctor --model offline --call
       mle-star doctor --python /opt/ml/bin/python
+      mle-star doctor --base-url http://127.0.0.1:8080 --model qwen --call
       mle-star doctor --config settings.yaml --call
     """
     from rich.console import Console
 
     from mle_star.config import load_config
 
-    given = {name: value for name, value in (("python", python), ("model", model)) if value is not None}
-    settings = load_config(given, config)
+    given = {"python": python, "model": model, "base_url": base_url}
+    settings = load_config({name: value for name, value in given.items() if value is not None}, config)
     console = Console(highlight=False, soft_wrap=True)
     logging.getLogger("mle_star").addHandler(logging.NullHandler())  # the findings say it all
     states = set()
@@ -74,7 +77,7 @@ def diagnose(config: PipelineConfig, *, call: bool = False) -> Iterator[Finding]
     yield from _sandboxes(config)
     yield _disk(Path(config.work_dir))
     if call:
-        yield asyncio.run(_call(config))
+        yield from asyncio.run(_calls(config))
 
 
 def _show(write: Callable[[str], None], finding: Finding) -> None:
@@ -184,22 +187,25 @@ def _disk(folder: Path) -> Finding:
     return Finding("disk", "note", text, remedy) if free < LOW_DISK_GB else Finding("disk", "ok", text)
 
 
-async def _call(config: PipelineConfig) -> Finding:
-    """One question to the configured model, through everything that a run's calls go through."""
+async def _calls(config: PipelineConfig) -> list[Finding]:
+    """A question in plain text and one that wants a form, through everything that a run's calls go through."""
     import tempfile
     from contextlib import AsyncExitStack
 
     from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
-    from mle_star.errors import AgentError, MleStarError
+    from mle_star.errors import MleStarError
     from mle_star.models import AgentType, DataModality, MetricDirection, TaskDescription, TaskType, agent_config
     from mle_star.pipeline.setup import served_model
     from mle_star.prompts import render
 
-    prompt = render(
-        AgentType.summarize,
-        ablation_code="print('Ablation baseline: 0.9')\nprint('Ablation no_scaling: 0.8')",
-        raw_result="Ablation baseline: 0.9\nAblation no_scaling: 0.8",
-    )
+    study = "print('Ablation baseline: 0.9')\nprint('Ablation no_scaling: 0.8')"
+    told = "Ablation baseline: 0.9\nAblation no_scaling: 0.8"
+    extract = render(AgentType.extractor, solution_script=study, ablation_summary=told, previous_code_blocks=[])
+    questions = {
+        "agent call": (AgentType.summarize, render(AgentType.summarize, ablation_code=study, raw_result=told)),
+        "structured reply": (AgentType.extractor, extract),
+    }
+    findings: list[Finding] = []
     try:
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -223,17 +229,31 @@ async def _call(config: PipelineConfig) -> Finding:
                 policy=CallPolicy(retry_delays=(1.0,), busy_delays=(), cli_retries=1, look_ahead_after=None),
             )
             agents = await stack.enter_async_context(client)
-            reply = await agents.ask(agent_config(AgentType.summarize), prompt, label="doctor", max_cost_usd=None)
-    except AgentError as error:
-        return Finding("agent call", "problem", str(error), _REMEDIES[error.reason])
+            for topic, (agent, prompt) in questions.items():
+                findings.append(await _answer(agents, topic, agent_config(agent), prompt, config.model))
+                if findings[-1].state == "problem":
+                    return findings
+            return [*findings, _tools(agents)]
     except MleStarError as error:
-        return Finding("agent call", "problem", str(error), "see the findings above")
-    return Finding(
-        "agent call",
-        "ok",
-        f"{config.model} answered in {reply.seconds:.1f} s: {reply.input_tokens} + {reply.output_tokens} tokens, "
-        f"${reply.cost_usd:.4f}",
-    )
+        return [Finding("agent call", "problem", str(error), "see the findings above")]
+
+
+async def _answer(agents: AgentClient, topic: str, agent: AgentConfig, prompt: str, model: str) -> Finding:
+    from mle_star.errors import AgentError
+
+    try:
+        reply = await agents.ask(agent, prompt, label="doctor", max_cost_usd=None)
+    except AgentError as error:
+        return Finding(topic, "problem", str(error), _REMEDIES[error.reason])
+    tokens = f"{reply.input_tokens} + {reply.output_tokens} tokens"
+    return Finding(topic, "ok", f"{model} answered in {reply.seconds:.1f} s: {tokens}, ${reply.cost_usd:.4f}")
+
+
+def _tools(agents: AgentClient) -> Finding:
+    if agents.uses_tools:
+        return Finding("tools", "ok", "structured replies come by a tool; the web is searched where the server can")
+    text = "the server knows none: structured replies are read from the text, and the web is not searched"
+    return Finding("tools", "note", text, "set tool_use=none to spare each run the attempt")
 
 
 _REMEDIES: dict[AgentFailure, str] = {

@@ -39,6 +39,9 @@ Metric = Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss; ig
 Maximize = Annotated[bool | None, typer.Option("--maximize/--minimize", help="Which way the metric is better.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run's folder; runs/NAME-TIME if not given.")]
 Model = Annotated[str | None, typer.Option(help="Model name or alias; `offline` needs no key and no internet.")]
+BaseUrl = Annotated[
+    str | None, typer.Option(help="A server that speaks the Messages API: a gateway, or a model on this machine.")
+]
 Count = Annotated[int | None, typer.Option("-M", "--models", help="M: models to look up in Phase 1.")]
 Outer = Annotated[int | None, typer.Option("-T", "--outer-steps", help="T: rounds of ablation per path.")]
 Inner = Annotated[int | None, typer.Option("-K", "--inner-steps", help="K: attempts on each block.")]
@@ -72,6 +75,7 @@ def run(
     maximize: Maximize = None,
     output: Output = None,
     model: Model = None,
+    base_url: BaseUrl = None,
     models: Count = None,
     outer_steps: Outer = None,
     inner_steps: Inner = None,
@@ -100,6 +104,7 @@ def run(
     Examples:
       mle-star run titanic/ --model offline
       mle-star run data/ --target price --metric rmse --time-limit 2h --max-budget 5
+      mle-star run titanic/ --base-url http://127.0.0.1:8080 --model qwen --set prices_file=prices.yaml
       mle-star run titanic/ -M 2 -T 1 -K 2 -L 1 --dry-run
       mle-star run --from runs/titanic-20260131-140509 --set outer_loop_steps=6
 
@@ -111,6 +116,7 @@ def run(
     """
     given = {
         "model": model,
+        "base_url": base_url,
         "num_retrieved_models": models,
         "outer_loop_steps": outer_steps,
         "inner_loop_steps": inner_steps,

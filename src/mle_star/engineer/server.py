@@ -131,7 +131,7 @@ class MessagesServer:
     ) -> Response:
         fault = reply.fault
         if fault is not None and fault.kind == "status":
-            return api_error(fault.status, "injected", retry_after=fault.retry_after)
+            return api_error(fault.status, fault.message, retry_after=fault.retry_after)
         if fault is not None and fault.kind == "hang":
             await self._until_gone(request)
             return _Cut(b"")

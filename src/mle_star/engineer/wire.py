@@ -20,11 +20,12 @@ FaultKind = Literal["status", "hang", "cut", "garbage", "empty", "refusal"]
 
 @dataclass(frozen=True)
 class Fault:
-    """A way for a reply to go wrong on the wire. `status` and `retry_after` belong to the kind "status"."""
+    """A way for a reply to go wrong on the wire. What follows `kind` belongs to the kind "status"."""
 
     kind: FaultKind
     status: int = 500
     retry_after: float | None = None
+    message: str = "injected"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from pathlib import Path
 
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import PromptRegistry
@@ -18,7 +19,7 @@ from mle_star.run.events import (
     PhaseFinished,
     ScriptFinished,
 )
-from mle_star.run.prices import CHARACTERS_PER_TOKEN, price_of
+from mle_star.run.prices import CHARACTERS_PER_TOKEN, price_of, read_prices
 
 SCRIPT_CHARACTERS = 6000
 """A script's size before any was seen."""
@@ -126,6 +127,7 @@ class Forecaster:
         self._any_cost, self._latency, self._runtime = _Mean(), _Mean(), _Mean()
         self._told: Forecast | None = None
         self._guesses: dict[str, float | None] = {}
+        self._own_prices = {} if config.prices_file is None else read_prices(Path(config.prices_file))
 
     def hear(self, event: AnyEvent) -> None:
         """Learn from an event of the run."""
@@ -209,7 +211,7 @@ class Forecaster:
         return self._any_cost.value if guess is None else guess
 
     def _guessed_cost(self, agent: str) -> float | None:
-        price = price_of(self._config.model)
+        price = self._own_prices.get(self._config.model) or price_of(self._config.model)
         if price is None:
             return None
         sent, written = estimated_tokens(agent, self._task, self._config)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from mle_star.config import read_mapping
+from mle_star.errors import ConfigError
 
 CHARACTERS_PER_TOKEN = 3.5
 SEARCH_USD = 0.01
@@ -41,8 +46,19 @@ They serve the forecast, and calls that end without saying what they have cost.
 
 
 def price_of(model: str) -> Price | None:
-    """The price of a model, or None when the name says nothing."""
+    """The list price of a model, or None when the name says nothing."""
     return next((price for part, price in PRICES if part in model.lower()), None)
+
+
+def read_prices(path: Path) -> dict[str, Price]:
+    """The user's prices: a YAML file of `name: [input, output]`, US dollars for a million tokens."""
+    prices = {}
+    for name, pair in read_mapping(path).items():
+        good = isinstance(pair, list) and len(pair) == 2
+        if not good or not all(type(one) in (int, float) and 0 <= one < math.inf for one in pair):
+            raise ConfigError(f"{path}: {name}: [input, output] is wanted, US dollars for a million tokens of each")
+        prices[name] = Price(*(float(one) for one in pair))
+    return prices
 
 
 def usage_cost(usage: Mapping[str, Any], price: Price) -> float:

@@ -1,0 +1,92 @@
+"""Servers that speak the Messages API and know less of it than Anthropic's: no tools, JSON as small models write it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mle_star.engineer.server import BrainReply, BrainRequest, Fault
+from mle_star.models import AgentType, agent_config
+from mle_star.testing.scripted import ScriptedBrain
+from tests.agents.conftest import OpenBench
+
+EXTRACTOR, RETRIEVER = agent_config(AgentType.extractor), agent_config(AgentType.retriever)
+PLANS = {"plans": [{"code_block": "x = 1", "plan": "try 2"}]}
+SMALL_MODEL = '''Sure! Here are the models:
+```json
+{"models": [{"model_name": "LightGBM", "example_code": """import lightgbm as lgb
+print("fit")
+"""}]}
+```'''
+
+
+class WithoutTools(ScriptedBrain):
+    """Refuses what carries a tool, as servers do that were never taught any."""
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        reply = await super().reply(request)
+        if request.tools:
+            return BrainReply(fault=Fault("status", status=400, message="`tools` is not supported by this model"))
+        return reply
+
+
+async def test_a_server_that_refuses_tools_is_asked_for_json_in_the_text_from_then_on(open_bench: OpenBench) -> None:
+    brain = WithoutTools()
+    brain.always("extractor", json.dumps(PLANS))
+    brain.always("retriever", SMALL_MODEL)
+    async with open_bench(brain=brain) as bench:
+        assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
+        models = (await bench.agents.ask(RETRIEVER, "Which models?")).structured
+        assert models == {
+            "models": [{"model_name": "LightGBM", "example_code": 'import lightgbm as lgb\nprint("fit")\n'}]
+        }
+        sent = [bool(request.tools) for request in brain.requests]
+        assert sent == [True] * (len(sent) - 2) + [False, False], "only until the first call has learnt of it"
+        assert "# Form of the reply" in brain.requests[-1].prompt and "example_code" in brain.requests[-1].prompt
+        assert sum("knows no tools" in note for note in bench.notes) == 1
+
+
+async def test_a_server_that_overlooks_tools_is_understood_and_no_longer_sent_any(open_bench: OpenBench) -> None:
+    brain = ScriptedBrain(json.dumps(PLANS))
+    async with open_bench(brain=brain) as bench:
+        for _ in range(2):
+            assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
+        assert brain.requests[0].tools and not brain.requests[-1].tools
+        assert "# Form of the reply" in brain.requests[-1].prompt
+
+
+async def test_one_text_from_a_server_that_uses_tools_takes_none_away(open_bench: OpenBench) -> None:
+    brain = ScriptedBrain(PLANS)
+    async with open_bench(brain=brain) as bench:
+        await bench.agents.ask(EXTRACTOR, "Which block?")
+        brain.reply_with("extractor", *[json.dumps(PLANS)] * 6)
+        await bench.agents.ask(EXTRACTOR, "Which block?")
+        await bench.agents.ask(EXTRACTOR, "Which block?")
+        assert brain.requests[-1].tools
+
+
+async def test_a_reply_that_is_no_json_is_asked_for_once_more_with_what_was_wrong(open_bench: OpenBench) -> None:
+    brain = ScriptedBrain()
+    brain.reply_with("extractor", "I would rather talk about the weather.")
+    brain.always("extractor", json.dumps(PLANS))
+    async with open_bench(brain=brain, tool_use="none") as bench:
+        assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
+        first, second = brain.requests
+        assert second.prompt.startswith(first.prompt.partition("# Form")[0].rstrip())
+        assert "# Your last reply" in second.prompt and "the weather" in second.prompt
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{'plans': [{'code_block': 'x = 1', 'plan': 'try 2'}]}",
+        '{"plans": [{"code_block": "x = 1", "plan": "try 2",},]}',
+        '[{"code_block": "x = 1", "plan": "try 2"}',
+    ],
+)
+async def test_json_as_small_models_write_it_is_mended(open_bench: OpenBench, said: str) -> None:
+    brain = ScriptedBrain(said)
+    async with open_bench(brain=brain, tool_use="none") as bench:
+        assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
+        assert len(brain.requests) == 1
