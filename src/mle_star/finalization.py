@@ -25,13 +25,7 @@ from mle_star.execution import (
 )
 from mle_star.execution.bank import disagreement, read_bank
 from mle_star.execution.recorded import execute_in_run
-from mle_star.method.codeblocks import (
-    compiles,
-    extract_code_block,
-    has_code_fence,
-    has_extractable_code,
-    replacement,
-)
+from mle_star.method.codeblocks import compiles, has_code_fence, replacement
 from mle_star.models import (
     AgentType,
     DataContaminationResult,
@@ -45,6 +39,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import place_copy
@@ -53,8 +48,6 @@ from mle_star.safety import (
     check_and_fix_leakage,
     make_debug_callback,
     synthetic_traceback,
-    try_agent,
-    warn_unusable,
 )
 
 logger = logging.getLogger(__name__)
@@ -385,7 +378,7 @@ async def _find_subsampling(solution: SolutionScript) -> str:
     reply = await try_agent(AgentType.test, "subsampling_extract", final_solution=solution.content)
     if reply is None:
         return ""
-    block = extract_code_block(reply.text) if has_extractable_code(reply.text) else ""
+    block = code_of(reply.text)
     if block and block in solution.content:
         return block
     said_none = not block and (has_code_fence(reply.text) or _SAYS_NONE.search(reply.text))
@@ -399,10 +392,11 @@ async def _without_subsampling(block: str) -> str | None:
     reply = await try_agent(AgentType.test, "subsampling_remove", code_block_with_subsampling=block)
     if reply is None:
         return None
-    if not has_code_fence(reply.text) and not has_extractable_code(reply.text):
+    code = code_of(reply.text)
+    if not code and not has_code_fence(reply.text):
         warn_unusable(AgentType.test, reply.text)
         return None
-    return extract_code_block(reply.text)
+    return code
 
 
 def _replace_subsampling(solution: SolutionScript, block: str, new: str) -> SolutionScript:
@@ -424,14 +418,9 @@ def _replace_subsampling(solution: SolutionScript, block: str, new: str) -> Solu
 async def generate_test_submission(task: TaskDescription, solution: SolutionScript) -> SolutionScript:
     """A_test: the script that predicts the test samples; empty when no code came back."""
     logger.info("A_test start: %s, %d characters", task.competition_id, len(solution.content))
-    reply = await try_agent(AgentType.test, task_description=task.description, final_solution=solution.content)
-    content = ""
-    if reply is not None and has_extractable_code(reply.text):
-        content = extract_code_block(reply.text)
-    elif reply is not None:
-        warn_unusable(AgentType.test, reply.text)
-    logger.info("A_test result: %d characters", len(content))
-    return SolutionScript(content=content, phase=SolutionPhase.final, source_model=solution.source_model)
+    code = await ask_for_code(AgentType.test, task_description=task.description, final_solution=solution.content)
+    logger.info("A_test result: %d characters", len(code))
+    return SolutionScript(content=code, phase=SolutionPhase.final, source_model=solution.source_model)
 
 
 # --- step 7: contamination -------------------------------------------------------------------------------
@@ -463,16 +452,9 @@ async def check_contamination(
 
 
 async def _verdict(solution: SolutionScript, reference: str) -> str | None:
-    reply = await try_agent(
-        AgentType.test, "contamination", reference_discussion=reference, final_solution=solution.content
-    )
-    if reply is None:
-        return None
-    try:
-        return DataContaminationResult.model_validate_json(reply.json_text).verdict
-    except ValueError:
-        warn_unusable(AgentType.test, reply.json_text)
-        return None
+    values = {"reference_discussion": reference, "final_solution": solution.content}
+    answer = await ask_for(DataContaminationResult, AgentType.test, "contamination", **values)
+    return None if answer is None else answer.verdict
 
 
 async def _contamination_if_affordable(

@@ -20,12 +20,10 @@ from mle_star.execution import (
     debug_text,
     evaluate_with_retry,
     exception_line,
-    get_subsample_instruction,
     prepare_path_directory,
     rank_solutions,
 )
 from mle_star.execution.artifacts import keep_clean_ones
-from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -39,7 +37,8 @@ from mle_star.models import (
     is_improvement,
     is_improvement_or_equal,
 )
-from mle_star.run.context import AgentReply, RunContext, current_run, enter_run, scope
+from mle_star.run.asking import ask_agent, ask_for_code
+from mle_star.run.context import RunContext, current_run, enter_run, scope
 from mle_star.run.events import (
     AgentFinished,
     CandidateEvaluated,
@@ -53,13 +52,10 @@ from mle_star.run.events import (
 from mle_star.safety import (
     LEAKS,
     NO_CODE,
-    ask_agent,
     check_and_fix_leakage,
     check_data_usage,
     fall_back,
     make_debug_callback,
-    try_agent,
-    warn_unusable,
 )
 
 logger = logging.getLogger(__name__)
@@ -394,38 +390,22 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
 
 async def generate_candidate(task: TaskDescription, model: RetrievedModel, config: PipelineConfig) -> SolutionScript:
     """A_init: a first script around one model; empty and not executable when no code came back."""
-    reply = await try_agent(
+    name, limit = model.model_name, config.subsample_limit
+    code = await ask_for_code(
         AgentType.init,
         task_description=task.description,
-        model_name=model.model_name,
+        model_name=name,
         example_code=model.example_code,
-        metric=task.evaluation_metric,
-        direction=task.metric_direction,
-        subsample_instruction=get_subsample_instruction(config),
+        subsample_limit=limit,
     )
-    return _script_of(reply, AgentType.init, SolutionPhase.init, source_model=model.model_name)
+    return SolutionScript(content=code, phase=SolutionPhase.init, is_executable=bool(code), source_model=name)
 
 
 async def merge_solutions(base: SolutionScript, reference: SolutionScript, config: PipelineConfig) -> SolutionScript:
     """A_merger: the reference worked into the base; empty and not executable when no code came back."""
-    reply = await try_agent(
-        AgentType.merger,
-        base_code=base.content,
-        reference_code=reference.content,
-        subsample_instruction=get_subsample_instruction(config),
-    )
-    return _script_of(reply, AgentType.merger, SolutionPhase.merged)
-
-
-def _script_of(
-    reply: AgentReply | None, agent: AgentType, phase: SolutionPhase, source_model: str | None = None
-) -> SolutionScript:
-    content = ""
-    if reply is not None and has_extractable_code(reply.text):
-        content = extract_code_block(reply.text)
-    elif reply is not None:
-        warn_unusable(agent, reply.text)
-    return SolutionScript(content=content, phase=phase, is_executable=bool(content), source_model=source_model)
+    values = {"base_code": base.content, "reference_code": reference.content}
+    code = await ask_for_code(AgentType.merger, **values, subsample_limit=config.subsample_limit)
+    return SolutionScript(content=code, phase=SolutionPhase.merged, is_executable=bool(code))
 
 
 # --- after the merges ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from mle_star.execution import evaluate_with_retry
-from mle_star.method.codeblocks import extract_code_block, has_extractable_code, replacement
+from mle_star.method.codeblocks import replacement
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -20,9 +20,10 @@ from mle_star.models import (
     is_improvement,
     is_improvement_or_equal,
 )
+from mle_star.run.asking import ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import RefinementTried
-from mle_star.safety import check_and_fix_leakage, make_debug_callback, try_agent
+from mle_star.safety import check_and_fix_leakage, make_debug_callback
 
 logger = logging.getLogger(__name__)
 
@@ -220,17 +221,10 @@ async def invoke_coder(code_block: str, plan: str) -> str | None:
         raise ValueError("A_coder requires a non-empty plan")
     run = current_run()
     logger.info("%s: coder starts: plan %r", run.place, plan[:200])
-    reply = await try_agent(
-        AgentType.coder, code_block=code_block, plan=plan, subsample_limit=run.config.subsample_limit
-    )
-    text = reply.text if reply is not None else ""
-    if not has_extractable_code(text):
-        logger.info("%s: coder complete: failed to parse", run.place)
-        logger.warning("%s: unparseable reply of the coder: %r", run.place, text[:200])
-        return None
-    new_block = extract_code_block(text)
-    logger.info("%s: coder complete: block of %d characters", run.place, len(new_block))
-    return new_block
+    new_block = await ask_for_code(AgentType.coder, code_block=code_block, plan=plan)
+    outcome = f"block of {len(new_block)} characters" if new_block else "failed to parse"
+    logger.info("%s: coder complete: %s", run.place, outcome)
+    return new_block or None
 
 
 async def invoke_planner(code_block: str, plans: list[str], scores: list[float | None]) -> str | None:
@@ -243,15 +237,9 @@ async def invoke_planner(code_block: str, plans: list[str], scores: list[float |
         raise ValueError(f"A_planner requires one score per plan, not {len(scores)} for {len(plans)}")
     run = current_run()
     logger.info("%s: planner starts: %d attempts in the history", run.place, len(plans))
-    reply = await try_agent(
-        AgentType.planner, code_block=code_block, plans=plans, scores=scores, direction=run.task.metric_direction
-    )
-    plan = reply.text.strip() if reply is not None else ""
-    if not plan:
-        logger.warning("%s: empty reply of the planner", run.place)
-        return None
+    plan = (await ask_for_text(AgentType.planner, code_block=code_block, plans=plans, scores=scores)).strip()
     logger.info("%s: planner complete: %r", run.place, plan[:200])
-    return plan
+    return plan or None
 
 
 def yes_no(value: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mle_star.execution import debug_text, exception_line, execute_in_run, limit_in_run
 from mle_star.execution.outcome import SCRIPT_NAME
-from mle_star.method.codeblocks import extract_code_block, has_extractable_code, locate_block
+from mle_star.method.codeblocks import locate_block
 from mle_star.method.scores import BASELINE, parse_ablation_lines
 from mle_star.models import (
     AgentType,
@@ -28,9 +28,10 @@ from mle_star.models import (
 )
 from mle_star.phase2_inner import BlockProgress, run_phase2_inner_loop, yes_no
 from mle_star.prompts import BLOCK_NOT_FOUND
+from mle_star.run.asking import ask_for, ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, BlockChosen
-from mle_star.safety import make_debug_callback, try_agent, warn_unusable
+from mle_star.safety import make_debug_callback
 
 logger = logging.getLogger(__name__)
 
@@ -353,15 +354,11 @@ async def invoke_ablation(solution: SolutionScript, previous_summaries: list[str
     logger.info(
         "%s: ablation starts: %d characters, %d summaries", place, len(solution.content), len(previous_summaries)
     )
-    reply = await try_agent(AgentType.ablation, solution_script=solution.content, previous_ablations=previous_summaries)
-    if reply is None:
-        return None
-    if not has_extractable_code(reply.text):
-        warn_unusable(AgentType.ablation, reply.text)
-        return None
-    script = SolutionScript(content=extract_code_block(reply.text), phase=SolutionPhase.refined)
-    logger.info("%s: ablation complete: script of %d characters", place, len(script.content))
-    return script
+    code = await ask_for_code(
+        AgentType.ablation, solution_script=solution.content, previous_ablations=previous_summaries
+    )
+    logger.info("%s: ablation complete: script of %d characters", place, len(code))
+    return SolutionScript(content=code, phase=SolutionPhase.refined) if code else None
 
 
 async def invoke_summarize(ablation_code: str, raw_output: str, *, note: str = "") -> str:
@@ -370,13 +367,9 @@ async def invoke_summarize(ablation_code: str, raw_output: str, *, note: str = "
         raise ValueError("A_summarize requires the code of the ablation study")
     place = current_run().place
     logger.info("%s: summarize starts: code of %d, output of %d characters", place, len(ablation_code), len(raw_output))
-    reply = await try_agent(
-        AgentType.summarize, remark=note and f"\n\n{note}", ablation_code=ablation_code, raw_result=raw_output
-    )
-    summary = reply.text if reply is not None else ""
-    if not summary.strip():
-        warn_unusable(AgentType.summarize, summary)
-        summary = AUTO_SUMMARY + raw_output[-AUTO_SUMMARY_CHARACTERS:]
+    values = {"ablation_code": ablation_code, "raw_result": raw_output}
+    summary = await ask_for_text(AgentType.summarize, remark=note, **values)
+    summary = summary or AUTO_SUMMARY + raw_output[-AUTO_SUMMARY_CHARACTERS:]
     logger.info("%s: summarize complete: %d characters", place, len(summary))
     return summary
 
@@ -392,16 +385,15 @@ async def invoke_extractor(
         "%s: extractor starts: summary of %d, solution of %d characters, %d previous blocks",
         place, len(summary), len(solution.content), len(previous_blocks),
     )  # fmt: skip
-    reply = await try_agent(
-        AgentType.extractor, note=BLOCK_NOT_FOUND if retry else None, solution_script=solution.content,
-        ablation_summary=summary, previous_code_blocks=previous_blocks,
-    )  # fmt: skip
-    if reply is None:
-        return None
-    try:
-        output = ExtractorOutput.model_validate_json(reply.json_text)
-    except ValueError:
-        warn_unusable(AgentType.extractor, reply.json_text)
+    output = await ask_for(
+        ExtractorOutput,
+        AgentType.extractor,
+        note=BLOCK_NOT_FOUND if retry else None,
+        solution_script=solution.content,
+        ablation_summary=summary,
+        previous_code_blocks=previous_blocks,
+    )
+    if output is None:
         return None
     length = len(output.plans[0].code_block)
     logger.info("%s: extractor complete: %d plans, block of %d characters", place, len(output.plans), length)

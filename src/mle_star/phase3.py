@@ -6,7 +6,6 @@ import logging
 import time
 
 from mle_star.execution import debug_text, exception_line, verify_submission
-from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import (
     AgentType,
     EnsembleAttempt,
@@ -20,9 +19,9 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.phase2_inner import check_and_evaluate
+from mle_star.run.asking import ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import EnsembleTried
-from mle_star.safety import try_agent
 
 logger = logging.getLogger(__name__)
 
@@ -176,19 +175,13 @@ async def invoke_ens_planner(
         raise ValueError("A_ens_planner requires at least 2 solutions for ensembling")
     if len(plans) != len(scores):
         raise ValueError(f"A_ens_planner requires one score per plan, not {len(scores)} for {len(plans)}")
-    run = current_run()
-    place = run.place
+    place = current_run().place
     logger.info("%s: ens_planner starts: %d plans in the history", place, len(plans))
-    reply = await try_agent(
-        AgentType.ens_planner, L=len(solutions), solutions=[s.content for s in solutions], plans=plans, scores=scores,
-        direction=run.task.metric_direction,
-    )  # fmt: skip
-    plan = reply.text.strip() if reply is not None else ""
-    if not plan:
-        logger.warning("%s: empty reply of the ens_planner", place)
-        return None
+    scripts = [solution.content for solution in solutions]
+    reply = await ask_for_text(AgentType.ens_planner, L=len(scripts), solutions=scripts, plans=plans, scores=scores)
+    plan = reply.strip()
     logger.info("%s: ens_planner complete: %r", place, plan[:200])
-    return plan
+    return plan or None
 
 
 async def invoke_ensembler(plan: str, solutions: list[SolutionScript]) -> SolutionScript | None:
@@ -199,12 +192,8 @@ async def invoke_ensembler(plan: str, solutions: list[SolutionScript]) -> Soluti
         raise ValueError("A_ensembler requires at least 2 solutions for ensembling")
     place = current_run().place
     logger.info("%s: ensembler starts: plan %r", place, plan[:200])
-    reply = await try_agent(AgentType.ensembler, L=len(solutions), solutions=[s.content for s in solutions], plan=plan)
-    text = reply.text if reply is not None else ""
-    if not has_extractable_code(text):
-        logger.info("%s: ensembler complete: failed to parse", place)
-        logger.warning("%s: unparseable reply of the ensembler: %r", place, text[:200])
-        return None
-    script = SolutionScript(content=extract_code_block(text), phase=SolutionPhase.ensemble)
-    logger.info("%s: ensembler complete: script of %d characters", place, len(script.content))
-    return script
+    scripts = [solution.content for solution in solutions]
+    code = await ask_for_code(AgentType.ensembler, L=len(scripts), solutions=scripts, plan=plan)
+    outcome = f"script of {len(code)} characters" if code else "failed to parse"
+    logger.info("%s: ensembler complete: %s", place, outcome)
+    return SolutionScript(content=code, phase=SolutionPhase.ensemble) if code else None

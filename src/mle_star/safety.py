@@ -11,15 +11,13 @@ import re
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 
-from mle_star.errors import AgentError
 from mle_star.execution import (
     debug_text,
     detect_error_masking,
     evaluate_solution,
     exception_line,
-    get_subsample_instruction,
 )
-from mle_star.method.codeblocks import compiles, extract_code_block, has_extractable_code, locate_block, replacement
+from mle_star.method.codeblocks import compiles, locate_block, replacement
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -30,8 +28,8 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
-from mle_star.prompts import PromptRegistry, facts_section, render
-from mle_star.run.context import AgentReply, current_run
+from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
+from mle_star.run.context import current_run
 from mle_star.run.events import DebugAttempted, LeakageChecked, ScriptPurpose
 
 logger = logging.getLogger(__name__)
@@ -118,18 +116,13 @@ async def _repair(
     if TRACEBACK_HEADER not in traceback:
         logger.warning("%s: the error for the debugger is no traceback: %s", place, error)
     logger.info("%s: debug start: phase %s, %s, attempt %d", place, solution.phase.value, error, attempt)
-    values = {"code": solution.content, "bug": traceback}
-    if variant is None:
-        values["subsample_instruction"] = get_subsample_instruction(config)
-    reply = await try_agent(AgentType.debugger, variant, **values)
-    usable = reply is not None and has_extractable_code(reply.text)
-    _record_repair(variant, error, "" if usable else NO_CODE)
-    if reply is None or not usable:
-        if reply is not None:
-            warn_unusable(AgentType.debugger, reply.text)
+    code = await ask_for_code(
+        AgentType.debugger, variant, code=solution.content, bug=traceback, subsample_limit=config.subsample_limit
+    )
+    _record_repair(variant, error, "" if code else NO_CODE)
+    if not code:
         logger.info("%s: debug end: not fixed: %s", place, NO_CODE)
         return solution
-    code = extract_code_block(reply.text)
     if variant is None:
         code = with_score_line(code)
     logger.info("%s: debug end: a fix to try, %+d characters", place, len(code) - len(solution.content))
@@ -218,14 +211,10 @@ async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer]:
     """The checker's answers; none when the reply cannot be read, which counts as clean."""
     place = current_run().place
     logger.info("%s: detection start: phase %s, %d characters", place, solution.phase.value, len(solution.content))
-    reply = await try_agent(AgentType.leakage, "detection", code=solution.content)
-    if reply is None:
+    output = await ask_for(LeakageDetectionOutput, AgentType.leakage, "detection", code=solution.content)
+    if output is None:
         return []
-    try:
-        answers = LeakageDetectionOutput.model_validate_json(reply.json_text).answers
-    except ValueError:
-        warn_unusable(AgentType.leakage, reply.json_text)
-        return []
+    answers = output.answers
     found = sum(answer.leakage_status == "Yes Data Leakage" for answer in answers)
     logger.info("%s: detection end: %d answers, leakage found: %s", place, len(answers), "yes" if found else "no")
     return answers
@@ -239,10 +228,7 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
         logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", place, said)
         return None
     logger.info("%s: correction start: block of %d characters", place, len(block))
-    reply = await try_agent(AgentType.leakage, "correction", code=solution.content, flagged_block=block)
-    new = extract_code_block(reply.text) if reply is not None and has_extractable_code(reply.text) else ""
-    if reply is not None and not new:
-        warn_unusable(AgentType.leakage, reply.text)
+    new = await ask_for_code(AgentType.leakage, "correction", code=solution.content, flagged_block=block)
     if not new or new.strip() == block.strip():
         logger.warning("%s: correction end: no other block came back, not replaced", place)
         return None
@@ -283,38 +269,8 @@ def parse_data_agent_response(response: str, original_solution: SolutionScript) 
     """The revised script, or the original object when all data is used already or no valid script came back."""
     if ALL_USED.lower() in response.lower():
         return original_solution
-    code = extract_code_block(response)
-    if not has_extractable_code(response) or not compiles(code):
+    code = code_of(response)
+    if not code or not compiles(code):
         warn_unusable(AgentType.data, response)
         return original_solution
     return original_solution.model_copy(update={"content": code})
-
-
-# --- asking ----------------------------------------------------------------------------------------------
-
-
-async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str = "", **values: object) -> AgentReply:
-    """An agent's reply to its template, with a remark below it and the facts, typed, at the end."""
-    run = current_run()
-    facts = facts_section(agent, variant, run.task, run.config, values)
-    prompt = f"{render(agent, variant, **values)}{remark}\n\n{facts}"
-    template_hash = PromptRegistry().hash(agent, variant)
-    return await run.ask(agent, prompt, variant=variant, template_hash=template_hash)
-
-
-async def try_agent(
-    agent: AgentType, variant: str | None = None, *, remark: str = "", **values: object
-) -> AgentReply | None:
-    """As `ask_agent`; a call that failed gives None and a warning."""
-    try:
-        return await ask_agent(agent, variant, remark=remark, **values)
-    except AgentError as error:
-        logger.warning("%s: no reply from %s: %s", current_run().place, agent.value, error)
-        return None
-
-
-def warn_unusable(agent: AgentType, reply: str) -> None:
-    """Say that a reply cannot be used: its head as a warning, all of it for those who debug."""
-    place = current_run().place
-    logger.warning("%s: parse failure: unusable reply of %s: %r", place, agent.value, reply[:200])
-    logger.debug("%s: the whole reply of %s: %r", place, agent.value, reply)

@@ -323,7 +323,7 @@ async def test_a_reply_without_code_is_an_attempt_with_no_block(
     assert len(quick_run.executor.scripts) == 2  # nothing was replaced or run for it
     history = section(quick_run.agents.calls("planner")[1].prompt, "Improvement plans you have tried")
     assert "## Plan: plan 1\n## Score: N/A (evaluation failed)" in history
-    assert_says(caplog, (logging.WARNING, ("k=1: unparseable", "No code today.")))
+    assert_says(caplog, (logging.WARNING, ("k=1: parse failure", "No code today.")))
 
 
 @pytest.mark.req("REQ-P2I-033")
@@ -494,7 +494,7 @@ async def test_the_log_tells_every_event_of_an_inner_loop(
         (info, (f"{t} k=1: planner starts", "1 attempts")),
         (info, (f"{t} k=1: planner complete", "'" + "o" * 200 + "'")),
         (info, (f"{t} k=1: coder complete", "failed to parse")),
-        (warning, (f"{t} k=1: unparseable", "'" + "n" * 200 + "'")),
+        (warning, (f"{t} k=1: parse failure", "'" + "n" * 200 + "'")),
         (warning, (f"{t} k=1: attempt skipped", "coder failed")),
         (warning, (f"{t} k=2: empty reply of the planner",)),
         (warning, (f"{t} k=2: attempt skipped", "planner failed")),

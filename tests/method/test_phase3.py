@@ -332,7 +332,7 @@ async def test_a_reply_without_code_is_a_round_with_an_empty_script(
     assert (attempt.plan, attempt.score, attempt.solution.content) == ("plan 0", None, "")
     assert attempt.solution.phase is SolutionPhase.ensemble and not attempt.solution.is_executable
     assert result.best_ensemble_score == 0.7 and len(quick_run.executor.scripts) == 1
-    assert_says(caplog, (logging.WARNING, ("r=0: unparseable", "No code today.")))
+    assert_says(caplog, (logging.WARNING, ("r=0: parse failure", "No code today.")))
 
 
 @pytest.mark.req("REQ-P3-031", "REQ-P3-022")
@@ -405,7 +405,7 @@ async def test_the_log_tells_every_event_of_phase_3(quick_run: ScriptedRun, capl
         (warning, ("r=1: empty reply of the ens_planner",)),
         (info, ("r=2: ens_planner starts", "2 plans")),
         (info, ("r=2: ensembler complete", "failed to parse")),
-        (warning, ("r=2: unparseable", "'" + "n" * 200 + "'")),
+        (warning, ("r=2: parse failure", "'" + "n" * 200 + "'")),
         (info, ("r=3: evaluation complete", "score failed", "is_error True")),
         (warning, ("r=3: round failed", "RuntimeError: broken", "plan three")),
         (info, ("Phase 3: best round 0", "score 0.8", "1 successful rounds")),

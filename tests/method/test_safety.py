@@ -60,8 +60,9 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 2\nR
 HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validation Performance: {s}')"
 
 
-def warnings_of(caplog: pytest.LogCaptureFixture, name: str = "mle_star.safety") -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name == name and r.levelno == logging.WARNING]
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    names = ("mle_star.safety", "mle_star.run.asking")
+    return [r.getMessage() for r in caplog.records if r.name in names and r.levelno == logging.WARNING]
 
 
 # --- the debugger ----------------------------------------------------------------------------------------
@@ -342,7 +343,7 @@ async def test_a_script_whose_leak_stays_has_no_score_and_is_no_best(run: Script
 async def test_an_unreadable_verdict_counts_as_clean(
     run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: object
 ) -> None:
-    caplog.set_level(logging.DEBUG, "mle_star.safety")
+    caplog.set_level(logging.DEBUG, "mle_star")
     run.agents.reply("leakage-detection", reply)
     checked = solution(LEAKY)
     assert await check_and_fix_leakage(checked) is checked
@@ -531,7 +532,7 @@ async def test_every_event_is_logged_at_its_level(run: ScriptedRun, caplog: pyte
     run.agents.reply("data", GARBAGE)
     await check_data_usage(fixed, run.task)
     fall_back(fixed, [fixed], attempts=2)
-    lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "mle_star.safety"]
+    lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name.startswith("mle_star.")]
     for level, words in [
         ("INFO", "debug start: phase init, RuntimeError: broken, attempt 1"),
         ("INFO", "debug end: a fix to try, +"),
@@ -552,7 +553,7 @@ async def test_every_event_is_logged_at_its_level(run: ScriptedRun, caplog: pyte
 async def test_a_warning_shows_the_head_of_a_reply_and_debug_all_of_it(
     run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "mle_star.safety")
+    caplog.set_level(logging.DEBUG, "mle_star")
     run.agents.reply("data", "no" + "x" * 5000)
     await check_data_usage(solution(script(0.5)), run.task)
     lengths = {r.levelname: len(r.getMessage()) for r in caplog.records if "xxx" in r.getMessage()}

@@ -9,18 +9,16 @@ import pytest
 
 from mle_star.errors import AgentError
 from mle_star.models import AgentType, SolutionPhase
-from mle_star.prompts import PromptRegistry, render
+from mle_star.prompts import FACTS_HEADING, PromptRegistry, render
+from mle_star.run.asking import ask_agent, try_agent, warn_unusable
 from mle_star.run.context import scope
 from mle_star.run.events import AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.safety import (
     SCORE_LINE,
-    ask_agent,
     check_and_fix_leakage,
     check_data_usage,
     debug_solution,
     make_debug_callback,
-    try_agent,
-    warn_unusable,
     with_score_line,
 )
 
@@ -186,14 +184,15 @@ async def test_the_data_check_says_whether_it_changed_the_script(
 
 
 @pytest.mark.req("REQ-SF-033")
-@pytest.mark.parametrize("remark", ["", "\n\nMind the gap."])
+@pytest.mark.parametrize("remark", ["", "Mind the gap."])
 async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str, quick_run: ScriptedRun) -> None:
     more: dict[str, Any] = {"remark": remark} if remark else {}
     await ask_agent(AgentType.leakage, "correction", code="x = 1", **more)
     await try_agent(AgentType.leakage, "detection", code="x = 1", **more)
     asked = quick_run.events(AgentFinished)
     for event, variant in zip(asked, ("correction", "detection"), strict=True):
-        assert event.prompt == render(AgentType.leakage, variant, code="x = 1") + remark
+        template = render(AgentType.leakage, variant, code="x = 1")
+        assert event.prompt.startswith("\n\n".join([template, *more.values(), f"# {FACTS_HEADING}"]))
         assert event.template_hash == PromptRegistry().hash(AgentType.leakage, variant)
     assert asked[0].template_hash != asked[1].template_hash
 
@@ -201,7 +200,7 @@ async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str,
 async def test_a_call_that_fails_and_a_reply_that_is_no_use_are_told(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(DEBUG, logger="mle_star.safety")
+    caplog.set_level(DEBUG, logger="mle_star.run.asking")
     quick_run.agents.faults[0] = "raises"
     with scope("phase2", "t-1"):
         assert await try_agent(AgentType.summarize, ablation_code="x", raw_result="y") is None

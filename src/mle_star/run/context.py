@@ -11,43 +11,30 @@ import hashlib
 import json
 import logging
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from mle_star.errors import AgentError, AgentFailure, MleStarError
+from mle_star.errors import MleStarError
 from mle_star.evaluation.exam import Exam
 from mle_star.models import (
     AgentConfig,
-    AgentType,
     ExecutionRawResult,
     Frozen,
     PipelineConfig,
     TaskDescription,
-    agent_config,
     is_improvement,
     is_improvement_or_equal,
 )
 from mle_star.run.budget import Budget
-from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted, AnyEvent, BestImproved
+from mle_star.run.events import AnyEvent, BestImproved
 from mle_star.run.journal import Journal
 
 logger = logging.getLogger(__name__)
-
-_ALONE = {
-    AgentType.retriever,
-    AgentType.merger,
-    AgentType.data,
-    AgentType.ens_planner,
-    AgentType.ensembler,
-    AgentType.test,
-}
-"""Agents that no other call runs beside: what is left is theirs."""
 
 
 class AgentReply(Frozen):
@@ -225,72 +212,6 @@ class RunContext:
             return False
         self.shared.wound_down = True
         return True
-
-    async def ask(
-        self, agent: AgentType, prompt: str, *, variant: str | None = None, template_hash: str = ""
-    ) -> AgentReply:
-        """Call an agent as a step of the run: replayed when recorded, else paid for, charged and recorded."""
-        config = agent_config(agent, variant, self.config.tool_profile)
-        step = self.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
-        digest = digest_of(self.agents.fingerprint(config), variant or "", prompt)
-        known = self.journal.find(AgentFinished, step, digest)
-        if known is not None:
-            self.journal.tell(known)
-            return AgentReply.model_validate(known.model_dump(include=set(AgentReply.model_fields)))
-        failed = self.journal.find_failure(step, digest)
-        if failed is not None:
-            self.journal.tell(failed)
-            message = failed.message.removeprefix(f"{agent.value}: ")
-            raise AgentError(message, agent=agent.value, reason=cast(AgentFailure, failed.reason))
-        return await self._ask_and_record(config, prompt, step, digest, variant, template_hash)
-
-    async def _ask_and_record(
-        self,
-        config: AgentConfig,
-        prompt: str,
-        step: str,
-        digest: str,
-        variant: str | None,
-        template_hash: str,
-    ) -> AgentReply:
-        agent = config.agent_type
-        await self.budget.wait_for_money()
-        call = self.budget.open_call(alone=agent in _ALONE)
-        started = time.monotonic()
-
-        def failed(reason: str, message: str, cost_usd: float) -> None:
-            self.budget.settle(call, cost_usd, phase=self.phase, path=self.label)
-            self.record(
-                AgentFailed(
-                    step=step, digest=digest, agent=agent, variant=variant, prompt=prompt, reason=reason,
-                    message=message, cost_usd=cost_usd, seconds=time.monotonic() - started,
-                )
-            )  # fmt: skip
-            self.budget.after_call()
-
-        try:
-            self.record(AgentStarted(step=step, agent=agent, variant=variant))
-            logger.debug("%s asks:\n%s", step, prompt)
-            reply = await self.agents.ask(
-                config, prompt, label=self.label, max_cost_usd=call.cap_usd,
-                on_late_cost=lambda usd: failed("cancelled", f"{agent.value}: cancelled while it worked", usd),
-            )  # fmt: skip
-        except AgentError as error:
-            failed(error.reason, str(error), error.cost_usd)
-            raise
-        except BaseException:
-            self.budget.give_up(call)
-            raise
-        logger.debug("%s is told:\n%s", step, reply.json_text)
-        self.budget.settle(call, reply.cost_usd, phase=self.phase, path=self.label)
-        self.record(
-            AgentFinished(
-                step=step, digest=digest, agent=agent, variant=variant, template_hash=template_hash,
-                model=self.config.model, prompt=prompt, **reply.model_dump(),
-            )
-        )  # fmt: skip
-        self.budget.after_call()
-        return reply
 
 
 _current: ContextVar[RunContext] = ContextVar("mle_star_run")

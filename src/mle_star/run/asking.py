@@ -1,0 +1,169 @@
+"""The one way to ask: a prompt is filled, sent as a step of the run, recorded, and its reply read.
+
+Whatever every agent is to be told stands in `_prompt`; whatever happens to every call, happens in `ask`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
+
+from mle_star.errors import AgentError, AgentFailure
+from mle_star.method.codeblocks import extract_code_block, has_extractable_code
+from mle_star.models import AgentConfig, AgentType, agent_config
+from mle_star.prompts import PromptRegistry, facts_section
+from mle_star.run.context import AgentReply, RunContext, current_run, digest_of
+from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+_ALONE = {
+    AgentType.retriever,
+    AgentType.merger,
+    AgentType.data,
+    AgentType.ens_planner,
+    AgentType.ensembler,
+    AgentType.test,
+}
+"""Agents that no other call runs beside: what is left is theirs."""
+
+
+# --- what a phase gets -----------------------------------------------------------------------------------
+
+
+async def ask_for_code(agent: AgentType, variant: str | None = None, **values: Any) -> str:
+    """The code of an agent's reply; empty, with a warning, when the call failed or the reply holds none."""
+    reply = await try_agent(agent, variant, **values)
+    if reply is None:
+        return ""
+    code = code_of(reply.text)
+    if not code:
+        warn_unusable(agent, reply.text)
+    return code
+
+
+async def ask_for_text(agent: AgentType, variant: str | None = None, *, remark: str = "", **values: Any) -> str:
+    """An agent's reply as it is; empty, with a warning, when the call failed or nothing came back."""
+    reply = await try_agent(agent, variant, remark=remark, **values)
+    text = reply.text if reply is not None and reply.text.strip() else ""
+    if not text:
+        logger.warning("%s: empty reply of the %s", current_run().place, agent.value)
+    return text
+
+
+async def ask_for(answer: type[Answer], agent: AgentType, variant: str | None = None, **values: Any) -> Answer | None:
+    """An agent's reply as a value; None, with a warning, when the call failed or the reply cannot be read."""
+    reply = await try_agent(agent, variant, **values)
+    if reply is None:
+        return None
+    try:
+        return answer.model_validate_json(reply.json_text)
+    except ValueError:
+        warn_unusable(agent, reply.json_text)
+        return None
+
+
+async def try_agent(
+    agent: AgentType, variant: str | None = None, *, remark: str = "", **values: Any
+) -> AgentReply | None:
+    """As `ask_agent`; a call that failed gives None and a warning."""
+    try:
+        return await ask_agent(agent, variant, remark=remark, **values)
+    except AgentError as error:
+        logger.warning("%s: no reply from %s: %s", current_run().place, agent.value, error)
+        return None
+
+
+def code_of(reply: str) -> str:
+    """The code in a reply, without its fences; empty when it holds none."""
+    return extract_code_block(reply) if has_extractable_code(reply) else ""
+
+
+def warn_unusable(agent: AgentType, reply: str) -> None:
+    """Say that a reply cannot be used: its head as a warning, all of it for those who debug."""
+    place = current_run().place
+    logger.warning("%s: parse failure: unusable reply of %s: %r", place, agent.value, reply[:200])
+    logger.debug("%s: the whole reply of %s: %r", place, agent.value, reply)
+
+
+# --- the prompt ------------------------------------------------------------------------------------------
+
+
+def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str, values: dict[str, Any]) -> str:
+    """The prompt as it is sent: the template, a remark of the caller's, and the sections that every agent gets."""
+    known = {
+        "metric": run.task.evaluation_metric,
+        "direction": run.task.metric_direction,
+        "subsample_limit": run.config.subsample_limit,
+    }
+    sections = [
+        PromptRegistry().get(agent, variant).render(**{**known, **values}),
+        remark,
+        facts_section(agent, variant, run.task, run.config, values),
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+# --- the call, as a step of the run ----------------------------------------------------------------------
+
+
+async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str = "", **values: Any) -> AgentReply:
+    """An agent's reply to its template: replayed when recorded, else paid for and recorded."""
+    run = current_run()
+    prompt = _prompt(run, agent, variant, remark, values)
+    config = agent_config(agent, variant, run.config.tool_profile)
+    step = run.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
+    digest = digest_of(run.agents.fingerprint(config), variant or "", prompt)
+    known = run.journal.find(AgentFinished, step, digest)
+    if known is not None:
+        run.journal.tell(known)
+        return AgentReply.model_validate(known.model_dump(include=set(AgentReply.model_fields)))
+    failed = run.journal.find_failure(step, digest)
+    if failed is not None:
+        run.journal.tell(failed)
+        message = failed.message.removeprefix(f"{agent.value}: ")
+        raise AgentError(message, agent=agent.value, reason=cast(AgentFailure, failed.reason))
+    call: dict[str, Any] = {"step": step, "digest": digest, "agent": agent, "variant": variant, "prompt": prompt}
+    return await _send(run, config, call)
+
+
+async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any]) -> AgentReply:
+    """Pay for a call, make it and record how it ended; `call` is what all its events say."""
+    agent, prompt, step = config.agent_type, call["prompt"], call["step"]
+    await run.budget.wait_for_money()
+    reserved = run.budget.open_call(alone=agent in _ALONE)
+    started = time.monotonic()
+
+    def failed(reason: str, message: str, cost_usd: float) -> None:
+        run.budget.settle(reserved, cost_usd, phase=run.phase, path=run.label)
+        seconds = time.monotonic() - started
+        run.record(AgentFailed(**call, reason=reason, message=message, cost_usd=cost_usd, seconds=seconds))
+        run.budget.after_call()
+
+    try:
+        run.record(AgentStarted(step=step, agent=agent, variant=call["variant"]))
+        logger.debug("%s asks:\n%s", step, prompt)
+        reply = await run.agents.ask(
+            config,
+            prompt,
+            label=run.label,
+            max_cost_usd=reserved.cap_usd,
+            on_late_cost=lambda usd: failed("cancelled", f"{agent.value}: cancelled while it worked", usd),
+        )
+    except AgentError as error:
+        failed(error.reason, str(error), error.cost_usd)
+        raise
+    except BaseException:
+        run.budget.give_up(reserved)
+        raise
+    logger.debug("%s is told:\n%s", step, reply.json_text)
+    run.budget.settle(reserved, reply.cost_usd, phase=run.phase, path=run.label)
+    wording = PromptRegistry().hash(agent, call["variant"])
+    run.record(AgentFinished(**call, template_hash=wording, model=run.config.model, **reply.model_dump()))
+    run.budget.after_call()
+    return reply
