@@ -150,12 +150,12 @@ async def _best_submission(solution: SolutionScript, task: TaskDescription, conf
     except BudgetExceeded as stop:
         logger.warning("finalization was cut short: %s", stop)
         if not budget.money_is_gone:
-            return use_kept_submission(solution, reason=str(stop))
+            return await use_kept_submission(solution, reason=str(stop))
         budget.open_finalization()
     try:
         return await _submit_on_the_reserve(solution, task, config)
     except BudgetExceeded as stop:
-        return use_kept_submission(solution, reason=str(stop))
+        return await use_kept_submission(solution, reason=str(stop))
 
 
 async def _submit(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
@@ -215,7 +215,7 @@ async def _run_and_verify(
         script, result = await _run(await repair(script, NO_SUBMISSION), repair, task, config)
     if not _is_submitted(result):
         reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
-        return use_kept_submission(validated, reason=reason)
+        return await use_kept_submission(validated, reason=reason)
     return await _hand_over(script, validated, subsampling_removed=full.content != validated.content)
 
 
@@ -249,7 +249,7 @@ async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsa
     run = current_run()
     logger.info("step 5: verify the submission")
     if reason := await asyncio.to_thread(disagreement, run, validated, run.work_dir / SUBMISSION):
-        return _use_search_submission(validated, reason)
+        return await _use_search_submission(validated, reason)
     info = await asyncio.to_thread(get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
     sample = None if run.shared.exam is None else run.shared.exam.sample
@@ -292,21 +292,21 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
     return Submission(done.script, done.path, [*warnings, *done.warnings])
 
 
-def _use_search_submission(validated: SolutionScript, reason: str) -> Submission:
+async def _use_search_submission(validated: SolutionScript, reason: str) -> Submission:
     """What the judged script itself said of the test rows, in the search."""
     run = current_run()
     made = (e for e in run.journal.events if isinstance(e, ScriptFinished) and e.script == validated.content)
     source = next((event.submission for event in made if event.submission is not None), None)
     if source is None or not (run.run_dir / source).is_file():
-        return use_kept_submission(validated, reason=reason)
+        return await use_kept_submission(validated, reason=reason)
     logger.warning("the submission of the search is kept: %s", reason)
     warnings = [f"the submission is that of the search, by the judged script: of the final one, {reason}"]
-    submission = Submission(validated, _publish(run.run_dir / source), warnings)
+    submission = Submission(validated, await asyncio.to_thread(_publish, run.run_dir / source), warnings)
     run.shared.notes[DONE_NOTE] = submission
     return submission
 
 
-def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
+async def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
     """Step 6: the best submission that was kept on the way and the script that made it, else the validated script.
 
     A run that was cut off after its submission was handed over keeps that one.
@@ -319,7 +319,8 @@ def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
     warnings = [f"no submission by a script of its own: {reason}"]
     score, source = run.shared.kept_submission or (None, "")
     if source and (run.run_dir / source).is_file():
-        solution, path = _maker_of(source, score, solution), _publish(run.run_dir / source)
+        solution = _maker_of(source, score, solution)
+        path = await asyncio.to_thread(_publish, run.run_dir / source)
         warnings.append(f"the submission is the best one kept on the way, by a script with score {score}")
     else:
         path = ""

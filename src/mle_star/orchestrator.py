@@ -369,11 +369,11 @@ class _Pipeline:
             result = await self.stages.within(seconds, work, "finalization")
         except BudgetExceeded as stop:
             stage.ended("cancelled", str(stop))
-            submission = use_kept_submission(solution, reason=str(stop))
+            submission = await use_kept_submission(solution, reason=str(stop))
         except Exception as error:
             logger.exception("finalization failed")
             stage.ended("failed", f"{type(error).__name__}: {error}")
-            submission = use_kept_submission(solution, reason=f"{type(error).__name__}: {error}")
+            submission = await use_kept_submission(solution, reason=f"{type(error).__name__}: {error}")
         else:
             written = bool(result.submission_path) or not result.has_test
             stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)

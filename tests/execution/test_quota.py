@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from mle_star.execution import Limits, LocalExecutor, debug_text, execute_in_run
 from mle_star.execution.quota import DiskQuota
+from mle_star.execution.sandbox import NOBODY
 from mle_star.models import PipelineConfig
+from mle_star.run.context import ScriptRequest
+from mle_star.testing.executor import PLAIN_ENV
 from tests.execution.conftest import OpenRun, scored, script
+from tests.execution.users import unprivileged_python
 
 LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), disk_bytes=20_000_000, files=2000)
 
@@ -57,6 +62,43 @@ async def test_shared_memory_counts_where_it_is_the_machine_s(open_run: OpenRun)
             assert "GB of shared memory" in debug_text(await execute_in_run(script(filling)))
     finally:
         Path("/dev/shm", name).unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+async def test_what_a_script_leaves_in_shared_memory_goes_with_its_user(open_folder: Path) -> None:
+    mine, its = (Path("/dev/shm", f"mle-star-test-{os.getpid()}-{whose}") for whose in ("mine", "its"))
+    code = f"import os\nopen({str(its)!r}, 'w')\nprint(os.getuid())"
+    (open_folder / "solution.py").write_text(code)
+    config = PipelineConfig(python=unprivileged_python()[0])
+    request = ScriptRequest(
+        script_path=str(open_folder / "solution.py"), working_dir=str(open_folder), timeout_seconds=30, env=PLAIN_ENV
+    )
+    mine.touch()
+    for part in ("input", "final"):
+        (open_folder / part).mkdir()
+    try:
+        raw = await LocalExecutor(config, sandbox="none").run(request)
+        assert raw.stdout == f"{NOBODY}\n", raw.stderr
+        assert (mine.exists(), its.exists()) == (True, False)
+    finally:
+        for path in (mine, its):
+            path.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_shared_memory_of_a_user_who_still_works_is_left_alone(tmp_path: Path) -> None:
+    user, shared = 65533, tmp_path / "shm"
+    shared.mkdir()
+    disk = DiskQuota(LIMITS, [tmp_path], shared)
+    (shared / "file").touch()
+    os.chown(shared / "file", user, user)
+    with subprocess.Popen(["/bin/cat"], user=user, group=user, stdin=subprocess.PIPE):
+        disk.sweep_shared(user)
+        assert (shared / "file").exists()
+    disk.sweep_shared(0)
+    assert (shared / "file").exists(), "it is not root's"
+    disk.sweep_shared(user)
+    assert not (shared / "file").exists()
 
 
 def test_holes_of_a_file_and_links_take_no_room(tmp_path: Path) -> None:

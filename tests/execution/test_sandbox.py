@@ -25,6 +25,7 @@ from mle_star.execution.cgroup import find_cgroup_home
 from mle_star.execution.limits import Limits, machine_memory
 from mle_star.execution.process import Report, parse_report
 from mle_star.execution.sandbox import (
+    HERE,
     INSTALL_HINT,
     Bubblewrap,
     Kernel,
@@ -53,6 +54,27 @@ def request_for(folder: Path, code: str) -> ScriptRequest:
     )
 
 
+def test_what_starts_before_every_script_starts_quickly() -> None:
+    """Each of these takes longer to import than all the rest together."""
+    slow = {
+        "ctypes",
+        "contextlib",
+        "enum",
+        "functools",
+        "json",
+        "pathlib",
+        "re",
+        "signal",
+        "site",
+        "subprocess",
+        "typing",
+    }
+    for module in ("supervisor", "inside"):
+        start = f"import sys; sys.path.append({HERE!r}); import child.{module}; print(*sys.modules)"
+        said = subprocess.run([sys.executable, "-I", "-S", "-c", start], capture_output=True, check=True, text=True)
+        assert not slow & set(said.stdout.split())
+
+
 # --- found or not -------------------------------------------------------------------------------------------
 
 
@@ -68,6 +90,19 @@ def test_a_missing_bubblewrap_is_named_with_the_way_to_install_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     found = find_bubblewrap()
     assert not found.works and "apt install bubblewrap" in found.reason
+
+
+def test_bubblewrap_is_tried_without_the_credentials_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\nenv >> {tmp_path}/seen; pwd >> {tmp_path}/seen\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary")
+    monkeypatch.setenv("MY_OWN_VARIABLE", "canary")
+    assert find_bubblewrap().works
+    seen = (tmp_path / "seen").read_text()
+    assert "PATH=" in seen and "canary" not in seen and str(Path.cwd()) not in seen.splitlines()
 
 
 @pytest.mark.parametrize("body", ["echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "kill -9 $$"])

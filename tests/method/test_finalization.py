@@ -37,7 +37,7 @@ from mle_star.models import (
     build_default_agent_configs,
 )
 from mle_star.prompts import PromptRegistry
-from mle_star.run.context import scope
+from mle_star.run.context import current_run, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted
 from tests.method.conftest import (
     GARBAGE,
@@ -549,8 +549,22 @@ async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: Sc
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    handed_over = use_kept_submission(BEST, reason="out of time")
+    handed_over = await use_kept_submission(BEST, reason="out of time")
     assert handed_over.script.content == GOOD and Path(handed_over.path).read_text() == "id,target\n1,0\n2,1\n"
+
+
+async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run: ScriptedRun) -> None:
+    run = current_run()
+    with (run.run_dir / "large.csv").open("wb") as file:
+        file.truncate(1 << 26)
+    run.shared.kept_submission = (0.7, "large.csv")
+    handing_over = asyncio.create_task(use_kept_submission(BEST, reason="out of time"))
+    turns = 0
+    while not handing_over.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert Path((await handing_over).path).stat().st_size == 1 << 26
+    assert turns > 20, "nothing else could happen meanwhile"
 
 
 async def test_a_second_time_everything_comes_from_the_journal(tmp_path: Path) -> None:

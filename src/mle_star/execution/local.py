@@ -30,6 +30,7 @@ from mle_star.execution.removal import remove_entry
 from mle_star.execution.sandbox import (
     HERE,
     INSIDE,
+    NOBODY,
     Walls,
     World,
     bubblewrap_command,
@@ -161,6 +162,8 @@ class LocalExecutor:
                 _sweep(marker, group)
         seconds = time.monotonic() - started
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
+        if "nobody" in report.applied:
+            await asyncio.to_thread(disk.sweep_shared, NOBODY)
         if disk.breach:
             report = replace(report, reason=disk.breach)
             await asyncio.to_thread(clear_working_directory, request.working_dir)
@@ -228,7 +231,7 @@ class LocalExecutor:
             "seccomp": {"internet": bool(means.walls.world) or world.allow_network}
             if means.walls.kernel.seccomp
             else None,
-            "drop_root": not means.walls.world and self._use_filters,
+            "nobody": NOBODY if not means.walls.world and self._use_filters else None,
             "needed": [*world.readable, request.working_dir, *filter(None, [request.input_dir])],
             "owned": [str(work), str(work / "final"), *(str(temporary / name) for name in ("", "tmp", "tmp/home"))],
         }

@@ -24,16 +24,22 @@ def find_program(name: str) -> str | None:
     return found if found and os.path.isabs(found) else None  # noqa: PTH117 - Windows looks in the current folder first
 
 
-def ask_program(command: Sequence[str], seconds: float) -> bytes:
-    """What a program prints; raises `OSError` or `SubprocessError` when it cannot be run, fails or takes too long."""
+def try_program(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end, whatever that is; raises `OSError` or `SubprocessError` when that is not to be had."""
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as neutral:
-        answer = subprocess.run(
+        return subprocess.run(
             command,
             cwd=neutral,
             env=script_environment(PipelineConfig()),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
-            check=True,
+            check=False,
         )
+
+
+def ask_program(command: Sequence[str], seconds: float) -> bytes:
+    """What a program prints; raises `OSError` or `SubprocessError` when it cannot be run, fails or takes too long."""
+    answer = try_program(command, seconds)
+    answer.check_returncode()
     return answer.stdout

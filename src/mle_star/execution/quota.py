@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 from mle_star.execution.limits import Limits
+from mle_star.execution.removal import remove_entry
 
 FIRST_LOOK_SECONDS = 0.25
 MOST_PAUSE_SECONDS = 30.0
@@ -33,7 +36,8 @@ class DiskQuota:
     """The folders that one script writes to, and the limits on what they hold. `breach` says why it was ended.
 
     `shared` is a folder that others write to as well, such as the machine's shared memory: what is new there counts
-    against the script's memory, and is left alone, because nobody can say whose it is.
+    against the script's memory. It is left alone, because nobody can say whose it is, unless the script had a user
+    of its own (`sweep_shared`).
     """
 
     def __init__(self, limits: Limits, folders: Sequence[Path], shared: Path | None = None) -> None:
@@ -78,7 +82,7 @@ class DiskQuota:
                 with os.scandir(waiting.pop()) as entries:
                     for entry in entries:
                         with contextlib.suppress(FileNotFoundError):
-                            held += _bytes_of(entry)
+                            held += _held_by(entry.stat(follow_symlinks=False))
                         files += not entry.is_symlink()
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
@@ -97,12 +101,24 @@ class DiskQuota:
             return f"more than {self._limits.memory_bytes / 1e9:.1f} GB of shared memory"
         return ""
 
+    def sweep_shared(self, user: int) -> None:
+        """Remove what is new in the shared folder and a user's, once no process of that user lives that may need it."""
+        new = [(path, status) for path, status in self._shared_entries() if status.st_ino not in self._others]
+        left = [path for path, status in new if status.st_uid == user]
+        if left and not any(process.info["uids"].real == user for process in psutil.process_iter(["uids"])):
+            for path in left:
+                remove_entry(path)
+
     def _shared_files(self) -> dict[int, int]:
         """Number and size on disk of each file in the shared folder."""
-        found: dict[int, int] = {}
+        return {status.st_ino: _held_by(status) for _, status in self._shared_entries()}
+
+    def _shared_entries(self) -> list[tuple[Path, os.stat_result]]:
+        found: list[tuple[Path, os.stat_result]] = []
         with contextlib.suppress(OSError):
             for entry in os.scandir(self._shared) if self._shared is not None else ():
-                found[entry.inode()] = _bytes_of(entry)
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
         return found
 
     def _free_bytes(self) -> int:
@@ -112,8 +128,7 @@ class DiskQuota:
             return 0
 
 
-def _bytes_of(entry: os.DirEntry[str]) -> int:
+def _held_by(status: os.stat_result) -> int:
     """What it takes on disk: a file may be long and hold nothing."""
-    status = entry.stat(follow_symlinks=False)
     blocks: int | None = getattr(status, "st_blocks", None)
     return status.st_size if blocks is None else blocks * 512

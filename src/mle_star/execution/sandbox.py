@@ -12,12 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from mle_star.execution.probe import find_program
+from mle_star.execution.probe import find_program, try_program
 
 Mount = tuple[str, str, str]
 """What (as in `_WORDS`, or `tmpfs`), from where or with which options, to where."""
 INSIDE = 1000
 """The user and group that a script believes to be."""
+NOBODY = 65534
+"""The user and group that root's scripts become where they have no world of their own."""
 PROBE_SECONDS = 10
 INSTALL_HINT = (
     "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap; "
@@ -145,10 +147,10 @@ def find_bubblewrap() -> Bubblewrap:
     if path is None:
         return Bubblewrap(reason=f"bubblewrap is not installed: {INSTALL_HINT}")
     try:
-        text = subprocess.run([path, "--help"], capture_output=True, timeout=PROBE_SECONDS, check=False)
+        text = try_program([path, "--help"], PROBE_SECONDS)
         options = frozenset(word for word in text.stdout.decode("utf-8", "replace").split() if word.startswith("--"))
         command = [path, *_namespaces(False, options), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-        answer = subprocess.run([*command, path, "--version"], capture_output=True, timeout=PROBE_SECONDS, check=False)
+        answer = try_program([*command, path, "--version"], PROBE_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         return Bubblewrap(reason=f"bubblewrap does not work here: {error}")
     if answer.returncode:

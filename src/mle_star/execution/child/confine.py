@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import stat
 import struct
 import sys
+
+from . import libc
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -30,19 +31,14 @@ _TCP = 1 << 0 | 1 << 1
 _SCOPE_SIGNAL_AND_SOCKETS = 1 << 0 | 1 << 1
 
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
 def prctl(option: int, value: int | bytes, *more: bytes | int) -> bool:
     """Call `prctl`; False where it is missing or refuses."""
     if sys.platform != "linux":
         return False
     words = (value, *more, 0, 0, 0)[:4]
     try:
-        return (
-            int(_LIBC.prctl(option, *(ctypes.c_ulong(word) if isinstance(word, int) else word for word in words))) == 0
-        )
-    except (OSError, AttributeError):
+        return libc.call("prctl", option, *words) == 0
+    except OSError:
         return False
 
 
@@ -84,7 +80,7 @@ def drop_capabilities() -> bool:
     call = _CAPSET.get(os.uname().machine) if sys.platform == "linux" else None
     if call is None:
         return False
-    return int(_LIBC.syscall(call, struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24))) == 0
+    return libc.call("syscall", call, struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)) == 0
 
 
 def _last_capability() -> int:
@@ -117,8 +113,8 @@ def landlock_version() -> int:
     if sys.platform != "linux":
         return 0
     try:
-        return max(int(_LIBC.syscall(_LANDLOCK_CREATE, None, 0, 1)), 0)
-    except (OSError, AttributeError):
+        return max(libc.call("syscall", _LANDLOCK_CREATE, None, 0, 1), 0)
+    except OSError:
         return 0
 
 
@@ -138,14 +134,14 @@ def restrict_files(readable: list[str], writable: list[str], *, close_tcp: bool 
     network = _TCP if close_tcp and version >= 4 else 0
     attributes = struct.pack("=QQQ", handled, network, _SCOPE_SIGNAL_AND_SOCKETS if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = int(_LIBC.syscall(_LANDLOCK_CREATE, attributes[:size], size, 0))
+    ruleset = libc.call("syscall", _LANDLOCK_CREATE, attributes[:size], size, 0)
     if ruleset < 0:
         return False
     try:
         for access, paths in ((_READ, readable), (handled & ~_MAKE_DEVICES, writable)):
             for path in paths:
                 _allow(ruleset, path, access)
-        return give_up_new_privileges() and int(_LIBC.syscall(_LANDLOCK_RESTRICT, ruleset, 0)) == 0
+        return give_up_new_privileges() and libc.call("syscall", _LANDLOCK_RESTRICT, ruleset, 0) == 0
     finally:
         os.close(ruleset)
 
@@ -158,6 +154,6 @@ def _allow(ruleset: int, path: str, access: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             access &= _FILE_BITS
-        _LIBC.syscall(_LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", access, place), 0)
+        libc.call("syscall", _LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", access, place), 0)
     finally:
         os.close(place)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     Order = dict[str, Any]
 
-NOBODY = 65534
 _NEEDED_OF_ROOT = 1 << 0 | 1 << 1 | 1 << 6 | 1 << 7  # to own, read, and become somebody else
 
 
@@ -31,7 +30,7 @@ def main() -> None:
 
 def become(order: Order, told: int, applied: list[str]) -> None:
     """Give up all that a script must not have, tell what confines it, and become it."""
-    if order["drop_root"] and _become_nobody(order):
+    if order["nobody"] is not None and _become_nobody(order["nobody"], order):
         applied.append("nobody")
         confine.signal_at_parents_death(signal.SIGKILL)  # a new user has to ask again
     if confine.drop_capabilities():
@@ -52,22 +51,22 @@ def become(order: Order, told: int, applied: list[str]) -> None:
     os.execv(order["command"][0], order["command"])
 
 
-def _become_nobody(order: Order) -> bool:
+def _become_nobody(number: int, order: Order) -> bool:
     """As root without a user namespace: become nobody, if that user can reach all that the script needs."""
     if os.getuid() != 0 or _rights() & _NEEDED_OF_ROOT != _NEEDED_OF_ROOT:
         return False
-    os.setegid(NOBODY)
-    os.seteuid(NOBODY)
+    os.setegid(number)
+    os.seteuid(number)
     reached = all(os.access(path, os.R_OK, effective_ids=True) for path in order["needed"])
     os.seteuid(0)
     os.setegid(0)
     if not reached:
         return False
     for path in order["owned"]:
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        os.chown(path, number, number, follow_symlinks=False)
     os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
+    os.setresgid(number, number, number)
+    os.setresuid(number, number, number)
     return True
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # see the supervisor: the public module starts slowly
-import ctypes
 import os
 import struct
 
-from . import confine
+from . import confine, libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ _ALLOWED = {"ro": ("read-only", "no-suid", "no-devices"), "rw": ("no-suid", "no-
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
 
 def leave_the_others(number: int, network: bool) -> None:
     """Take this process into new namespaces, in which `number` is its user and group."""
@@ -36,7 +33,7 @@ def leave_the_others(number: int, network: bool) -> None:
     if user == 0:
         os.setgroups([])
     flags = _NEW_USER | _NEW_MOUNT | _NEW_CGROUP | _NEW_UTS | _NEW_IPC | _NEW_PID | (0 if network else _NEW_NETWORK)
-    _check(_LIBC.unshare(flags), "unshare")
+    _check(libc.call("unshare", flags), "unshare")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{number} {user} 1"), ("gid_map", f"{number} {group} 1")):
         with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - pathlib starts slowly
             file.write(text)
@@ -80,8 +77,8 @@ def furnish(root: str, mounts: list[Mount]) -> None:
         _place(what, source, root + target)
     os.chdir(root)
     number = _PIVOT_ROOT[os.uname().machine]
-    _check(_LIBC.syscall(number, b".", b"."), "pivot_root")
-    _check(_LIBC.umount2(b".", _DETACH), "umount")
+    _check(libc.call("syscall", number, b".", b"."), "pivot_root")
+    _check(libc.call("umount2", b".", _DETACH), "umount")
     _restrict("/", "read-only", recursive=False)
 
 
@@ -120,13 +117,13 @@ def _restrict(target: str, *attributes: str, recursive: bool = True) -> None:
         bits |= _ATTRIBUTES[name]
     wanted = struct.pack("=QQQQ", bits, 0, 0, 0)
     flags = _AT_RECURSIVE if recursive else 0
-    answer = _LIBC.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(target), flags, wanted, len(wanted))
+    answer = libc.call("syscall", _MOUNT_SETATTR, _AT_FDCWD, os.fsencode(target), flags, wanted, len(wanted))
     _check(answer, f"mount_setattr {target}")
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    words = (os.fsencode(source), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), options.encode())
-    _check(_LIBC.mount(*words), f"mount {target}")
+    words = (os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, options.encode())
+    _check(libc.call("mount", *words), f"mount {target}")
 
 
 def _start_loopback() -> None:
@@ -141,5 +138,5 @@ def _start_loopback() -> None:
 
 def _check(answer: int, what: str) -> None:
     if answer != 0:
-        number = ctypes.get_errno()
+        number = libc.last_error()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -6,12 +6,11 @@ loaded before every script; all it takes is a list of numbers and six kinds of i
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
 import sys
 
-from . import confine
+from . import confine, libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,8 +58,8 @@ def restrict_calls(internet: bool) -> bool:
     if machine not in _MACHINES or sys.maxsize < 1 << 32:
         return False
     code = b"".join(struct.pack("=HBBI", *line) for line in program(machine, internet))
-    kept = ctypes.create_string_buffer(code, len(code))
-    header = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(kept))
+    kept = libc.Buffer(code)
+    header = struct.pack("=HxxxxxxQ", len(code) // 8, kept.address)
     return confine.give_up_new_privileges() and confine.install_filter(header)
 
 
