@@ -22,7 +22,7 @@ from mle_star.config import (
     setup_logging,
 )
 from mle_star.errors import ConfigError
-from mle_star.models import PhaseTimeBudget, PipelineConfig
+from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, RoleSettings
 
 SAMPLES: dict[str, tuple[str, Any]] = {
     "num_retrieved_models": ("7", 7),
@@ -59,6 +59,21 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "prefer_best_input": ("false", False),
     "scoring": ("auto", "auto"),
     "equivalence_bound": ("0.25", 0.25),
+    "base_url": ("http://127.0.0.1:1", "http://127.0.0.1:1"),
+    "tool_use": ("none", "none"),
+    "prices_file": ("prices.yaml", "prices.yaml"),
+    "preset": ("best", "best"),
+    "agents": (
+        "{planner: {model: opus, effort: high}, summarize: {thinking: disabled}}",
+        {
+            AgentType.planner: RoleSettings(model="opus", effort="high"),
+            AgentType.summarize: RoleSettings(thinking="disabled"),
+        },
+    ),
+    "leakage_checks": ("promising", "promising"),
+    "briefing": ("[data, memory]", ("data", "memory")),
+    "diversity": ("[]", ()),
+    "knowledge": ("notes", "notes"),
     "model_caches": ("[/models, /weights]", ("/models", "/weights")),
     "reference_files": ("[talk.md, post.txt]", ("talk.md", "post.txt")),
     "blocked_commands": ("[shutdown, reboot]", ("shutdown", "reboot")),
@@ -283,3 +298,43 @@ def test_debug_level_shows_debug_lines_and_a_second_run_adds_no_second_handler()
 def test_a_log_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="log_file="):
         setup_logging(PipelineConfig(log_file=str(tmp_path)))
+
+
+# --- roles and presets -----------------------------------------------------------------------------------
+
+
+def test_a_role_is_set_by_parts_which_join_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("agents: {planner: {model: opus}, coder: {effort: low}}\n", encoding="utf-8")
+    explicit = parse_assignments(["agents.planner.effort=high", "agents.coder.effort=max"])
+    config = load_config(explicit, file, environ={})
+    assert config.agents == {
+        AgentType.planner: RoleSettings(model="opus", effort="high"),
+        AgentType.coder: RoleSettings(effort="max"),
+    }
+    assert config.role(AgentType.planner).model == "opus"
+    assert config.role(AgentType.coder).model == config.role(AgentType.leakage).model == "sonnet"
+    offline = config.model_copy(update={"model": "offline"})
+    assert offline.role(AgentType.planner).model == "offline"
+
+
+@pytest.mark.parametrize(
+    "text", ["{poet: {model: opus}}", "{planner: {effort: some}}", "{planner: {model: offline}}", "{coder: {x: 1}}"]
+)
+def test_a_role_that_cannot_be_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ConfigError, match="agents must be for each agent its model"):
+        load_config(parse_assignments([f"agents={text}"]), environ={})
+
+
+def test_a_preset_stands_below_everything_that_is_given() -> None:
+    config = load_config(
+        {"preset": "quick", "outer_loop_steps": 3, "agents": {"leakage": {"effort": "high"}}},
+        environ={"MLE_STAR_INNER_LOOP_STEPS": "7"},
+    )
+    assert (config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps) == (2, 3, 7)
+    assert config.role(AgentType.leakage).effort == "high"
+    assert config.role(AgentType.summarize).effort == "low"
+    assert config.leakage_checks == "promising"
+    for name in ("quick", "good", "best"):
+        assert PipelineConfig(preset=name).preset == name
+    assert PipelineConfig().leakage_checks == "all"

@@ -45,7 +45,7 @@ def load_config(
             values[name], sources[name] = value, f"{file}: {name}"
     for key, value in (explicit or {}).items():
         name = _known(key, where="settings")
-        values[name], sources[name] = value, name
+        values[name], sources[name] = _merged(values.get(name), value), name
     return _validated(values, sources)
 
 
@@ -65,9 +65,23 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         key, equals, text = assignment.partition("=")
         if not equals:
             raise ConfigError(f"{assignment!r} is not a setting: write NAME=VALUE, such as outer_loop_steps=6")
-        name = _known(key.strip(), where="--set")
-        settings[name] = _from_text(name, text.strip())
+        head, *below = key.strip().split(".")
+        name = _known(head, where="--set")
+        if not below:
+            settings[name] = _from_text(name, text.strip())
+            continue
+        value: Any = text.strip()
+        for part in reversed(below):
+            value = {part: value}
+        settings[name] = _merged(settings.get(name), value)
     return settings
+
+
+def _merged(below: Any, above: Any) -> Any:
+    """A setting of parts: those given replace those from further down, the others stay."""
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -203,7 +217,7 @@ def _from_text(name: str, text: str) -> Any:
         return None
     if bool in kinds:
         return _YES_NO.get(text.lower(), text)
-    if any(kind is tuple or (isinstance(kind, type) and issubclass(kind, BaseModel)) for kind in kinds):
+    if any(kind in (tuple, dict) or (isinstance(kind, type) and issubclass(kind, BaseModel)) for kind in kinds):
         try:
             return yaml.load(text, Loader=_StrictLoader)
         except yaml.YAMLError:
@@ -232,6 +246,8 @@ def _wanted(name: str) -> str:
         tuple: "a list of texts",
     }
     wanted = next((words[kind] for kind in kinds if kind in words), "text")
+    if name == "agents":
+        wanted = "for each agent its model, effort (low to max) or thinking, such as {planner: {model: opus}}"
     if name == "phase_time_budget":
         wanted = "the shares phase1, phase2, phase3 and finalization, each above 0, together 1"
     return wanted + (" or none" if type(None) in kinds else "")

@@ -6,7 +6,7 @@ import math
 import re
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from pydantic import (
     AfterValidator,
@@ -133,6 +133,60 @@ class PhaseTimeBudget(Frozen):
         return self
 
 
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Thinking = Literal["adaptive", "disabled"]
+
+
+class RoleSettings(Frozen):
+    """What one agent does otherwise than the rest: its model, how hard it tries, whether it thinks first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: str | None = Field(default=None, min_length=1)
+    effort: Effort | None = None
+    thinking: Thinking | int | None = Field(default=None, description="`adaptive`, `disabled`, or so many tokens")
+
+    @field_validator("model")
+    @classmethod
+    def _reached_like_the_others(cls, value: str | None) -> str | None:
+        if value == "offline":
+            raise ValueError("the embedded engineer plays all agents or none: set `model` to it")
+        return value
+
+    @field_validator("thinking")
+    @classmethod
+    def _enough_to_think(cls, value: Thinking | int | None) -> Thinking | int | None:
+        if isinstance(value, int) and value < 1024:
+            raise ValueError("thinking takes at least 1024 tokens")
+        return value
+
+
+Briefing = Literal["data", "limits", "memory", "script", "best", "errors", "knowledge", "research", "refit"]
+"""What agents are told beyond the specification: the data brief, limits and times, what was tried, the whole script
+
+around a block, the best so far, an error analysis, knowledge files, the retriever's notes, to refit on all rows."""
+Diversity = Literal["families", "starts", "emphasis", "borrowing"]
+Preset = Literal["quick", "good", "best"]
+
+_HARD: dict[str, dict[str, str]] = {name: {"effort": "high"} for name in ("planner", "extractor", "ens_planner")}
+PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {
+        "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 1,
+        "ensemble_rounds": 1, "max_debug_attempts": 2, "leakage_checks": "promising",
+        "agents": {name: {"effort": "low"} for name in ("summarize", "leakage", "data", "test")},
+    },
+    "good": {"leakage_checks": "promising", "agents": {**_HARD, "summarize": {"effort": "low"}}},
+    "best": {
+        "num_retrieved_models": 6, "outer_loop_steps": 6, "num_parallel_solutions": 3, "ensemble_rounds": 6,
+        "agents": {
+            **{name: {"model": "opus", "effort": "high"} for name in (*_HARD, "retriever", "coder", "ensembler")},
+            "summarize": {"effort": "low"},
+        },
+    },
+}  # fmt: skip
+"""Sizes, roles and efforts under one name; every setting that is given goes before its preset."""
+
+
 class PipelineConfig(Frozen):
     """All settings of a run. `PipelineConfig()` is complete and carries the paper's numbers."""
 
@@ -155,6 +209,10 @@ class PipelineConfig(Frozen):
         default="auto", description="`none`: JSON is asked for in the text, for servers without tools; auto finds out"
     )
     prices_file: str | None = Field(default=None, description="a YAML file with prices: `name: [input, output]`")
+    preset: Preset | None = Field(default=None, description="sizes, roles and efforts under one name")
+    agents: dict[AgentType, RoleSettings] = Field(
+        default={}, description="model, effort and thinking by agent, where they differ"
+    )
     permission_mode: Literal["bypassPermissions", "acceptEdits", "default", "dontAsk", "plan"] = Field(
         default="bypassPermissions", description="the SDK's permission mode for agents with tools"
     )
@@ -206,6 +264,16 @@ class PipelineConfig(Frozen):
     prefer_best_input: StrictBool = Field(
         default=True, description="finalize a path's solution when it beats every ensemble"
     )
+    leakage_checks: Literal["all", "promising"] = Field(
+        default="all", description="`promising`: ask only for scripts that would be accepted, after they have run"
+    )
+    briefing: tuple[Briefing, ...] = Field(
+        default=get_args(Briefing), description="what agents are told beyond the specification"
+    )
+    diversity: tuple[Diversity, ...] = Field(
+        default=get_args(Diversity), description="how candidates and paths are kept from being twins"
+    )
+    knowledge: str | None = Field(default=None, description="folder of your own knowledge files (*.md) for the agents")
     reference_files: tuple[str, ...] = Field(
         default=(), description="texts of others that the final script is compared with: is it a copy?"
     )
@@ -216,6 +284,16 @@ class PipelineConfig(Frozen):
         default="INFO", description="how much the log says"
     )
     log_file: str | None = Field(default=None, description="append the log to this file, too")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _under_the_preset(cls, data: Any) -> Any:
+        preset = PRESETS.get(str(data.get("preset"))) if isinstance(data, dict) else None
+        if preset is None:
+            return data
+        given = data.get("agents")
+        agents = {**preset["agents"], **given} if isinstance(given, dict) else preset["agents"]
+        return {**preset, **data, "agents": given if given is not None and agents is preset["agents"] else agents}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -231,6 +309,13 @@ class PipelineConfig(Frozen):
         if isinstance(value, int) and not isinstance(value, bool) and value < 1:
             raise ValueError(f"must be at least 1, not {value}")
         return value
+
+    def role(self, agent: AgentType) -> RoleSettings:
+        """What is set for one agent; its model is always told."""
+        chosen = self.agents.get(agent, RoleSettings())
+        if self.model == "offline" or chosen.model is None:
+            return chosen.model_copy(update={"model": self.model})
+        return chosen
 
 
 class TaskDescription(Frozen):

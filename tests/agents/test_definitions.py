@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from mle_star.agents.definitions import (
     MCP_TOOLS,
     PERSONA,
     EnvironmentFacts,
+    ScriptShare,
     build_definitions,
     build_system_prompt,
     effective_tools,
@@ -48,6 +50,24 @@ def test_agents_with_a_schema_can_reach_the_tool_for_structured_replies() -> Non
     definitions = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=True)
     structured = {name for name, definition in definitions.items() if "StructuredOutput" in (definition.tools or [])}
     assert structured == {"retriever", "extractor", "leakage"}
+
+
+def test_what_is_added_to_the_system_prompt_stands_in_sections_and_lines_of_its_own(task: TaskDescription) -> None:
+    share = ScriptShare(cores=1, memory_gb=3.5, network=False)
+    gpu = {**FACTS.gpu, "gpu_memory": ["143771 MiB", "143771 MiB"]}
+    rich = dataclasses.replace(FACTS, brief="- `x`: numbers 1 to 2", knowledge="## Traps", share=share, gpu=gpu)
+    prompt = build_system_prompt(task, rich)
+    headings = [line for line in prompt.splitlines() if line.startswith("# ")]
+    assert headings == ["# Knowledge", "# Task", "# Metric", "# Data", "# Data brief", "# Hardware", "# Python"]
+    assert "- One script has 1 core and 3.5 GB of memory" in prompt
+    assert "- GPU memory: 143771 MiB, 143771 MiB" in prompt
+    assert "none, so nothing can be downloaded" in prompt
+    assert "weights at hand: none: `pretrained=True` and" in prompt
+    known = dataclasses.replace(share, weights=("org/name", "/models/a.pth"))
+    with_weights = build_system_prompt(task, dataclasses.replace(FACTS, share=known))
+    assert "weights at hand, and no others: `org/name`, `/models/a.pth`" in with_weights
+    plain = [line for line in build_system_prompt(task, FACTS).splitlines() if line]
+    assert [line for line in prompt.splitlines() if line in plain] == plain
 
 
 @pytest.mark.req("REQ-OR-007")

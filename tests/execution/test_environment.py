@@ -14,6 +14,7 @@ import pytest
 from mle_star.execution import build_execution_env, detect_gpu, detect_gpu_info, script_environment, scrub_credentials
 from mle_star.execution.environment import threads_per_script, usable_cores
 from mle_star.execution.gpu import gpus_for_slot, script_slots, visible_gpus
+from mle_star.execution.weights import cache_places, weights_at_hand
 from mle_star.models import PipelineConfig
 
 NOTHING = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
@@ -52,9 +53,9 @@ def test_a_driver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.req("REQ-EX-003")
 def test_the_driver_s_names_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvidia_smi(tmp_path, "echo 'NVIDIA H200'\necho 'NVIDIA H200'")
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA H200, 143771 MiB'\necho 'NVIDIA H200, 143771 MiB'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = {"cuda_available": True, "gpu_count": 2, "gpu_names": ["NVIDIA H200", "NVIDIA H200"]}
+    found = {"cuda_available": True, "gpu_count": 2, "gpu_names": ["NVIDIA H200"] * 2, "gpu_memory": ["143771 MiB"] * 2}
     assert detect_gpu_info() == found
     said = subprocess.run([sys.executable, "-m", "mle_star.execution.gpu"], capture_output=True, check=True)
     assert json.loads(said.stdout) == found
@@ -150,3 +151,29 @@ def test_gpus_are_called_as_this_process_was_told(
     assert visible_gpus(4) == seen
     assert visible_gpus(0) == []
     assert script_environment(PipelineConfig(), seen)["CUDA_VISIBLE_DEVICES"] == ",".join(seen)
+
+
+# --- weights ---------------------------------------------------------------------------------------------
+
+
+def test_weights_are_found_as_scripts_ask_for_them_and_nothing_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    hub, torch = tmp_path / "hub", tmp_path / "torch"
+    (hub / "models--org--name" / "snapshots" / "abc").mkdir(parents=True)
+    (hub / "models--org--name" / "snapshots" / "abc" / "model.safetensors").write_text("x")
+    (hub / "models--org--empty" / "snapshots").mkdir(parents=True)
+    (torch / "hub" / "checkpoints").mkdir(parents=True)
+    (torch / "hub" / "checkpoints" / "resnet18.pth").write_text("x")
+    (torch / "hub" / "checkpoints" / "readme.txt").write_text("x")
+    config = PipelineConfig(model_caches=(str(hub), str(torch)))
+    assert weights_at_hand(config) == [str(torch / "hub" / "checkpoints" / "resnet18.pth"), "org/name"]
+    env = script_environment(config)
+    assert (env["HF_HUB_CACHE"], env["TORCH_HOME"], env["HF_HUB_OFFLINE"]) == (str(hub), str(torch), "1")
+    assert cache_places(config, {"HF_HOME": "/set"})["HF_HOME"] == "/set"
+    assert "HF_HUB_CACHE" not in cache_places(config, {"HF_HOME": "/set"})
+    online = script_environment(PipelineConfig(allow_network=True))
+    assert "HF_HUB_OFFLINE" not in online and "HF_HUB_CACHE" not in online
+    assert weights_at_hand(PipelineConfig(), {}) == []

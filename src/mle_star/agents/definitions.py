@@ -13,6 +13,7 @@ import psutil
 
 from mle_star.config import printable
 from mle_star.data.place import DataFolder
+from mle_star.data.wording import plural
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ MCP_SERVER = "mle_star"
 MCP_TOOLS = (f"mcp__{MCP_SERVER}__parse_score", f"mcp__{MCP_SERVER}__list_data_files")
 WRITING_TOOLS = frozenset({"Bash", "Edit", "Write"})
 MAX_LISTED = 200
+MAX_WEIGHTS = 40
 
 # What no solution imports: the tools of packagers, testers and writers, this project and what only it needs.
 _NOISE = re.compile(
@@ -40,7 +42,38 @@ _NOISE = re.compile(
     "|rich|starlette|sse-starlette|typer|click|shellingham|uvicorn|anyio|sniffio|h11|httpcore.*|httpx.*|python-multipart"
     "|pyjwt|cryptography|cffi|pycparser|truststore|opentelemetry-.*|jsonschema.*|referencing|rpds-py|attrs|librt"
     "|ast-serialize|typing-(extensions|inspection)|six|idna|certifi|charset-normalizer|urllib3|colorama|nvidia-.*|cuda-.*"
+    "|mkdocs.*|mlflow.*|ray|kaggle|kagglesdk|databricks-.*|docker|flask.*|fastapi|gunicorn|werkzeug|graphene|graphql-.*"
+    "|google-auth|alembic|sqlalchemy|sqlparse|mako|markdown|pymdown-.*|ghp-import|git(db|python)|smmap|huey|skops|aio.*"
+    "|asttokens|babel|backrefs|bleach|blinker|cachetools|comm|editables|executing|fastjsonschema|frozenlist|jupytext"
+    "|importlib-metadata|itsdangerous|json-repair|matplotlib-inline|mergedeep|msgpack|multidict|nest-asyncio.*|paginate"
+    "|pexpect|prettytable|prompt-toolkit|propcache|ptyprocess|pure-eval|pyasn1.*|python-(dotenv|slugify)|pyyaml-env-tag"
+    "|pyzmq|stack-data|text-unidecode|tomlkit|tornado|trove-classifiers|vermin|watchdog|wcwidth|webencodings|yarl|zipp"
+    "|chardet|et-xmlfile|clevercsv|requests"
 )
+
+
+@dataclass(frozen=True)
+class ScriptShare:
+    """What one script has of the machine, and which weights it finds without a network."""
+
+    cores: int
+    memory_gb: float
+    network: bool
+    weights: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """As the section on the hardware says it."""
+        found = [
+            f"- One script has {plural(self.cores, 'core')} and {self.memory_gb:.1f} GB of memory",
+            f"- Network for scripts: {'yes' if self.network else 'none, so nothing can be downloaded or installed'}",
+        ]
+        if not self.weights:
+            without = "" if self.network else ": `pretrained=True` and `from_pretrained` of a hub's model fail"
+            return [*found, f"- Pretrained weights at hand: none{without}"]
+        shown = [f"`{name}`" for name in self.weights[:MAX_WEIGHTS]]
+        more = len(self.weights) - len(shown)
+        words = ", ".join(shown) + (f" and {more} more" if more else "")
+        return [*found, f"- Pretrained weights at hand, and no others: {words}"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +86,9 @@ class EnvironmentFacts:
     cpu_cores: int = field(default_factory=lambda: os.cpu_count() or 1)
     memory_gb: float = field(default_factory=lambda: psutil.virtual_memory().total / 2**30)
     judged_by_answers: bool = False
+    brief: str = ""
+    knowledge: str = ""
+    share: ScriptShare | None = None
 
     @property
     def script_packages(self) -> list[tuple[str, str]]:
@@ -74,12 +110,13 @@ than 10,000 labelled rows by folds rather than by one hold-out."""
 
 def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
     """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages."""
-    judging = (("Judging", JUDGING),) if facts.judged_by_answers else ()
     sections = (
-        *judging,
+        *((("Judging", JUDGING),) if facts.judged_by_answers else ()),
+        *((("Knowledge", facts.knowledge),) if facts.knowledge else ()),
         ("Task", task.description),
         ("Metric", f"`{task.evaluation_metric}`, `{task.metric_direction.value}`"),
         ("Data", _data(Path(task.data_dir))),
+        *((("Data brief", facts.brief),) if facts.brief else ()),
         ("Hardware", _hardware(facts)),
         ("Python", _python(facts)),
     )
@@ -159,7 +196,12 @@ def _hardware(facts: EnvironmentFacts) -> str:
     names = [str(name) for name in facts.gpu.get("gpu_names") or []]
     count = int(facts.gpu.get("gpu_count") or 0)
     gpus = f"{count} ({', '.join(names)}), CUDA available" if facts.gpu.get("cuda_available") and count else "none"
-    return f"- CPU cores: {facts.cpu_cores}\n- Memory: {facts.memory_gb:.0f} GB\n- GPUs: {gpus}"
+    first = [f"- CPU cores: {facts.cpu_cores}", f"- Memory: {facts.memory_gb:.0f} GB", f"- GPUs: {gpus}"]
+    if facts.share is None:
+        return "\n".join(first)
+    memory = [str(size) for size in facts.gpu.get("gpu_memory") or []]
+    more = [f"- GPU memory: {', '.join(memory)}"] if memory else []
+    return "\n".join([*first, *more, *facts.share.lines()])
 
 
 def _python(facts: EnvironmentFacts) -> str:

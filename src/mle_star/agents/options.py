@@ -32,6 +32,7 @@ from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool, ClaudeAgentOptions, McpSdkServerConfig, PermissionMode
+    from claude_agent_sdk.types import ThinkingConfig
 
     from mle_star.agents.proxy import CredentialProxy
 
@@ -138,7 +139,8 @@ class Launcher:
         """The model name that requests of an agent carry."""
         if self.config.model == OFFLINE:
             return OFFLINE_MODEL
-        return config.model if config.model not in (None, "inherit") else self.config.model
+        chosen = self.config.role(config.agent_type).model or self.config.model
+        return config.model if config.model not in (None, "inherit") else chosen
 
     def tools(self, config: AgentConfig) -> list[str]:
         """The built-in tools of an agent."""
@@ -161,6 +163,9 @@ class Launcher:
         parts = [self.model(config), self._prompt_digest, tools, schema, config.max_turns]
         if self.config.tool_use == "none":
             parts.append("plain")
+        role = self.config.role(config.agent_type)
+        if role.effort is not None or role.thinking is not None:
+            parts += [role.effort, role.thinking]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def key(self, config: AgentConfig, label: str) -> str:
@@ -191,6 +196,8 @@ class Launcher:
             include_partial_messages=True,  # the usage of a reply is told at its end, long before the call's result
             output_format=None if self.plain or config.output_schema is None else config.to_output_format(),
             max_turns=config.max_turns,
+            effort=self.config.role(config.agent_type).effort,
+            thinking=self._thinking(config),
             max_budget_usd=cap_usd,
             cwd=work_dir,
             cli_path=self._cli_apart(),
@@ -201,6 +208,15 @@ class Launcher:
             stderr=lambda line: logger.debug("%s: %s", agent, line),
             **self._permissions([*tools, *(MCP_TOOLS if server is not None else ())]),
         )
+
+    def _thinking(self, config: AgentConfig) -> ThinkingConfig | None:
+        """Whether an agent thinks before it answers, as the SDK says it; None leaves it to the model."""
+        chosen = self.config.role(config.agent_type).thinking
+        if isinstance(chosen, int):
+            return {"type": "enabled", "budget_tokens": chosen}
+        if chosen == "adaptive":
+            return {"type": "adaptive"}
+        return {"type": "disabled"} if chosen == "disabled" else None
 
     def _cli_apart(self) -> Path | None:
         """The CLI with our environment only, in a session of its own.

@@ -54,6 +54,10 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file w
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be given several times.")
 ]
+PresetName = Annotated[str | None, typer.Option("--preset", help="quick, good or best: sizes, roles and efforts.")]
+Knowledge = Annotated[
+    Path | None, typer.Option("--knowledge", metavar="DIR", help="Knowledge files (*.md) for the agents.")
+]
 Python = Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one that runs mle-star.")]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run a script again even if the same one ran before.")]
 References = Annotated[
@@ -76,6 +80,7 @@ def run(
     output: Output = None,
     model: Model = None,
     base_url: BaseUrl = None,
+    preset: PresetName = None,
     models: Count = None,
     outer_steps: Outer = None,
     inner_steps: Inner = None,
@@ -88,6 +93,7 @@ def run(
     assignments: Assignments = None,
     python: Python = None,
     no_cache: NoCache = False,
+    knowledge: Knowledge = None,
     references: References = None,
     parent: From = None,
     quiet: Quiet = False,
@@ -117,6 +123,7 @@ def run(
     given = {
         "model": model,
         "base_url": base_url,
+        "preset": preset,
         "num_retrieved_models": models,
         "outer_loop_steps": outer_steps,
         "inner_loop_steps": inner_steps,
@@ -126,6 +133,7 @@ def run(
         "script_timeout_seconds": seconds_of("--script-timeout", script_timeout),
         "max_budget_usd": max_budget,
         "python": python,
+        "knowledge": str(knowledge.absolute()) if knowledge else None,
         "use_cache": False if no_cache else None,
         "reference_files": [str(path.absolute()) for path in references] if references else None,
     }

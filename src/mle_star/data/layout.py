@@ -33,10 +33,14 @@ class Layout:
 
 def find_layout(folder: Path, description: str = "") -> Layout:
     """The layout of the tables in `folder`; `ConfigError` when there is none to learn from."""
-    found = survey(folder)
+    return layout_of(survey(folder), description)
+
+
+def layout_of(found: Survey, description: str = "") -> Layout:
+    """The layout of the tables that a survey found; `ConfigError` when there is none to learn from."""
     if found.train is None:
         why = f" ({'; '.join(found.notes[:3])})" if found.notes else ""
-        raise ConfigError(f"{folder}: no training table was found{why}")
+        raise ConfigError(f"{found.folder}: no training table was found{why}")
     labels, labels_key = _labels(found)
     if labels is None and found.labels is not None:
         found.others, found.labels = [found.labels, *found.others], None

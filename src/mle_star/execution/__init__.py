@@ -23,7 +23,7 @@ from mle_star.execution.outcome import (
     trim_traceback,
 )
 from mle_star.execution.ranking import is_better_solution, rank_solutions
-from mle_star.execution.recorded import execute_in_run, limit_in_run
+from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import (
     check_submission_format,
     find_sample_submission,
@@ -46,6 +46,7 @@ from mle_star.execution.workspace import (
 )
 from mle_star.method.scores import parse_score
 from mle_star.models import ExecutionRawResult
+from mle_star.run.limits import limit_in_run
 
 __all__ = [
     "MAX_OUTPUT_BYTES",

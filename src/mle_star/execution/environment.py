@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from mle_star.execution.weights import cache_places
 from mle_star.models import PipelineConfig
 
 _CREDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|^(ANTHROPIC|CLAUDE|AWS)_", re.IGNORECASE)
@@ -14,19 +15,21 @@ _ALLOWED = re.compile(
     r"""PATH|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|USER|LOGNAME|SHELL
       | LD_LIBRARY_PATH|DYLD_(FALLBACK_)?LIBRARY_PATH
       | CUDA_[A-Z_]+|NVIDIA_[A-Z_]+|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|XLA_FLAGS
-      | CONDA_PREFIX|VIRTUAL_ENV|HF_HOME|TORCH_HOME
+      | CONDA_PREFIX|VIRTUAL_ENV|HF_HOME|HF_HUB_CACHE|TORCH_HOME
       | PYTHONUNBUFFERED|PYTHONHASHSEED|PYTHONUTF8|PYTHONIOENCODING
       | SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|NUMBER_OF_PROCESSORS|PROCESSOR_[A-Z]+|PROGRAMDATA|PROGRAMFILES
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 
-CACHE_VARIABLES = ("HF_HOME", "TORCH_HOME")
+CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME")
 """Where libraries keep weights that were loaded before: scripts may read there."""
 
 CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _NETWORK = re.compile(rf"(HTTPS?|ALL|FTP|NO)_PROXY|HF_ENDPOINT|{'|'.join(CERTIFICATE_VARIABLES)}", re.IGNORECASE)
 """What a script needs beyond the allow-list to download something, here and behind a proxy."""
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -59,6 +62,9 @@ def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None 
     env = {name: value for name, value in scrub_credentials(build_execution_env()).items() if _may_pass(name, config)}
     if gpus is not None:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    env.update(cache_places(config, env))
+    if not config.allow_network:
+        env.update(dict.fromkeys(_OFFLINE, "1"))  # a missing weight is an error at once, not after minutes of waiting
     env["MLE_STAR_SEED"] = str(config.seed)
     env["MPLBACKEND"] = "Agg"
     env["PYTHONIOENCODING"] = "utf-8:backslashreplace"

@@ -23,13 +23,16 @@ def detect_gpu_info() -> dict[str, Any]:
     if program is None:
         return nothing
     try:
-        answer = ask_program([program, "--query-gpu=name", "--format=csv,noheader"], QUERY_SECONDS)
+        answer = ask_program([program, "--query-gpu=name,memory.total", "--format=csv,noheader"], QUERY_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return nothing
-    names = [line.strip() for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
-    if not names:
+    lines = [line.strip() for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
+    if not lines:
         return nothing
-    return {"cuda_available": True, "gpu_count": len(names), "gpu_names": names}
+    told = [[part.strip() for part in line.partition(",")[::2]] for line in lines]
+    names, memory = [name for name, _ in told], [size for _, size in told if size]
+    found = {"cuda_available": True, "gpu_count": len(names), "gpu_names": names}
+    return {**found, "gpu_memory": memory} if memory else found
 
 
 detect_gpu = detect_gpu_info

@@ -31,10 +31,9 @@ from mle_star.execution.slots import (
 from mle_star.execution.submission import open_submission
 from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
 from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
-from mle_star.run.budget import ablation_limit, script_limit
 from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
-from mle_star.run.forecast import critical_steps
+from mle_star.run.limits import limit_in_run
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -320,22 +319,6 @@ def _spoiled(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     run.record(Notice(level="error", message=f"{message}; restore {run.task.data_dir} before you trust this run"))
     text = f"{HEADER}\nPermissionError: {message}"
     return result.model_copy(update={"is_error": True, "error_traceback": text})
-
-
-def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
-    """Seconds that a script might take if it began now; `explicit` goes before the setting."""
-    left, measured = run.budget.remaining_seconds(), run.solution_seconds
-    explicit = explicit or run.config.script_timeout_seconds
-    if purpose == "ablation":
-        return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
-    share = run.budget.even_share(_planned(run, measured=measured is not None))
-    return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
-
-
-def _planned(run: RunContext, *, measured: bool) -> float:
-    """How many scripts the running phase has planned one after another; before anything is measured, candidates."""
-    scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]
-    return scripts if measured else scripts - (run.config.num_retrieved_models - 1)
 
 
 def rejected(error: ValueError) -> EvaluationResult:

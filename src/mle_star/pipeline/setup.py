@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
+from mle_star.agents.definitions import ScriptShare, plain_name
+from mle_star.data.brief import data_brief
 from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
 from mle_star.errors import ConfigError, JournalError
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.records import Unsupported
-from mle_star.execution import inspect_interpreter, link_input_data, prepare_path_directory
+from mle_star.execution import Limits, inspect_interpreter, link_input_data, prepare_path_directory
+from mle_star.execution.environment import threads_per_script
+from mle_star.execution.weights import weights_at_hand
+from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
@@ -57,6 +62,8 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
     if next(folder.files(), None) is None:
         raise ConfigError(f"data_dir: there is no file in {task.data_dir}")
     read_references(config)
+    if config.knowledge is not None:
+        knowledge_for(task, (), config.knowledge)  # a folder that cannot be read is said now
 
 
 def read_references(config: PipelineConfig) -> list[str]:
@@ -174,6 +181,29 @@ def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
         require_credentials(config)
 
 
+def gather_facts(
+    task: TaskDescription, config: PipelineConfig, hardware: dict[str, Any], *, judged_by_answers: bool = False
+) -> EnvironmentFacts:
+    """All that every agent is told of data, machine and packages; made once, the same for every call of a run."""
+    python, told = inspect_interpreter(config.python), config.briefing
+    packages = {plain_name(name) for name in python.packages}
+    share = ScriptShare(
+        cores=threads_per_script(config),
+        memory_gb=Limits.of(config).memory_bytes / 1e9,
+        network=config.allow_network,
+        weights=tuple(weights_at_hand(config)),
+    )
+    return EnvironmentFacts(
+        gpu=hardware,
+        python_version=python.version,
+        packages=python.packages,
+        judged_by_answers=judged_by_answers,
+        brief=data_brief(Path(task.data_dir), task.description) if "data" in told else "",
+        knowledge=knowledge_for(task, packages, config.knowledge) if "knowledge" in told else "",
+        share=share if "limits" in told else None,
+    )
+
+
 @asynccontextmanager
 async def connected(
     agents: Agents | None,
@@ -199,10 +229,7 @@ async def connected(
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
-        python = await asyncio.to_thread(inspect_interpreter, config.python)
-        facts = EnvironmentFacts(
-            gpu=hardware, python_version=python.version, packages=python.packages, judged_by_answers=judged_by_answers
-        )
+        facts = await asyncio.to_thread(gather_facts, task, config, hardware, judged_by_answers=judged_by_answers)
         work = journal.path.parent / "work"
         client = AgentClient(
             task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify,

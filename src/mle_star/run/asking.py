@@ -164,6 +164,10 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any]) -> A
     logger.debug("%s is told:\n%s", step, reply.json_text)
     run.budget.settle(reserved, reply.cost_usd, phase=run.phase, path=run.label)
     wording = PromptRegistry().hash(agent, call["variant"])
-    run.record(AgentFinished(**call, template_hash=wording, model=run.config.model, **reply.model_dump()))
+    run.record(
+        AgentFinished(
+            **call, template_hash=wording, model=run.config.role(agent).model or run.config.model, **reply.model_dump()
+        )
+    )
     run.budget.after_call()
     return reply

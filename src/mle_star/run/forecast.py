@@ -26,6 +26,7 @@ SCRIPT_CHARACTERS = 6000
 REPAIR_PRIOR = (1, 8)
 """Before anything was seen: one repair in eight scripts."""
 CHANGE_WORTH_TELLING = 0.1
+ACCEPTED_OF = 3
 
 Step = tuple[str, str]
 """A phase and an agent (`leakage`, `test-subsampling_extract`), or a phase and `script`."""
@@ -52,7 +53,16 @@ def planned_steps(config: PipelineConfig) -> Counter[Step]:
     }  # fmt: skip
     if paths == 1:
         del counts["phase3"]
+    if config.leakage_checks == "promising":
+        _only_promising(counts)
     return Counter({(phase, name): n for phase, steps in counts.items() for name, n in steps.items() if n})
+
+
+def _only_promising(counts: dict[str, dict[str, int]]) -> None:
+    """Checks of what would be accepted: about one in `ACCEPTED_OF` attempts is."""
+    for steps in counts.values():
+        if "leakage" in steps:
+            steps["leakage"] = math.ceil(steps["leakage"] / ACCEPTED_OF)
 
 
 def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
@@ -78,6 +88,8 @@ def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
 
 _WHOLE_SCRIPT = {"init", "merger", "ablation", "ensembler", "debugger", "test", "data"}
 _SCRIPTS_IN_PROMPT = {"retriever": 0, "init": 0.3, "merger": 2, "summarize": 1.3, "ens_planner": 2, "ensembler": 2}
+_EFFORT = {"low": 0.7, "high": 1.5, "xhigh": 2.0, "max": 3.0}
+"""How much more, or less, is written by an agent that tries so hard: thinking is paid for as output."""
 _REQUEST_OVERHEAD = {"none": 1760, "Read": 3900, "WebSearch": 3900, "Bash": 9900}  # characters, as measured
 
 
@@ -211,10 +223,13 @@ class Forecaster:
         return self._any_cost.value if guess is None else guess
 
     def _guessed_cost(self, agent: str) -> float | None:
-        price = self._own_prices.get(self._config.model) or price_of(self._config.model)
+        role = self._config.role(AgentType(agent))
+        model = role.model or self._config.model
+        price = self._own_prices.get(model) or price_of(model)
         if price is None:
             return None
         sent, written = estimated_tokens(agent, self._task, self._config)
+        written = round(written * _EFFORT.get(role.effort or "", 1.0))
         return (sent * price.input + written * price.output) / 1e6
 
     def _time(self, left: Counter[Step], repair_rate: float, elapsed: float) -> float | None:

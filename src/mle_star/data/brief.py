@@ -1,0 +1,332 @@
+"""The data brief: what an agent should know of the data before it writes a line, made from what scripts see."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mle_star.config import printable
+from mle_star.data.columns import Column, as_date, describe
+from mle_star.data.layout import Layout, layout_of
+from mle_star.data.survey import Survey, survey
+from mle_star.data.tables import Table
+from mle_star.data.targets import labels_of
+from mle_star.data.values import is_gap, is_number
+from mle_star.errors import ConfigError
+
+MAX_CHARACTERS = 6000
+MAX_VALUE = 40
+MAX_COLUMNS = 60
+"""So many columns of a table get a line of their own; the others are named together."""
+LISTED = 6
+SAMPLED_PICTURES = 20
+HEAD_ROWS = 3
+DESCRIBED = 4000
+"""Cells of a column that its figures are made of."""
+
+
+def data_brief(folder: Path, description: str = "", most: int = MAX_CHARACTERS) -> str:
+    """The brief on the data in `folder`, the same for the same files; empty when they cannot be read."""
+    try:
+        found = survey(folder)
+    except ConfigError:
+        return ""
+    try:
+        layout = layout_of(found, description)
+    except ConfigError:
+        layout = None
+    known = _Known()
+    wide = MAX_COLUMNS
+    while True:
+        text = "\n\n".join(part for part in _parts(found, layout, known, wide) if part)
+        if len(text) <= most or wide == 0:
+            return text if len(text) <= most else text[: most - 4] + "\n..."
+        wide = wide * 2 // 3
+
+
+def _parts(found: Survey, layout: Layout | None, known: _Known, wide: int) -> Iterator[str]:
+    """The brief, piece by piece, the telling ones first: what is cut is cut at the end."""
+    if layout is not None:
+        yield _target(layout)
+        yield _table(layout.train, "training rows", known, wide)
+        yield _differences(layout, known)
+    elif found.train is not None:
+        yield _table(found.train, "training rows", known, wide)
+    sample = found.sample if layout is None else layout.sample
+    if sample is not None:
+        yield _head(sample)
+    yield _pictures(found)
+    test = found.test if layout is None else layout.test
+    if test is not None and layout is None:
+        yield _table(test, "test rows", known, wide // 2)
+    others = found.others if layout is None else layout.others
+    for table in (*([layout.labels] if layout and layout.labels else []), *others):
+        yield _table(table, "rows", known, wide // 4)
+    if found.audio:
+        yield f"{found.audio} sound files."
+
+
+class _Known:
+    """What columns hold, looked at once, by cells that span the whole sample."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[str, str], Column] = {}
+
+    def column(self, table: Table, name: str) -> Column:
+        """The figures of a column."""
+        key = table.name, name
+        if key not in self._columns:
+            cells = table.sample[name]
+            self._columns[key] = describe(name, _some(cells))
+        return self._columns[key]
+
+
+def _some(cells: Sequence[Any]) -> list[Any]:
+    """Cells from all over a column, in their order, the same each time; rows may repeat in a rhythm."""
+    if len(cells) <= DESCRIBED:
+        return list(cells)
+    return [cells[place] for place in sorted(random.Random(len(cells)).sample(range(len(cells)), DESCRIBED))]
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def _table(table: Table, rows: str, known: _Known, wide: int) -> str:
+    about = "" if table.whole else "about "
+    first = f"{_name(table.name)}: {about}{table.rows:,} {rows}, {len(table.columns)} columns{_form(table)}"
+    lines = [_column(known.column(table, name), table.sample[name]) for name in table.columns[:wide]]
+    rest = table.columns[wide:]
+    if rest:
+        kinds = Counter(known.column(table, name).kind for name in rest)
+        told = ", ".join(f"{number} of kind {kind}" for kind, number in kinds.most_common())
+        names = ", ".join(_name(name) for name in (*rest[:LISTED], *(rest[-1:] if len(rest) > LISTED else ())))
+        lines.append(f"- {len(rest)} {'more' if wide else 'columns'} ({told}): {names}")
+    return "\n".join([first, *lines])
+
+
+def _form(table: Table) -> str:
+    form = table.form
+    words: list[str] = [] if form.kind == "csv" else [form.kind]
+    if form.kind == "csv":
+        if form.dialect.separator != ",":
+            words.append(f"separated by {form.dialect.separator!r}")
+        if form.dialect.decimal != ".":
+            words.append(f"decimal {form.dialect.decimal!r}")
+        if form.encoding not in ("utf-8", "utf-8-sig"):
+            words.append(form.encoding)
+        if not form.has_header:
+            words.append("no header line")
+    if form.odd_gaps:
+        words.append("gaps written as " + ", ".join(repr(gap) for gap in form.odd_gaps[:3]))
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _column(column: Column, cells: Sequence[Any]) -> str:
+    gaps = f", {_percent(column.gaps)} missing" if column.gaps else ""
+    return f"- {_name(column.name)}: {_content(column, cells)}{gaps}"
+
+
+def _content(column: Column, cells: Sequence[Any]) -> str:
+    if column.kind == "list":
+        filled = [cell for cell in cells if isinstance(cell, (list, dict))]
+        return f"lists, about {sum(map(len, filled)) / max(len(filled), 1):.0f} entries each"
+    if column.kind == "constant":
+        return f"constant {_value(column.shares[0][0])}" if column.shares else "empty"
+    if column.kind == "date":
+        dates = _dates(column, cells)
+        return f"dates {column.date_format}, {_value(dates[0][1])} to {_value(dates[-1][1])}"
+    if column.kind == "text":
+        return f"text, about {column.words:.0f} words and {column.characters:.0f} characters"
+    if column.kind == "messy number":
+        return f"numbers with other signs among them, such as {_examples(column)}"
+    if column.kind == "category" or (column.whole and column.distinct <= LISTED):
+        return f"{column.distinct} values: {_examples(column)}"
+    what = "whole numbers" if column.whole else "numbers"
+    unique = ", all different" if column.unique_share == 1 and column.count > 1 else f", {column.distinct:,} different"
+    zeros = f", {_percent(column.zeros)} zeros" if column.zeros > 0.2 else ""
+    skew = ", skewed" if abs(column.skew) > 2 else ""
+    return f"{what} {column.low:g} to {column.high:g}{unique}{zeros}{skew}"
+
+
+def _examples(column: Column) -> str:
+    if column.shares and column.shares[0][1] < 0.02:
+        shown = [_value(value) for value, _ in column.shares[: LISTED // 2]]
+    else:
+        shown = [f"{_value(value)} {_percent(share)}" for value, share in column.shares[:LISTED]]
+    return ", ".join(shown) + (", ..." if column.distinct > LISTED else "")
+
+
+def _head(table: Table) -> str:
+    """The first lines of the sample submission: its form counts, whatever the description says."""
+    columns = table.columns[:12]
+    rows = [
+        [str(cells[row]) if row < len(cells) else "" for cells in (table.sample[name] for name in columns)]
+        for row in range(min(HEAD_ROWS, table.rows))
+    ]
+    more = f" (the first {len(columns)} of {len(table.columns)} columns)" if len(columns) < len(table.columns) else ""
+    lines = [",".join(_cell(cell) for cell in row) for row in ([*columns], *rows)]
+    first = f"{_name(table.name)} has {table.rows:,} rows{more}; submit in this form, whatever the description says:"
+    return "\n".join([first, *(f"    {line}" for line in lines)])
+
+
+def _dates(column: Column, cells: Sequence[Any]) -> list[tuple[datetime, str]]:
+    """The dates of a column in order, each as it is written; those that follow another format are left out."""
+    some = {str(cell) for cell in _some(cells) if not is_gap(cell)}
+    return sorted((date, text) for text in some if (date := as_date(text, column.date_format)) is not None)
+
+
+# --- the target --------------------------------------------------------------------------------------------------
+
+
+def _target(layout: Layout) -> str:
+    target = layout.target
+    if target.table is None:
+        return f"The target: {printable(target.reason)}"
+    lines = []
+    for name in target.names:
+        known = labels_of(target.table.sample[name])
+        lines.append(f"The target {_name(name)}: {_spread(describe(name, known), known)}")
+    key = f"Rows are named by {_name(layout.key)}." if layout.key else "Rows have no key: their order counts."
+    return "\n".join([*lines, key])
+
+
+def _spread(column: Column, known: list[str]) -> str:
+    if column.holds_classes:
+        return f"{column.distinct} classes: {_examples(column)}"
+    numbers = sorted(float(value) for value in known if is_number(value))
+    if not numbers:
+        return f"{column.kind}, {column.distinct} values"
+    at = [
+        numbers[min(int(share * len(numbers)), len(numbers) - 1)] for share in (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+    ]
+    told = ", ".join(f"{value:g}" for value in at)
+    skew = "; strongly skewed, think of its logarithm" if column.skew > 2 and at[0] >= 0 else ""
+    return f"numbers; minimum, 5 %, 25 %, median, 75 %, 95 %, maximum: {told}{skew}"
+
+
+def _differences(layout: Layout, known: _Known) -> str:
+    """What is only in train or only in test: columns, and values of categories."""
+    train, test = layout.train, layout.test
+    if test is None:
+        return "There is no test table."
+    about = "" if test.whole else "about "
+    lines = [f"{_name(test.name)}: {about}{test.rows:,} rows to predict"]
+    for words, columns in (
+        ("only in training", [name for name in train.columns if name not in test.columns]),
+        ("only in test", [name for name in test.columns if name not in train.columns]),
+    ):
+        if columns:
+            more = f" and {len(columns) - LISTED} more" if len(columns) > LISTED else ""
+            lines.append(f"- {words}: {', '.join(_name(name) for name in columns[:LISTED])}{more}")
+    for name in train.columns:
+        if name in test.columns and name != layout.key and (words := _shift(name, train, test, known)):
+            lines.append(f"- {_name(name)}: {words}")
+        if len(lines) > 12:
+            break
+    return "\n".join(lines)
+
+
+def _shift(name: str, train: Table, test: Table, known: _Known) -> str:
+    """How test values of a column differ from those of training, where that matters."""
+    ours, theirs = known.column(train, name), known.column(test, name)
+    if ours.kind == "category" and not ours.names_rows and ours.unique_share < 0.5:
+        seen = {str(cell) for cell in train.sample[name]}
+        filled = [str(cell) for cell in test.sample[name] if not is_gap(cell)]
+        unseen = sum(cell not in seen for cell in filled)
+        if filled and unseen > 0.05 * len(filled):
+            return f"{_percent(unseen / len(filled))} of the test rows have a value that training lacks"
+    if "number" in (ours.kind, theirs.kind) and ours.kind == theirs.kind and not ours.counts_up:
+        width = ours.high - ours.low
+        if width and (theirs.low > ours.high or theirs.high < ours.low):
+            return f"test lies outside of training ({theirs.low:g} to {theirs.high:g})"
+    if ours.kind == "date" == theirs.kind:
+        before, after = _dates(ours, train.sample[name]), _dates(theirs, test.sample[name])
+        if before and after and after[0][0] > before[-1][0]:
+            return "test comes after training: validate by time"
+    if abs(theirs.gaps - ours.gaps) > 0.2:
+        return f"missing in {_percent(theirs.gaps)} of test, {_percent(ours.gaps)} of training"
+    return ""
+
+
+# --- pictures ----------------------------------------------------------------------------------------------------
+
+
+def _pictures(found: Survey) -> str:
+    lines = []
+    for folder in sorted(found.images)[: 2 * LISTED]:
+        names = sorted(found.images[folder])
+        sizes = [size for name in names[:SAMPLED_PICTURES] if (size := picture_size(found.folder / folder / name))]
+        told = ""
+        if sizes:
+            widths, heights = zip(*sizes, strict=True)
+            told = f", {min(widths)}-{max(widths)} x {min(heights)}-{max(heights)} pixels"
+            if len(set(sizes)) == 1:
+                told = f", {widths[0]} x {heights[0]} pixels"
+        lines.append(f"- {_name(folder)}: {len(names):,} pictures{told}, such as {_name(names[0])}")
+    if len(found.images) > len(lines):
+        lines.append(f"- and {len(found.images) - len(lines)} more folders of pictures")
+    return "\n".join(["Pictures:", *lines]) if lines else ""
+
+
+def picture_size(path: Path) -> tuple[int, int] | None:
+    """Width and height as the first bytes of a PNG, GIF, BMP or JPEG say; None for others."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError:
+        return None
+    try:
+        if head.startswith(b"\x89PNG"):
+            width, height = struct.unpack(">II", head[16:24])
+        elif head.startswith(b"GIF8"):
+            width, height = struct.unpack("<HH", head[6:10])
+        elif head.startswith(b"BM"):
+            width, height = struct.unpack("<ii", head[18:26])
+        elif head.startswith(b"\xff\xd8"):
+            return _jpeg_size(head)
+        else:
+            return None
+    except struct.error:
+        return None
+    return width, abs(height)
+
+
+def _jpeg_size(head: bytes) -> tuple[int, int] | None:
+    place = 2
+    while place + 9 < len(head) and head[place] == 0xFF:
+        mark, length = head[place + 1], int.from_bytes(head[place + 2 : place + 4], "big")
+        if 0xC0 <= mark <= 0xCF and mark not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", head[place + 5 : place + 9])
+            return width, height
+        place += 2 + length
+    return None
+
+
+# --- words -------------------------------------------------------------------------------------------------------
+
+
+def _name(text: str) -> str:
+    """A name comes from outside: it stays on its line, in its quotes, and short."""
+    return f"`{_short(text).replace('`', chr(39))}`"
+
+
+def _value(text: str) -> str:
+    return repr(_short(str(text)))
+
+
+def _cell(text: str) -> str:
+    return _short(text)
+
+
+def _short(text: str) -> str:
+    plain = printable(text)
+    return plain if len(plain) <= MAX_VALUE else f"{plain[:MAX_VALUE]}..."
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %") if share >= 0.01 or share == 0 else "under 1 %"

@@ -1,0 +1,24 @@
+"""How long a script may take if it began now: by the settings, by what was measured, and by what its phase has left."""
+
+from __future__ import annotations
+
+from mle_star.run.budget import ablation_limit, script_limit
+from mle_star.run.context import RunContext
+from mle_star.run.events import ScriptPurpose
+from mle_star.run.forecast import critical_steps
+
+
+def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
+    """Seconds that a script might take if it began now; `explicit` goes before the setting."""
+    left, measured = run.budget.remaining_seconds(), run.solution_seconds
+    explicit = explicit or run.config.script_timeout_seconds
+    if purpose == "ablation":
+        return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
+    share = run.budget.even_share(_planned(run, measured=measured is not None))
+    return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
+
+
+def _planned(run: RunContext, *, measured: bool) -> float:
+    """How many scripts the running phase has planned one after another; before anything is measured, candidates."""
+    scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]
+    return scripts if measured else scripts - (run.config.num_retrieved_models - 1)

@@ -1,0 +1,108 @@
+"""The run's memory: what was tried, from events alone, bounded, the telling ones first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mle_star.models import Isolation, Measure, MetricDirection
+from mle_star.run.events import (
+    AblationFinished,
+    AnyEvent,
+    CandidateEvaluated,
+    DebugAttempted,
+    EnsembleTried,
+    MergeTried,
+    RefinementTried,
+    ScriptFinished,
+)
+from mle_star.run.journal import Journal
+from mle_star.run.memory import MAX_CHARACTERS, RunMemory
+from tests.pipeline.conftest import QuickRun, settings
+
+
+def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: str | None = None) -> ScriptFinished:
+    measure = None if score is None else Measure(score=score, low=score - 0.1, high=score + 0.1, measured="harness")
+    return ScriptFinished(
+        step=step, digest="d", script="x", stdout="", stderr="", exit_code=0, seconds=seconds, is_error=score is None,
+        score=score, traceback=traceback, isolation=Isolation(), measure=measure,
+    )  # fmt: skip
+
+
+def attempt(path: int, t: int, k: int, plan: str, score: float | None, best: float, *, ok: bool) -> RefinementTried:
+    return RefinementTried(
+        step=f"phase2/path-{path}/t-{t}/k-{k}", path=path, t=t, k=k, plan=plan, before="a", after="b", score=score,
+        best_score=best, accepted=ok,
+    )  # fmt: skip
+
+
+def story() -> list[AnyEvent]:
+    return [
+        script("phase1/candidate-0/script", 0.5),
+        CandidateEvaluated(step="phase1/candidate-0", index=0, model_name="Ridge", score=0.5),
+        MergeTried(step="phase1/m-1", index=1, base_score=0.5, reference_model="LightGBM", score=0.6, accepted=True),
+        AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.6),
+        script("phase2/path-0/t-0/k-0/script", None, traceback="Traceback ...\nKeyError: 'Age'"),
+        DebugAttempted(step="phase2/path-0/t-0/k-0/debugger", error="KeyError: 'Age'", accepted=True),
+        DebugAttempted(step="phase2/path-0/t-0/k-0/debugger-2", error="ValueError: no", accepted=True),
+        attempt(0, 0, 0, "drop the\nouter rows", None, 0.6, ok=False),
+        script("phase2/path-0/t-0/k-1/script", 0.65, seconds=12),
+        attempt(0, 0, 1, "bin the ages", 0.65, 0.65, ok=True),
+        AblationFinished(step="phase2/path-1/t-0", path=1, t=0, solution_score=0.6),
+        attempt(1, 0, 0, "fewer trees", 0.55, 0.6, ok=False),
+        attempt(1, 1, 0, "more trees", 0.6, 0.6, ok=True),
+        EnsembleTried(step="phase3/r-0", r=0, plan="average", score=0.7),
+        EnsembleTried(step="phase3/r-1", r=1, plan="stack", score=0.68),
+    ]
+
+
+def memory_of(events: list[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> RunMemory:
+    memory = RunMemory(direction)
+    for event in events:
+        memory.hear(event)
+    return memory
+
+
+def test_everything_that_was_tried_stands_in_one_table_the_telling_ones_first() -> None:
+    table = memory_of(story()).table().splitlines()
+    assert table[:3] == [
+        "- merge: work LightGBM into the best so far -> 0.6, better by 0.1, accepted",
+        "- path 1, step 1, try 2: bin the ages -> 0.65 (0.55 to 0.75), better by 0.05, accepted, 12 s",
+        "- path 1, step 1, try 1: drop the outer rows -> failed: KeyError: 'Age', 3 s",
+    ]
+    assert "- path 2, step 1, try 1: fewer trees -> 0.55, worse by 0.05, rejected" in table
+    assert "- path 2, step 2, try 1: more trees -> 0.6, no change, accepted" in table
+    assert "- ensemble 2: stack -> 0.68, worse by 0.02, rejected" in table
+    assert "- candidate: Ridge -> 0.5 (0.4 to 0.6), accepted, 3 s" in table
+    assert memory_of(story()).table(path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
+
+
+def test_where_less_is_better_changes_turn_round() -> None:
+    table = memory_of(story(), MetricDirection.minimize).table()
+    assert "fewer trees -> 0.55, better by 0.05" in table
+
+
+def test_what_is_said_again_by_a_replay_changes_nothing() -> None:
+    assert memory_of([*story(), *story()]).entries == memory_of(story()).entries
+    assert memory_of([*story(), *story()]).repairs("phase2/path-0/t-0/k-0") == ["KeyError: 'Age'", "ValueError: no"]
+
+
+def test_a_table_is_bounded_and_says_what_it_leaves_out() -> None:
+    many = [attempt(0, t, k, "words and words " * 40, 0.1, 0.5, ok=False) for t in range(20) for k in range(4)]
+    table = memory_of(list(many)).table()
+    assert len(table) <= MAX_CHARACTERS
+    assert table.splitlines()[-1].startswith("- and ")
+
+
+def test_steps_without_gain_are_counted_from_the_last() -> None:
+    memory = memory_of(story())
+    assert memory.steps_without_gain(0) == 0
+    assert memory.steps_without_gain(1) == 2  # a tie is no gain
+    assert memory.steps_without_gain(7) == 0
+
+
+async def test_a_resumed_run_remembers_what_the_first_process_tried(quick: QuickRun, tmp_path: Path) -> None:
+    await quick(settings(L=1, T=1, K=2))
+    with Journal(tmp_path / "run" / "journal.jsonl") as journal:
+        memory = RunMemory.of(journal, MetricDirection.maximize)
+    tries = [entry.where for entry in memory.entries if entry.path is not None]
+    assert tries == ["path 1, step 1, try 1", "path 1, step 1, try 2"]

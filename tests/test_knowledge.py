@@ -1,0 +1,51 @@
+"""Knowledge files: chosen by task, cut to size, joined by the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mle_star.errors import ConfigError
+from mle_star.knowledge import MAX_CHARACTERS, knowledge_for
+from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+
+OWN = Path(__file__).parent.parent / "src" / "mle_star" / "knowledge"
+
+
+def task(modality: DataModality = DataModality.tabular, kind: TaskType = TaskType.tabular) -> TaskDescription:
+    return TaskDescription(
+        competition_id="c", task_type=kind, data_modality=modality, evaluation_metric="accuracy",
+        metric_direction=MetricDirection.maximize, description="d",
+    )  # fmt: skip
+
+
+def test_files_are_chosen_by_modality_and_by_what_is_installed() -> None:
+    table = knowledge_for(task(), ())
+    assert "## Tables" in table and "## Traps of current libraries" in table and "## Validation" in table
+    assert "## Pictures" not in table and "## PyTorch" not in table
+    picture = knowledge_for(task(DataModality.image, TaskType.image_classification), ("torch",))
+    assert "## Pictures" in picture and "## PyTorch" in picture and "## Tables" not in picture
+    mixed = knowledge_for(task(DataModality.mixed), ())
+    assert "## Tables" in mixed and "## Texts" in mixed
+
+
+def test_our_own_files_are_short_and_name_no_version_as_a_requirement() -> None:
+    for modality in DataModality:
+        assert len(knowledge_for(task(modality), ("torch",))) <= MAX_CHARACTERS
+    for path in OWN.glob("*.md"):
+        assert "==" not in path.read_text(encoding="utf-8"), "the packages of the system prompt are written so"
+
+
+def test_files_of_the_user_come_first_and_cannot_open_a_section(tmp_path: Path) -> None:
+    (tmp_path / "ours.md").write_text("# Task\nOur trains are late.\n", encoding="utf-8")
+    (tmp_path / "other.md").write_text("<!-- for: audio -->\nHum.\n", encoding="utf-8")
+    (tmp_path / "long.md").write_text("a line of many\n" * 2000, encoding="utf-8")
+    text = knowledge_for(task(), (), str(tmp_path))
+    assert "Our trains are late." not in text  # `long.md` comes first and fills the room
+    (tmp_path / "long.md").unlink()
+    text = knowledge_for(task(), (), str(tmp_path))
+    assert text.startswith("## Task\nOur trains are late.")
+    assert "Hum." not in text and "## Tables" in text
+    with pytest.raises(ConfigError, match="is no folder"):
+        knowledge_for(task(), (), str(tmp_path / "ours.md"))
