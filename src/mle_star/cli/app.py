@@ -73,6 +73,17 @@ COMMANDS: tuple[Command, ...] = (
         "mle_star.cli.runs:watch",
         "Serve the live page of a run, also of one in another process; end with Ctrl-C.",
     ),
+    Command(
+        "kaggle",
+        "mle_star.cli.kaggle:kaggle",
+        "Get a competition of Kaggle as a task folder, submit a run, see its public score beside our promise.",
+    ),
+    Command(
+        "mlebench",
+        "mle_star.cli.mlebench:mlebench",
+        "Solve a competition of MLE-bench: task from its folders, submission where it is graded.",
+    ),
+    Command("mlflow", "mle_star.cli.mlflow:mlflow", "Send a run, or what is missing of it, to an MLflow server."),
 )
 
 HELP = """Hand over a task and a folder of data; get back a validated submission, a readable script and a report.

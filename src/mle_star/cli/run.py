@@ -69,6 +69,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings, e
 AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
 Show = Annotated[View, typer.Option("--display", help="A moving screen, or a line for each event.")]
 Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine's browsers.")]
+Mlflow = Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server or folder.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")]
 
 
@@ -100,6 +101,7 @@ def run(
     as_json: AsJson = False,
     display: Show = View.auto,
     serve: Serve = False,
+    mlflow: Mlflow = None,
     dry_run: DryRun = False,
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
@@ -137,7 +139,7 @@ def run(
         "use_cache": False if no_cache else None,
         "reference_files": [str(path.absolute()) for path in references] if references else None,
     }
-    explicit = _explicit(given, assignments)
+    explicit = explicit_settings(given, assignments)
     guess_words = (target, metric, maximize)
     if parent is not None:
         if folder is not None or any(word is not None for word in guess_words):
@@ -153,7 +155,7 @@ def run(
         _show_plan(task, settings, output, as_json=as_json)
         return
     mode = _mode(display, quiet=quiet, as_json=as_json)
-    start_run(task, settings, output, mode=mode, serve=serve, fork_from=parent)
+    start_run(task, settings, output, mode=mode, serve=serve, mlflow=mlflow, fork_from=parent)
 
 
 def resume(
@@ -165,6 +167,7 @@ def resume(
     as_json: AsJson = False,
     display: Show = View.auto,
     serve: Serve = False,
+    mlflow: Mlflow = None,
 ) -> None:
     """Take a run up again where it was stopped; what is recorded costs nothing again.
 
@@ -177,12 +180,12 @@ def resume(
       mle-star resume runs/titanic-20260131-140509 --max-budget 10 --time-limit 12h
     """
     limit = seconds_of("--time-limit", time_limit)
-    explicit = _explicit({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
+    explicit = explicit_settings({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
     task, settings = _of_run(run_folder, explicit, None)
     for note in _spent_limits(run_folder, settings):
         typer.echo(f"note: {note}", err=True)
     mode = _mode(display, quiet=quiet, as_json=as_json)
-    start_run(task, settings, run_folder, mode=mode, serve=serve, resume=True)
+    start_run(task, settings, run_folder, mode=mode, serve=serve, mlflow=mlflow, resume=True)
 
 
 def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
@@ -214,7 +217,7 @@ def seconds_of(option: str, text: str | None) -> int | None:
     return seconds
 
 
-def _explicit(given: dict[str, Any], assignments: list[str] | None) -> dict[str, Any]:
+def explicit_settings(given: dict[str, Any], assignments: list[str] | None) -> dict[str, Any]:
     """What was really given: options first, `--set` last."""
     from mle_star.config import parse_assignments
 
@@ -276,6 +279,7 @@ def start_run(
     *,
     mode: Any,
     serve: bool = False,
+    mlflow: str | None = None,
     resume: bool = False,
     fork_from: Path | None = None,
 ) -> None:
@@ -285,7 +289,11 @@ def start_run(
     from mle_star.views.display import make_display
 
     folder = choose_folder(task, config, output)
-    with _served(folder.root, serve), make_display(mode, run_dir=folder.root) as listener:
+    with (
+        _served(folder.root, serve),
+        _mirrored(folder.root, mlflow),
+        make_display(mode, run_dir=folder.root) as listener,
+    ):
         try:
             result = asyncio.run(
                 run_pipeline(
@@ -318,6 +326,23 @@ def _served(run_dir: Path, wanted: bool) -> Iterator[None]:
         yield
     finally:
         server.stop()
+
+
+@contextmanager
+def _mirrored(run_dir: Path, uri: str | None) -> Iterator[None]:
+    """The run in MLflow, as it goes; what the server missed is not lost."""
+    if uri is None:
+        yield
+        return
+    from mle_star.integrations.mlflow import MlflowMirror
+
+    with MlflowMirror(run_dir, uri) as mirror:
+        yield
+    if mirror.behind:
+        words = f" ({mirror.problem})" if mirror.problem else ""
+        typer.echo(
+            f"note: MLflow missed the end of the run{words}; send it with: mle-star mlflow {run_dir} {uri}", err=True
+        )
 
 
 def _write_report(run_dir: Path) -> None:

@@ -1,0 +1,35 @@
+"""`mle-star mlflow`: a run in MLflow after the fact, or what the server missed of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mle_star.errors import ConfigError
+
+
+def mlflow(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    uri: Annotated[str, typer.Argument(metavar="URI", help="A tracking server, or a folder or database of MLflow.")],
+) -> None:
+    """Send a run, or what is missing of it, to an MLflow server.
+
+    What was sent is kept in the run's folder: nothing is sent twice. `mle-star run --mlflow URI` does the same as the
+    run goes.
+
+    \b
+    Examples:
+      mle-star mlflow runs/titanic-20260131-140509 http://127.0.0.1:5000
+      mle-star mlflow runs/titanic-20260131-140509 sqlite:///mlflow.db
+    """
+    from mle_star.integrations.mlflow import MlflowMirror
+    from mle_star.run.folder import RunFolder
+
+    mirror = MlflowMirror(RunFolder(run_folder).open().root, uri)
+    try:
+        sent = mirror.catch_up()
+    except Exception as error:
+        raise ConfigError(f"{uri}: {type(error).__name__}: {' '.join(str(error).split())[:300]}") from None
+    typer.echo(f"{sent} events sent to {uri}" if sent else f"nothing new for {uri}")

@@ -1,0 +1,146 @@
+"""Kaggle, by its own client: a competition as a task folder, a run's submission with the score that it got."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+import time
+import zipfile
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mle_star.data.folder import TASK_FILE, write_task
+from mle_star.data.guess import TaskGuess, guess_task
+from mle_star.errors import ConfigError
+from mle_star.run.folder import RunFolder, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEPT_FILE = "kaggle.json"
+_PAGES = ("description", "evaluation", "data-description")
+"""What of a competition's pages says what is wanted, in this order."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A submission on Kaggle. `score` is its public score, once there is one."""
+
+    competition: str
+    ref: int
+    file_digest: str
+    message: str
+    status: str = "PENDING"
+    score: float | None = None
+    problem: str = ""
+
+
+def get_competition(competition: str, folder: Path) -> TaskGuess:
+    """Download a competition's data and pages into a task folder; the task is guessed from both."""
+    if (folder / TASK_FILE).exists():
+        raise ConfigError(f"{folder / TASK_FILE}: exists already; choose another folder with --output")
+    data = folder / "input"
+    data.mkdir(parents=True, exist_ok=True)
+    with _service() as api:
+        pages = {page.name.lower(): page.content for page in api.competition_list_pages(competition)}
+        api.competition_download_files(competition, path=str(data), quiet=True)
+    for archive in data.glob(f"{competition}.*"):  # everything comes in one file
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                packed.extractall(data)
+            archive.unlink()
+    told = [f"# {name}\n\n{_plain(pages[name])}" for name in _PAGES if pages.get(name)]
+    write_whole(folder / "description.md", "\n\n".join([f"Kaggle competition {competition}", *told]) + "\n")
+    guess = guess_task(folder, name=competition)
+    write_task(guess, folder / TASK_FILE)
+    return guess
+
+
+def submit(run_dir: Path, competition: str, message: str) -> Sent:
+    """Send a run's submission; what was sent is kept in the run's folder."""
+    submission = RunFolder(run_dir).submission
+    if not submission.is_file():
+        raise ConfigError(f"{run_dir}: there is no submission to send")
+    digest = hashlib.sha256(submission.read_bytes()).hexdigest()
+    with _service() as api:
+        reply = api.competition_submit(str(submission), message, competition, quiet=True)
+    if not reply.ref:
+        raise ConfigError(f"Kaggle did not take the submission: {reply.message or 'no reason given'}")
+    sent = Sent(competition, int(reply.ref), digest, message)
+    _keep(run_dir, [*kept(run_dir), sent])
+    return sent
+
+
+def refresh(run_dir: Path, *, wait_seconds: float = 0.0) -> list[Sent]:
+    """What was sent from a run, with the scores that Kaggle tells by now; waits for those that are still open."""
+    known, deadline = kept(run_dir), time.monotonic() + wait_seconds
+    while any(one.status == "PENDING" for one in known):
+        told: dict[int, Any] = {}
+        with _service() as api:
+            for competition in {one.competition for one in known}:
+                told |= {one.ref: one for one in api.competition_submissions(competition) or [] if one}
+        known = [_updated(one, told.get(one.ref)) for one in known]
+        _keep(run_dir, known)
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(min(5.0, wait_seconds))
+    return known
+
+
+def kept(run_dir: Path) -> list[Sent]:
+    """What was sent from a run, as far as it is known here."""
+    try:
+        return [Sent(**one) for one in json.loads((run_dir / KEPT_FILE).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _keep(run_dir: Path, sent: list[Sent]) -> None:
+    write_whole(run_dir / KEPT_FILE, json.dumps([asdict(one) for one in sent], indent=2))
+
+
+def _updated(one: Sent, told: Any) -> Sent:
+    if told is None:
+        return one
+    try:
+        score = float(told.public_score)
+    except (TypeError, ValueError):
+        score = None
+    return Sent(
+        one.competition, one.ref, one.file_digest, one.message, told.status.name, score, told.error_description or ""
+    )
+
+
+@contextmanager
+def _service() -> Iterator[Any]:
+    """The official client, logged in; what goes wrong in it is one line."""
+    try:
+        from kaggle.api.kaggle_api_extended import KaggleApi
+
+        api = KaggleApi()
+        api.authenticate()
+    except ImportError:
+        raise ConfigError("the Kaggle client is not installed: pip install 'mle-star[kaggle]'") from None
+    except SystemExit:  # how the client says that there is no credential
+        raise ConfigError(
+            "no credential for Kaggle: set KAGGLE_API_TOKEN, or KAGGLE_USERNAME and KAGGLE_KEY, or put kaggle.json "
+            "into ~/.kaggle (kaggle.com, Settings, API)"
+        ) from None
+    try:
+        yield api
+    except ConfigError:
+        raise
+    except Exception as error:
+        words = " ".join(str(error).split())[:300]
+        raise ConfigError(f"Kaggle: {words or type(error).__name__}") from None
+
+
+def _plain(page: str) -> str:
+    """A page as text: pages come as HTML, and what is told is in their words."""
+    text = re.sub(r"<(?:br|/p|/li|/h\d|/tr)[^>]*>", "\n", page, flags=re.IGNORECASE)
+    text = html.unescape(re.sub(r"<[^>]+>", "", text))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()

@@ -1,0 +1,238 @@
+"""A run in MLflow: a parent run with settings, promise and cost, and a nested one for each script.
+
+It is written from the journal, by a thread of its own: a server that is slow or away never holds up the run, and what
+it missed is sent when it is back, by this process or, with `mle-star mlflow`, by a later one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from mle_star.errors import ConfigError
+from mle_star.run.events import (
+    EVENT_ADAPTER,
+    AnyEvent,
+    BestImproved,
+    EnsembleTried,
+    RefinementTried,
+    RunFinished,
+    RunStarted,
+    ScriptFinished,
+)
+from mle_star.run.folder import RunFolder, write_whole
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EXPERIMENT = "mle-star"
+STATE_FILE = "mlflow.json"
+POLL_SECONDS = 0.5
+PATIENCE = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds between attempts while the server is away; the last one again and again."""
+END_SECONDS = 20.0
+"""How long a run that has ended waits for what is still to be sent."""
+_STATES = {"completed": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+_PARAM_LENGTH, _TAG_LENGTH = 500, 5000
+
+
+@dataclass
+class _Sent:
+    """How far the journal was sent, kept in the run's folder: nothing is sent twice."""
+
+    run_id: str = ""
+    offset: int = 0
+    scripts: dict[str, str] = field(default_factory=dict)
+    best: int = 0
+
+
+class MlflowMirror:
+    """`with MlflowMirror(run_dir, uri) as mirror:` around a run, or `catch_up()` after it."""
+
+    def __init__(
+        self, run_dir: Path, uri: str, *, patience: tuple[float, ...] = PATIENCE, end_seconds: float = END_SECONDS
+    ) -> None:
+        self._folder, self._uri, self._patience = RunFolder(run_dir), uri, patience
+        self._end_seconds = end_seconds
+        self._client = _client(uri)
+        self._sent = self._load()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
+        self.problem = ""
+
+    def __enter__(self) -> MlflowMirror:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(self._end_seconds)
+
+    @property
+    def behind(self) -> bool:
+        """Is there something in the journal that the server does not know yet?"""
+        return self._sent.offset < self._size()
+
+    def catch_up(self) -> int:
+        """Send all that is missing now; how many events that were. An error of the server is raised."""
+        return sum(1 for _ in self._send_all(also_the_end=True))
+
+    # --- the thread ---
+
+    def _follow(self) -> None:
+        waits = iter(self._patience)
+        while True:
+            over = self._over.is_set()
+            try:
+                for _ in self._send_all(also_the_end=over):
+                    pass
+                waits, self.problem = iter(self._patience), ""
+                if over:
+                    return
+                self._over.wait(POLL_SECONDS)
+            except Exception as error:  # whatever ails a server, the run goes on
+                self.problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                time.sleep(next(waits, self._patience[-1]))
+
+    # --- what is sent ---
+
+    def _send_all(self, *, also_the_end: bool) -> Iterator[AnyEvent]:
+        for end, event in self._events():
+            if isinstance(event, RunFinished) and not also_the_end:
+                return  # its report is still to be written
+            self._send(event, f"{end}")
+            self._sent.offset = end
+            self._save()
+            yield event
+
+    def _events(self) -> Iterator[tuple[int, AnyEvent]]:
+        """The whole lines of the journal that were not sent yet, each with where it ends."""
+        try:
+            with self._folder.journal.open("rb") as file:
+                file.seek(self._sent.offset)
+                end = self._sent.offset
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return  # it is being written
+                    end += len(line)
+                    try:
+                        yield end, EVENT_ADAPTER.validate_json(line)
+                    except ValidationError:
+                        continue
+        except FileNotFoundError:
+            return
+
+    def _send(self, event: AnyEvent, key: str) -> None:
+        if isinstance(event, RunStarted):
+            self._begin(event)
+        elif not self._sent.run_id:
+            return
+        elif isinstance(event, ScriptFinished) and not event.cached:
+            self._script(event, key)
+        elif isinstance(event, BestImproved):
+            self._sent.best += 1
+            self._client.log_metric(self._sent.run_id, "best_score", event.score, step=self._sent.best)
+        elif isinstance(event, (RefinementTried, EnsembleTried)):
+            for step in [step for step in self._sent.scripts if step.startswith(event.step)]:
+                self._client.set_tag(self._sent.scripts[step], "plan", event.plan[:_TAG_LENGTH])
+        elif isinstance(event, RunFinished):
+            self._end(event)
+
+    def _begin(self, event: RunStarted) -> None:
+        """The parent run; a later process of the same run goes on with it."""
+        if self._sent.run_id:
+            return
+        found = self._client.get_experiment_by_name(EXPERIMENT)
+        experiment = found.experiment_id if found else self._client.create_experiment(EXPERIMENT)
+        run_id = self._find(experiment, event.run_id)
+        if run_id is None:
+            tags = {"mle_star.key": event.run_id, "mlflow.note.content": event.task.description[:_TAG_LENGTH]}
+            run = self._client.create_run(experiment, run_name=event.run_id, tags=tags)
+            run_id = run.info.run_id
+        settings = event.config.model_dump(mode="json")
+        task = {f"task.{name}": value for name, value in event.task.model_dump(mode="json").items()}
+        for name, value in {**settings, **task}.items():
+            if name != "task.description":
+                self._client.log_param(run_id, name, str(value)[:_PARAM_LENGTH])
+        self._sent.run_id = run_id
+
+    def _script(self, event: ScriptFinished, key: str) -> None:
+        experiment = self._client.get_run(self._sent.run_id).info.experiment_id
+        unique = f"{self._sent.run_id}:{key}"
+        run_id = self._find(experiment, unique)
+        if run_id is None:
+            tags = {"mlflow.parentRunId": self._sent.run_id, "mle_star.key": unique, "purpose": event.purpose}
+            run = self._client.create_run(experiment, run_name=event.step, tags=tags)
+            run_id = run.info.run_id
+        metrics = {"score": event.score, "seconds": event.seconds}
+        if event.measure is not None:
+            metrics |= {"score_low": event.measure.low, "score_high": event.measure.high}
+        for name, value in metrics.items():
+            if value is not None:
+                self._client.log_metric(run_id, name, value)
+        self._client.log_text(run_id, event.script, "solution.py")
+        if event.traceback:
+            self._client.log_text(run_id, event.traceback, "error.txt")
+        self._client.set_terminated(run_id, "FAILED" if event.is_error else "FINISHED")
+        self._sent.scripts[event.step] = run_id
+
+    def _end(self, event: RunFinished) -> None:
+        run_id, promise = self._sent.run_id, event.result.promise if event.result else None
+        metrics = {"final_score": event.score, "cost_usd": event.cost_usd, "seconds": event.seconds}
+        if promise is not None:
+            metrics |= {"promise": promise.score, "promise_low": promise.low, "promise_high": promise.high}
+        for name, value in metrics.items():
+            if value is not None:
+                self._client.log_metric(run_id, name, value)
+        for path in (self._folder.report, self._folder.solution, self._folder.submission):
+            if path.is_file():
+                self._client.log_artifact(run_id, str(path))
+        self._client.set_terminated(run_id, _STATES[event.state])
+
+    def _find(self, experiment: str, key: str) -> str | None:
+        """The run that an earlier attempt made before it could say so."""
+        found = self._client.search_runs([experiment], f"tags.`mle_star.key` = '{key}'", max_results=1)
+        return found[0].info.run_id if found else None
+
+    # --- state ---
+
+    def _size(self) -> int:
+        try:
+            return self._folder.journal.stat().st_size
+        except OSError:
+            return 0
+
+    def _load(self) -> _Sent:
+        try:
+            kept = json.loads((self._folder.root / STATE_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return _Sent()
+        return _Sent(**kept.get(self._uri, {}))
+
+    def _save(self) -> None:
+        path = self._folder.root / STATE_FILE
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            kept = {}
+        kept[self._uri] = asdict(self._sent)
+        write_whole(path, json.dumps(kept))
+
+
+def _client(uri: str) -> MlflowClient:
+    # Our thread is patient; without these one lost connection would keep it for minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    try:
+        from mlflow import MlflowClient
+    except ImportError:
+        raise ConfigError("MLflow is not installed: pip install 'mle-star[mlflow]'") from None
+    return MlflowClient(tracking_uri=uri)

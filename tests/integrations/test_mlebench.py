@@ -1,0 +1,98 @@
+"""MLE-bench: its layout under /home, from the data to a submission that its server has seen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mle_star.cli.app import main
+from mle_star.run.folder import first_line
+from tests.integrations.test_kaggle import DATA
+
+AGENT = Path(__file__).parents[2] / "integrations" / "mle-bench" / "mle-star"
+SMALLEST = [
+    f"--set={name}=1"
+    for name in ("num_retrieved_models", "outer_loop_steps", "inner_loop_steps", "num_parallel_solutions")
+]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder below /home, where the benchmark works: no sandbox may hide it."""
+    if not os.access("/home", os.W_OK):
+        pytest.skip("/home cannot be written to")
+    with tempfile.TemporaryDirectory(dir="/home") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def validator() -> Iterator[tuple[str, list[bytes]]]:
+    """The benchmark's validation server: its address, and what it was shown."""
+    seen: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.rfile.read(int(self.headers["Content-Length"])))
+            body = b'{"result": "Submission is valid."}'
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/validate", seen
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.long
+def test_a_competition_is_solved_where_the_benchmark_looks(
+    home: Path, validator: tuple[str, list[bytes]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = home / "data"
+    data.mkdir()
+    for name, text in DATA.items():
+        (data / name).write_text(text, encoding="utf-8")
+    (data / "description.md").write_text("Predict the price. Scored by RMSE.", encoding="utf-8")
+    (home / "instructions.txt").write_text("Write /home/submission/submission.csv.", encoding="utf-8")
+    monkeypatch.setenv("COMPETITION_ID", "houses")
+    url, seen = validator
+    words = ["--home", str(home), "--model", "offline", "--time-limit", "10m", "--validate-url", url, *SMALLEST]
+    assert main(["mlebench", str(data), *words]) == 0
+    assert "(Submission is valid.)" in capsys.readouterr().out
+    submission = home / "submission" / "submission.csv"
+    assert submission.read_text(encoding="utf-8").startswith("id,price") and submission.read_bytes() in seen[0]
+    assert (home / "code" / "solution.py").is_file() and (home / "logs" / "report.html").is_file()
+    task = first_line(home / "logs" / "mle-star").task
+    assert (task.competition_id, task.evaluation_metric) == ("houses", "rmse")
+    assert task.description.startswith("Predict the price. Scored by RMSE.\n\nWrite /home/submission")
+
+
+def test_the_agent_folder_is_as_the_benchmark_wants_it() -> None:
+    agents = yaml.safe_load((AGENT / "config.yaml").read_text(encoding="utf-8"))
+    for name in ("mle-star", "mle-star/offline"):
+        agent = agents[name]
+        assert (AGENT.parent / agent["start"]).is_file() and (AGENT.parent / agent["dockerfile"]).is_file()
+        assert agent["kwargs_type"] == "omegaconf" and agent["kwargs"]["model"]
+    assert (AGENT / "Dockerfile").read_text(encoding="utf-8").startswith("FROM mlebench-env\n")
+    subprocess.run(["bash", "-n", str(AGENT / "start.sh")], check=True)
+    assert os.access(AGENT / "start.sh", os.X_OK)
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mlebench", str(tmp_path / "none"), "--home", str(tmp_path)]) == 1
+    assert "MLE-bench mounts the data" in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""Runs in MLflow, on a real server with SQLite that comes late."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mle_star.cli.app import main
+from mle_star.integrations.mlflow import EXPERIMENT, MlflowMirror
+from mle_star.run.events import AnyEvent, ScriptFinished
+from tests.views.journals import Invented
+
+
+class Server:
+    """`mlflow server` on a database of its own, at one port."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.uri, self._folder = f"http://127.0.0.1:{self.port}", folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        words = [
+            sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
+            "--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db", "--artifacts-destination", str(self._folder),
+        ]  # fmt: skip
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"{self.uri}/health", timeout=2)
+                return
+            except OSError:
+                time.sleep(0.2)
+        raise AssertionError((self._folder / "server.log").read_text(encoding="utf-8"))
+
+    def stop(self) -> None:
+        import psutil
+
+        if self._process is None:
+            return
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        for child in children:
+            child.kill()
+        self._process.wait()
+        self._process = None
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Not started yet."""
+    made = Server(tmp_path_factory.mktemp("mlflow"))
+    yield made
+    made.stop()
+
+
+def write(run_dir: Path, events: list[AnyEvent]) -> None:
+    with (run_dir / "journal.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(f"{event.model_dump_json()}\n" for event in events)
+
+
+def invented() -> list[AnyEvent]:
+    return list(Invented(seed=11, M=2, T=1, K=2, L=1, R=1).events())
+
+
+@pytest.mark.long
+def test_a_run_is_mirrored_on_a_server_that_was_away_and_each_script_once(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    events = invented()
+    scripts = [event for event in events if isinstance(event, ScriptFinished) and not event.cached]
+    with MlflowMirror(tmp_path, server.uri, patience=(0.2,), end_seconds=240) as mirror:
+        write(tmp_path, events)  # the run does not wait
+        while not mirror.problem:
+            time.sleep(0.05)
+        server.start()
+        while mirror.problem:
+            time.sleep(0.05)
+        (tmp_path / "report.html").write_text("<p>the report", encoding="utf-8")
+    assert not mirror.behind
+
+    client = MlflowClient(tracking_uri=server.uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    nested = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
+    (parent,) = [run for run in runs if run not in nested]
+    assert len(nested) == len(scripts) > 3, "each script once"
+    scores = sorted(event.score for event in scripts if event.score is not None)
+    assert sorted(run.data.metrics["score"] for run in nested if "score" in run.data.metrics) == pytest.approx(scores)
+    assert any("plan" in run.data.tags for run in nested)
+    assert parent.data.params["task.evaluation_metric"] and parent.data.metrics["cost_usd"] >= 0
+    assert "report.html" in {file.path for file in client.list_artifacts(parent.info.run_id)}
+    assert parent.info.status == "FINISHED"
+
+    assert main(["mlflow", str(tmp_path), server.uri]) == 0
+    assert "nothing new" in capsys.readouterr().out
+    (tmp_path / "mlflow.json").unlink()  # a process that died before it could note what it had sent
+    assert main(["mlflow", str(tmp_path), server.uri]) == 0
+    assert len(client.search_runs([experiment.experiment_id])) == len(runs)
+
+
+def test_a_server_that_is_not_there_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, invented()[:1])
+    assert main(["mlflow", str(tmp_path), "http://127.0.0.1:9"]) == 1
+    said = capsys.readouterr().err
+    assert "http://127.0.0.1:9" in said and "Traceback" not in said
