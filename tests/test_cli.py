@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,24 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 def test_typer_still_has_the_base_class_that_errors_are_told_by() -> None:
     assert typer.BadParameter.__bases__[0].__name__ == "UsageError"
+
+
+def test_the_package_as_a_program_is_the_command_with_its_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-m", "mle_star", "inti"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("mle-star: error: No such command 'inti'")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("mle-star re", {"report", "resume"}), ("mle-star show ", {"latest", "b-2", "a-1"}), ("mle-star diff a", {"a-1"})],
+)
+def test_a_shell_is_told_commands_and_names_of_runs(typed: str, offered: set[str], tmp_path: Path) -> None:
+    for name in ("a-1", "b-2"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "journal.jsonl").touch()
+    count = len(typed.split(" ")) - 1
+    env = {**os.environ, "_MLE_STAR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(count)}
+    command = [sys.executable, "-c", "from mle_star.cli.app import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, cwd=tmp_path)
+    assert set(done.stdout.split()) == offered

@@ -187,8 +187,8 @@ def test_a_bad_variable_is_refused_with_its_name_its_value_and_what_would_be_rig
         ("outer_lop_steps: 3", ["run.yaml", "'outer_lop_steps'", "did you mean outer_loop_steps?"]),
         ("zzz: 3", ["'zzz'", "known are: num_retrieved_models, "]),
         (
-            "seed: 0\nmodel: [a]",
-            ["seed=0: seed must be a whole number of at least 1", "model=['a']: model must be text"],
+            "seed: -1\nmodel: [a]",
+            ["seed=-1: seed must be a whole number of at least 1", "model=['a']: model must be text"],
         ),
         ("seed: true", ["seed=True"]),
         ("use_cache: 1", ["use_cache=1", "true or false"]),

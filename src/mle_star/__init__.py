@@ -1,8 +1,9 @@
 """MLE-STAR: hand over a task and a folder of data, get back a validated submission, a script and a report.
 
-    from mle_star import PipelineConfig, load_task, run_pipeline_sync
+    import mle_star
 
-    result = run_pipeline_sync(load_task("my-task"), PipelineConfig(model="offline", num_parallel_solutions=1))
+    run = mle_star.fit("houses.csv", target="price", model="offline")
+    run.score, run.predict("new.csv")
 
 Names are loaded when they are first used: importing the package is quick, and needs no agent SDK.
 """
@@ -19,16 +20,24 @@ if TYPE_CHECKING:
     from mle_star.orchestrator import run_pipeline as run_pipeline
     from mle_star.orchestrator import run_pipeline_sync as run_pipeline_sync
     from mle_star.prompts import PromptRegistry as PromptRegistry
+    from mle_star.results.api import Run as Run
+    from mle_star.results.api import fit as fit
+    from mle_star.results.model import Model as Model
+    from mle_star.results.model import load_model as load_model
 
     __all__: list[str]
     __version__: str
 
 _SINGLE = {
+    "Model": "results.model",
     "PipelineState": "orchestrator",
     "PromptRegistry": "prompts",
+    "Run": "results.api",
     "SCORE_PATTERN": "models",
     "ToolProfile": "models",
+    "fit": "results.api",
     "load_config": "config",
+    "load_model": "results.model",
     "load_task": "data",
     "run_pipeline": "orchestrator",
     "run_pipeline_sync": "orchestrator",

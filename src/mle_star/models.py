@@ -305,9 +305,10 @@ class PipelineConfig(Frozen):
 
     @field_validator("*", mode="after")
     @classmethod
-    def _integers_are_positive(cls, value: Any) -> Any:
-        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-            raise ValueError(f"must be at least 1, not {value}")
+    def _integers_are_positive(cls, value: Any, info: Any) -> Any:
+        least = 0 if info.field_name == "seed" else 1
+        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            raise ValueError(f"must be at least {least}, not {value}")
         return value
 
     def role(self, agent: AgentType) -> RoleSettings:

@@ -377,7 +377,7 @@ def test_a_broken_file_beside_good_ones_is_a_note_at_most(tmp_path: Path, what: 
         (b"x,goal\n1,2\n3\n4,5,6\n7,8\n", 2, "2 of 4 sampled rows have another number of fields"),
         (b'x,goal\n1,0\n2,"open\n' + b"2,3\n" * 33_000, 234, "another number of fields"),
         (b"x,goal\r\n1,0\r\n2,1\r\n", 2, ""),
-        (b"\xef\xbb\xbfx,goal\n1,0\n", 1, ""),
+        (b"\xef\xbb\xbfx,goal\n1,0\n2,1\n", 2, ""),
         (b"goal\n" + b"1\n0\n" * 30, 60, ""),
         (b"x,goal\n" + b"y" * 200_000 + b",1\n1,0\n2,1\n", 2, "1 of 3 sampled rows"),
     ],

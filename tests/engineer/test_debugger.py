@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mle_star.engineer.brain import EngineerBrain
+from mle_star.engineer.rules.repairs.size import with_fewer_words
 from mle_star.engineer.wire import BrainRequest
 from mle_star.execution import debug_text
 from mle_star.method.codeblocks import extract_code_block
@@ -43,3 +44,16 @@ async def test_a_broken_script_runs_after_at_most_three_repairs(
             break
     assert not result.is_error, result.error_traceback
     assert result.score is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "mended"),
+    [
+        ("TfidfVectorizer(ngram_range=(1, 2), max_features=9)", "TfidfVectorizer(ngram_range=(1, 2), max_features=9)"),
+        ("TfidfVectorizer(ngram_range=(1, 2))", "TfidfVectorizer(max_features=20000, ngram_range=(1, 2))"),
+        ("text.CountVectorizer()", "text.CountVectorizer(max_features=20000)"),
+        ("CountVectorizer(vocabulary=words)", "CountVectorizer(vocabulary=words)"),
+    ],
+)
+def test_a_vocabulary_is_bounded_once_whatever_its_arguments_hold(call: str, mended: str) -> None:
+    assert with_fewer_words(f"é = 1\nvectorizer = {call}\n") == f"é = 1\nvectorizer = {mended}\n"

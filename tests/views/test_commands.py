@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -169,3 +172,28 @@ def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
 def test_every_command_explains_itself(command: str, capsys: Captured) -> None:
     assert main([command, "--help"]) == 0
     assert f"mle-star {command}" in capsys.readouterr().out
+
+
+def test_a_run_is_found_by_its_name_its_beginning_and_as_the_latest(
+    runs_dir: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(runs_dir.parent)
+    by_folder = said(capsys, "show", runs_dir / "good")
+    assert said(capsys, "show", "good") == said(capsys, "show", "goo") == by_folder
+    late = runs_dir / "zz-late"
+    Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(late, synced=False)
+    assert said(capsys, "report", "latest").strip() == str(late / "report.html")
+    assert "may be any of 2 runs: bad, broken-off" in said(capsys, "show", "b", code=1)
+    assert "nope: no such run" in said(capsys, "show", "nope", code=1)
+    shutil.rmtree(late)
+
+
+def test_the_list_of_runs_is_whole_in_a_pipe_and_there_for_programs(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
+    Invented(seed=11).write(tmp_path / "runs" / name, synced=False)
+    assert name in said(capsys, "runs").splitlines()[1]
+    (one,) = json.loads(said(capsys, "runs", "--json"))
+    assert one["path"] == f"runs/{name}" and one["state"] == "completed" and isinstance(one["score"], float)

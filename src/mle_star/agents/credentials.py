@@ -45,6 +45,7 @@ _CREDENTIAL = re.compile(
     r"|CLIENT_(CERT|KEY|KEY_PASSPHRASE))|(AWS|AZURE|GOOGLE|GCLOUD|CLOUDSDK|VERTEX)_.*|CLOUD_ML_REGION|XDG_\w+"
 )
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|HEADERS", re.IGNORECASE)
+_CLAUDE = re.compile(r"claude|sonnet|opus|haiku|anthropic|^(default|best)$|^arn:", re.IGNORECASE)
 _FIRST_PARTY = "https://api.anthropic.com"
 
 
@@ -95,6 +96,11 @@ def require_credentials(config: PipelineConfig, environ: Mapping[str, str] | Non
     """
     if config.model == OFFLINE or config.base_url or find_credentials(environ):
         return
+    if not _CLAUDE.search(config.model):
+        raise CredentialError(
+            f"{config.model!r} is no Claude model: models of others are reached through a gateway (set "
+            f"ANTHROPIC_BASE_URL and ANTHROPIC_AUTH_TOKEN), the embedded one with --model {OFFLINE}"
+        )
     names = ", ".join((*_SECRETS, *_CLOUDS))
     raise CredentialError(
         f"no credential for the model {config.model!r}: set one of {names}, log in with `{login_command()}`, "

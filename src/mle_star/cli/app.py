@@ -69,6 +69,31 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("diff", "mle_star.cli.runs:diff", "Compare two scripts of a run."),
     Command(
+        "leaderboard",
+        "mle_star.cli.model:leaderboard",
+        "Rank the scripts of one run or of several by their score; without a run, those of all runs.",
+    ),
+    Command(
+        "compare",
+        "mle_star.cli.model:compare",
+        "Compare two runs: scores, cost, time, and the settings in which they differ.",
+    ),
+    Command(
+        "predict",
+        "mle_star.cli.model:predict",
+        "Predict new rows with the solution of a run: its own script, in the sandbox, with the rows as its test file.",
+    ),
+    Command(
+        "export",
+        "mle_star.cli.model:export",
+        "Write script, fitted state, requirements, Dockerfile and model card of a run into a folder.",
+    ),
+    Command(
+        "promote",
+        "mle_star.cli.model:promote",
+        "Hand over another script of a finished run: solution.py, result, submission and report become its own.",
+    ),
+    Command(
         "watch",
         "mle_star.cli.runs:watch",
         "Serve the live page of a run, also of one in another process; end with Ctrl-C.",
@@ -93,7 +118,9 @@ Examples:
   mle-star demo                       the whole method on an example, now
   mle-star init data/                 guess the task, write data/task.yaml
   mle-star run data/ --model offline  the whole method, without a key
-  mle-star run data/ --max-budget 5   with Claude, for five dollars at most
+  mle-star run data.csv --target price --max-budget 5
+                                      one table, with Claude, for five dollars at most
+  mle-star predict latest new.csv     the model at work on new rows
 
 \b
 Exit codes:
@@ -109,7 +136,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 def build_app(loaded: Sequence[str] | None = None) -> typer.Typer:
     """The application; of the commands outside `loaded` only name and summary. None loads every one."""
     app = typer.Typer(
-        name="mle-star", help=HELP, add_completion=False, pretty_exceptions_enable=False,
+        name="mle-star", help=HELP, pretty_exceptions_enable=False,
         rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]},
     )  # fmt: skip
     app.callback()(_options)
@@ -127,8 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"] or ["--help"]
     called = next((word for word in words if not word.startswith("-")), "")
+    completing = "_MLE_STAR_COMPLETE" in os.environ  # a shell asks what may follow
     try:
-        code = build_app([called])(words, prog_name="mle-star", standalone_mode=False)
+        code = build_app(None if completing else [called])(words, prog_name="mle-star", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", EXIT_INTERRUPTED, prefix="mle-star")

@@ -42,6 +42,7 @@ class Glance(NamedTuple):
     seconds: float | None
     state: str
     begun: str = ""
+    path: str = ""
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -58,8 +59,12 @@ def find_runs(folder: Path) -> list[Path]:
 
 def glance(run_dir: Path) -> Glance:
     """What a list shows of a run. First and last line say it for one that ended; others are read as a whole."""
+    return _look(run_dir)._replace(path=str(run_dir))
+
+
+def _look(run_dir: Path) -> Glance:
     journal = RunFolder(run_dir).journal
-    name = text.one_line(run_dir.name, 60)
+    name = text.one_line(run_dir.name, 200)
     try:
         first, last = _ends(journal)
         if isinstance(first, RunStarted) and isinstance(last, RunFinished):

@@ -54,7 +54,18 @@ def init(
     for note in guess.notes:
         console.print(f"[yellow]note[/yellow]  {escape(_plain(note))}")
     place = data_folder if output is None else path
-    console.print(f"Wrote {escape(str(path))}. Look it over, then: mle-star run {escape(str(place))}")
+    console.print(f"Wrote {escape(str(path))}. Look it over, then: mle-star run {escape(str(place))}{_model_words()}")
+
+
+def _model_words() -> str:
+    """What to add so that the run works with what this machine has."""
+    from mle_star.agents.credentials import find_credentials
+    from mle_star.config import load_config
+    from mle_star.pipeline.setup import served_model
+
+    if served_model(load_config().model) is not None or find_credentials():
+        return ""
+    return " --model offline  (no key for a language model was found; `mle-star doctor` says more)"
 
 
 def _plain(text: str) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from mle_star.cli.names import Run, complete_run
+from mle_star.cli.task import plain, prepared, time_in_words
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 
 if TYPE_CHECKING:
@@ -32,7 +34,9 @@ class View(str, Enum):
 
 Folder = Annotated[
     Path | None,
-    typer.Argument(metavar="TASK_FOLDER", help="A folder with task.yaml, or one with data: then the task is guessed."),
+    typer.Argument(
+        metavar="DATA", help="A table (.csv, .xlsx, .parquet, ...), a zip, a folder with data, or one with task.yaml."
+    ),
 ]
 Target = Annotated[str | None, typer.Option(help="The column to predict; ignores task.yaml.")]
 Metric = Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss; ignores task.yaml.")]
@@ -64,12 +68,23 @@ References = Annotated[
     list[Path] | None,
     typer.Option("--reference", help="A text that the script may not copy; repeatable."),
 ]
-From = Annotated[Path | None, typer.Option("--from", metavar="RUN", help="Start from the paid results of another run.")]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="RUN", help="Start from the paid results of another run.", autocompletion=complete_run
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings, errors and, at the end, the summary.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
 Show = Annotated[View, typer.Option("--display", help="A moving screen, or a line for each event.")]
 Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine's browsers.")]
 Mlflow = Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server or folder.")]
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD", help="Run this at the end; it finds RUN, STATE and SCORE in the environment. `bell` rings."
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")]
 
 
@@ -102,6 +117,7 @@ def run(
     display: Show = View.auto,
     serve: Serve = False,
     mlflow: Mlflow = None,
+    notify: Notify = None,
     dry_run: DryRun = False,
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
@@ -110,11 +126,13 @@ def run(
 
     \b
     Examples:
+      mle-star run houses.csv --target price --model offline
       mle-star run titanic/ --model offline
+      mle-star run competition.zip --max-budget 5 --notify 'notify-send "$RUN: $SCORE"'
       mle-star run data/ --target price --metric rmse --time-limit 2h --max-budget 5
       mle-star run titanic/ --base-url http://127.0.0.1:8080 --model qwen --set prices_file=prices.yaml
       mle-star run titanic/ -M 2 -T 1 -K 2 -L 1 --dry-run
-      mle-star run --from runs/titanic-20260131-140509 --set outer_loop_steps=6
+      mle-star run --from titanic-20260131 --set outer_loop_steps=6
 
     \b
     Exit codes:
@@ -139,27 +157,54 @@ def run(
         "use_cache": False if no_cache else None,
         "reference_files": [str(path.absolute()) for path in references] if references else None,
     }
+    from mle_star.run.finding import find_run
+
     explicit = explicit_settings(given, assignments)
     guess_words = (target, metric, maximize)
+    options = _Options(_mode(display, quiet=quiet, as_json=as_json), serve, dry_run, as_json, notify, mlflow)
     if parent is not None:
         if folder is not None or any(word is not None for word in guess_words):
             raise ConfigError("--from takes the task of the other run: give no folder, target or metric")
+        parent = find_run(parent)
         task, settings = _of_run(parent, explicit, config)
     else:
         if folder is None:
             raise ConfigError("name a task folder or a data folder, or another run with --from")
         from mle_star.config import load_config
 
-        task, settings = _task_of(folder, *guess_words), load_config(explicit, config)
-    if dry_run:
-        _show_plan(task, settings, output, as_json=as_json)
+        with prepared(folder, guess_words, load_config(explicit, config), output, dry=dry_run) as ready:
+            _start(*ready, None, options)
         return
-    mode = _mode(display, quiet=quiet, as_json=as_json)
-    start_run(task, settings, output, mode=mode, serve=serve, mlflow=mlflow, fork_from=parent)
+    _start(task, settings, output, parent, options)
+
+
+class _Options(NamedTuple):
+    """How a run is shown, and what is done at its end."""
+
+    mode: Any
+    serve: bool
+    dry_run: bool
+    as_json: bool
+    notify: str | None
+    mlflow: str | None
+
+
+def _start(
+    task: TaskDescription, settings: PipelineConfig, output: Path | None, parent: Path | None, options: _Options
+) -> None:
+    if options.dry_run:
+        _show_plan(task, settings, output, as_json=options.as_json)
+        return
+    if options.mode not in ("json", "quiet"):
+        typer.echo(f"time: {time_in_words(task, settings)}; Ctrl-C finishes with the best so far", err=True)
+    start_run(
+        task, settings, output, mode=options.mode, serve=options.serve, mlflow=options.mlflow, fork_from=parent,
+        notify=options.notify,
+    )  # fmt: skip
 
 
 def resume(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run_folder: Run,
     time_limit: TimeLimit = None,
     max_budget: MaxBudget = None,
     assignments: Assignments = None,
@@ -168,6 +213,7 @@ def resume(
     display: Show = View.auto,
     serve: Serve = False,
     mlflow: Mlflow = None,
+    notify: Notify = None,
 ) -> None:
     """Take a run up again where it was stopped; what is recorded costs nothing again.
 
@@ -176,8 +222,8 @@ def resume(
 
     \b
     Examples:
-      mle-star resume runs/titanic-20260131-140509
-      mle-star resume runs/titanic-20260131-140509 --max-budget 10 --time-limit 12h
+      mle-star resume titanic-20260131
+      mle-star resume titanic-20260131 --max-budget 10 --time-limit 12h
     """
     limit = seconds_of("--time-limit", time_limit)
     explicit = explicit_settings({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
@@ -185,7 +231,7 @@ def resume(
     for note in _spent_limits(run_folder, settings):
         typer.echo(f"note: {note}", err=True)
     mode = _mode(display, quiet=quiet, as_json=as_json)
-    start_run(task, settings, run_folder, mode=mode, serve=serve, mlflow=mlflow, resume=True)
+    start_run(task, settings, run_folder, mode=mode, serve=serve, mlflow=mlflow, resume=True, notify=notify)
 
 
 def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
@@ -227,34 +273,6 @@ def explicit_settings(given: dict[str, Any], assignments: list[str] | None) -> d
     }
 
 
-def _task_of(folder: Path, target: str | None, metric: str | None, maximize: bool | None) -> TaskDescription:
-    """The task of a folder: as its file says, else guessed from its data."""
-    from mle_star.data import TASK_FILE, guess_task, load_task
-    from mle_star.models import MetricDirection
-
-    has_file = folder.is_file() or (folder / TASK_FILE).exists()
-    if (has_file or not folder.exists()) and (target, metric, maximize) == (None, None, None):
-        task = load_task(folder)
-        _say_where_the_data_lie(task, folder if folder.is_dir() else folder.parent)
-        return task
-    direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
-    guess = guess_task(folder, target=target, metric=metric, direction=direction)
-    for note in guess.notes:
-        typer.echo(f"note: {_plain(note)}", err=True)
-    task = guess.task
-    wanted = f"{task.task_type.value}, {task.metric_direction.value} {task.evaluation_metric}"
-    typer.echo(_plain(f"task: {task.competition_id}: {wanted}, target {', '.join(guess.targets) or '-'}"), err=True)
-    _say_where_the_data_lie(task, folder)
-    return task
-
-
-def _say_where_the_data_lie(task: TaskDescription, folder: Path) -> None:
-    """Scripts see what lies there: nobody should learn later that it is another folder than the one that was named."""
-    data = Path(task.data_dir).resolve()
-    if folder.resolve() not in (data, *data.parents):
-        typer.echo(_plain(f"note: the data lie outside of {folder}: {data}"), err=True)
-
-
 def _of_run(run_dir: Path, explicit: dict[str, Any], file: Path | None) -> tuple[TaskDescription, PipelineConfig]:
     """The task and the settings of another run, changed by what was given."""
     from mle_star.config import load_config, read_mapping
@@ -282,14 +300,16 @@ def start_run(
     mlflow: str | None = None,
     resume: bool = False,
     fork_from: Path | None = None,
+    notify: str | None = None,
 ) -> None:
-    """Run, show it, write the report; the exit code says how it ended."""
+    """Run, show it, write the report, tell whoever waits; the exit code says how it ended."""
     from mle_star.orchestrator import run_pipeline
     from mle_star.pipeline.setup import choose_folder
     from mle_star.views.display import make_display
 
     folder = choose_folder(task, config, output)
     with (
+        _notified(folder.root, notify),
         _served(folder.root, serve),
         _mirrored(folder.root, mlflow),
         make_display(mode, run_dir=folder.root) as listener,
@@ -308,8 +328,34 @@ def start_run(
             typer.echo(f"mle-star: {error}", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
         _write_report(folder.root)
-    if not result.submission_path:
+    if result.has_test and not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)
+    if mode not in ("json", "quiet"):
+        _say_next(folder.root)
+
+
+def _say_next(run_dir: Path) -> None:
+    """What to do with a finished run."""
+    typer.echo(f"next: mle-star predict {run_dir.name} NEW.csv · mle-star report {run_dir.name} --open", err=True)
+
+
+@contextmanager
+def _notified(run_dir: Path, command: str | None) -> Iterator[None]:
+    """Call the user's command when the run is over, however it ended; `bell` rings the terminal's."""
+    try:
+        yield
+    finally:
+        if command == "bell":
+            typer.echo("\a", err=True, nl=False)
+        elif command is not None:
+            from mle_star.cli.browse import glance
+            from mle_star.execution.notice import call_command
+
+            seen = glance(run_dir) if (run_dir / "journal.jsonl").exists() else None
+            told = {"RUN": str(run_dir), "STATE": seen.state if seen else "failed"}
+            told["SCORE"] = "" if seen is None or seen.score is None else f"{seen.score:g}"
+            if problem := call_command(command, told):
+                typer.echo(f"mle-star: --notify: {problem}", err=True)
 
 
 @contextmanager
@@ -382,13 +428,8 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         f"{c.inner_loop_steps} refinements, {c.ensemble_rounds if c.num_parallel_solutions > 1 else 0} ensembles",
         "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts ({forecast.basis})",
         "money": f"{money}, {limit}",
-        "time": f"known when the first script has run, limit {c.time_limit_seconds} s",
+        "time": f"{time_in_words(task, config)}, limit {c.time_limit_seconds} s",
         "run folder": str(folder.root),
     }
     for name, words in lines.items():
-        typer.echo(f"{name:12}{_plain(words)}")
-
-
-def _plain(text: str) -> str:
-    """Names come from the data: keep them from driving the terminal."""
-    return "".join(char if char.isprintable() else " " for char in text)
+        typer.echo(f"{name:12}{plain(words)}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mle_star.cli.names import Run, complete_step
 from mle_star.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from mle_star.cli.browse import StepRecord
 
 MOST_STEPS = 12
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 
 
 def report(
@@ -26,8 +27,8 @@ def report(
 
     \b
     Examples:
-      mle-star report runs/titanic-20260131-140509
-      mle-star report runs/titanic-20260131-140509 --open
+      mle-star report titanic-20260131
+      mle-star report titanic-20260131 --open
     """
     from mle_star.views import write_report
 
@@ -38,25 +39,37 @@ def report(
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look; runs/ if not given.")] = Path("runs"),
+    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where to look; runs/ if not given.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A list of objects, for programs.")] = False,
 ) -> None:
     """List runs: task, model, score, cost, time, state.
+
+    Whatever a command takes as RUN may be a name of this list, the beginning of one, or `latest`.
 
     \b
     Examples:
       mle-star runs
       mle-star runs experiments/
+      mle-star runs --json | jq '.[] | select(.state == "completed") | .path'
     """
+    import json
+
     from rich.table import Table
     from rich.text import Text
 
     from mle_star.cli.browse import find_runs, glance
+    from mle_star.run.finding import runs_folder
     from mle_star.views import text
 
-    found = sorted((glance(run_dir) for run_dir in find_runs(folder)), key=lambda one: (one.begun, one.name))
+    looked_at = find_runs(runs_folder() if folder is None else folder)
+    found = sorted((glance(run_dir) for run_dir in looked_at), key=lambda one: (one.begun, one.name))
+    if as_json:
+        typer.echo(json.dumps([one._asdict() for one in found], indent=2))
+        return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("run", "task", "model", "score", "cost", "time", "state"):
-        table.add_column(name, justify="right" if name in ("score", "cost", "time") else "left", overflow="fold")
+        numbers = name in ("score", "cost", "time")
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=name == "run")
     for one in found:
         style = {"completed": "green", "failed": "red", "running": "cyan"}.get(one.state, "yellow")
         cells = [
@@ -65,12 +78,14 @@ def runs(
             text.duration(one.seconds),
         ]  # fmt: skip
         table.add_row(*(Text(cell) for cell in cells), Text(one.state, style=style))
-    _console().print(table)
+    console().print(table)
 
 
 def show(
     run_folder: Run,
-    step: Annotated[str, typer.Argument(metavar="[STEP]", help="A step, or the beginning of one.")] = "",
+    step: Annotated[
+        str, typer.Argument(metavar="[STEP]", help="A step, or the beginning of one.", autocompletion=complete_step)
+    ] = "",
 ) -> None:
     """Show one step of a run: prompt, reply, script, output, score. Without a step, list them.
 
@@ -78,23 +93,23 @@ def show(
 
     \b
     Examples:
-      mle-star show runs/titanic-20260131-140509
-      mle-star show runs/titanic-20260131-140509 phase1/candidate-0/init
-      mle-star show runs/titanic-20260131-140509 phase2/path-0/t-0/k-1
+      mle-star show titanic-20260131
+      mle-star show titanic-20260131 phase1/candidate-0/init
+      mle-star show titanic-20260131 phase2/path-0/t-0/k-1
     """
     from mle_star.cli.browse import read_steps
 
-    console, steps = _console(), read_steps(run_folder)
+    screen, steps = console(), read_steps(run_folder)
     step = step.rstrip("/")
     wanted = [one for name, one in steps.items() if name == step or name.startswith(f"{step}/")]
     wanted = wanted or [one for name, one in steps.items() if name.startswith(step)]
     if not wanted:
         raise ConfigError(f"{run_folder} has no step {step!r}; `mle-star show {run_folder}` lists them")
     if not step or len(wanted) > MOST_STEPS:
-        _list_steps(console, wanted)
+        _list_steps(screen, wanted)
         return
     for one in wanted:
-        _show_step(console, one)
+        _show_step(screen, one)
 
 
 def diff(
@@ -106,8 +121,8 @@ def diff(
 
     \b
     Examples:
-      mle-star diff runs/titanic-20260131-140509 phase1/candidate-0 phase2/path-0/t-0/k-1
-      mle-star diff runs/titanic-20260131-140509 phase1/candidate-1 final
+      mle-star diff titanic-20260131 phase1/candidate-0 phase2/path-0/t-0/k-1
+      mle-star diff titanic-20260131 phase1/candidate-1 final
     """
     from rich.text import Text
 
@@ -116,14 +131,14 @@ def diff(
     from mle_star.views.diffs import unified
 
     old, new = find_script(run_folder, before), find_script(run_folder, after)
-    console = _console()
+    screen = console()
     styles = {"+": "green", "-": "red", "@": "cyan"}
     lines = list(unified(text.clean(old.code), text.clean(new.code), old.title, new.title))
     if not lines:
-        console.print(f"{old.title} and {new.title} are the same")
+        screen.print(f"{old.title} and {new.title} are the same")
     for line in lines:
         style = "bold" if line[:3] in ("+++", "---") else styles.get(line[:1], "")
-        console.print(Text(line, style=style))
+        screen.print(Text(line, style=style))
 
 
 def watch(
@@ -137,7 +152,7 @@ def watch(
 
     \b
     Examples:
-      mle-star watch runs/titanic-20260131-140509 --open
+      mle-star watch titanic-20260131 --open
     """
     from mle_star.views.live import LiveServer, check_run
 
@@ -157,10 +172,13 @@ def watch(
 # --- on the terminal ---------------------------------------------------------------------------------------------
 
 
-def _console() -> Console:
+def console() -> Console:
+    """Where tables go: whole lines in a pipe, folded ones on a terminal."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, soft_wrap=True)
+    # A pipe has no width: what reads it wants whole lines.
+    width = None if sys.stdout.isatty() else 1000
+    return Console(highlight=False, markup=False, soft_wrap=True, width=width)
 
 
 def _list_steps(console: Console, steps: list[StepRecord]) -> None:

@@ -14,6 +14,7 @@ from mle_star.config import did_you_mean, read_mapping
 from mle_star.data.guess import TaskGuess
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
 from mle_star.data.place import refuse_place
+from mle_star.data.survey import survey
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 
@@ -45,6 +46,7 @@ def load_task(folder: Path | str) -> TaskDescription:
     _check_metric(path, values)
     values["description"] = _description(path, content)
     values["data_dir"] = _data_dir(path, content)
+    _check_target(path, content, Path(values["data_dir"]))
     if "output_dir" in content:
         values["output_dir"] = str(_resolve(path, _text(path, "output_dir", content["output_dir"])))
     return TaskDescription(**values)
@@ -170,6 +172,21 @@ def _description(path: Path, content: dict[str, Any]) -> str:
     if unnamed:
         parts.append(f"The target is {', '.join(f'`{name}`' for name in targets)}.")
     return "\n\n".join(part for part in parts if part)
+
+
+def _check_target(path: Path, content: dict[str, Any], data: Path) -> None:
+    """A target that is in no table would be ignored: refuse it, where there is a table that should hold it."""
+    given = content.get("target")
+    if given is None:
+        return
+    try:
+        found = survey(data)
+    except ConfigError:
+        return  # no tables: what the target means is for the description to say
+    known = [column for table in (found.train, found.labels) if table is not None for column in table.columns]
+    for name in given if isinstance(given, list) else [given]:
+        if known and name not in known:
+            raise ConfigError(f"{path}: target: no column {name!r} in the training table; {did_you_mean(name, known)}")
 
 
 def _data_dir(path: Path, content: dict[str, Any]) -> str:

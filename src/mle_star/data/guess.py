@@ -8,6 +8,7 @@ from pathlib import Path
 from mle_star.data.columns import Column, describe
 from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder
+from mle_star.data.sanity import refuse_pointless
 from mle_star.data.survey import Survey, find_data_folder, survey
 from mle_star.data.targets import Target, given_target, guess_target
 from mle_star.data.wording import plural, task_in_words
@@ -44,6 +45,7 @@ def guess_task(
     ]
     goal = given_target(found, target) if target is not None else guess_target(found)
     told = _told_metric(found, data_folder, metric, direction)
+    refuse_pointless(found, goal, told[0] if told else None)
     modality, modality_reason = _modality(found, goal)
     task_type, type_reason = _task_type(found, goal, modality, told[0] if told else None)
     chosen, metric_reason = told or _guess_metric(found, goal, task_type, direction)

@@ -42,7 +42,10 @@ def _submission(found: Survey, target: Target, probabilities: bool) -> str:
     if found.test is not None:
         key = found.test.columns[0]
         return f"Submit one row per test row, in the same order: {_join((key, *target.names))}."
-    return "There is no test file: predict the training rows, and validate on rows held out."
+    return (
+        "Where ./input/test.csv is there, submit a prediction for each of its rows, in the columns of "
+        "./input/sample_submission.csv; else predict the training rows, and validate on rows held out."
+    )
 
 
 def plural(number: int, noun: str) -> str:

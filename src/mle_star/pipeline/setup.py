@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import importlib.metadata
 import logging
 import platform
@@ -166,6 +167,11 @@ def work_dir(run_dir: Path, task: TaskDescription, label: str) -> Path:
 # --- the model ---------------------------------------------------------------------------------------------
 
 
+def served_models() -> list[str]:
+    """The models that bring their own API."""
+    return [point.name for point in importlib.metadata.entry_points(group=MODEL_GROUP)]
+
+
 def served_model(name: str) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
     """Who brings the API of a model along: the embedded engineer does, and a plugin may."""
     for point in importlib.metadata.entry_points(group=MODEL_GROUP):
@@ -177,8 +183,12 @@ def served_model(name: str) -> Callable[[], AbstractAsyncContextManager[Any]] | 
 
 def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
     """Raise `CredentialError` when no call could be authenticated; a model that brings its own API needs nothing."""
-    if base_url is None and served_model(config.model) is None:
-        require_credentials(config)
+    if base_url is not None or served_model(config.model) is not None:
+        return
+    near = difflib.get_close_matches(config.model.lower(), served_models(), n=1, cutoff=0.8)
+    if near:
+        raise ConfigError(f"there is no model {config.model!r}; did you mean {near[0]}?")
+    require_credentials(config)
 
 
 def gather_facts(

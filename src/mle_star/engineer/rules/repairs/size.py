@@ -18,11 +18,32 @@ def unused(broken: Broken) -> str | None:
     return broken.with_text(f"{broken.indent}pass" if broken.indent else "")
 
 
+def with_fewer_words(code: str) -> str:
+    """Bound the vocabularies that have no bound; arguments may hold brackets of their own."""
+    try:
+        calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    except SyntaxError:
+        return code
+    lines = code.splitlines(keepends=True)
+    starts = [sum(len(line.encode()) for line in lines[:number]) for number in range(len(lines) + 1)]
+    places = []
+    for call in calls:
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        bound = any(word.arg in ("max_features", "vocabulary", None) for word in call.keywords)
+        end_line, end = call.func.end_lineno, call.func.end_col_offset
+        if name in ("TfidfVectorizer", "CountVectorizer") and not bound and not call.args and end_line and end:
+            places.append((starts[end_line - 1] + end, bool(call.keywords)))
+    text = code.encode()
+    for place, more in sorted(places, reverse=True):
+        opening = text.index(b"(", place) + 1
+        text = text[:opening] + b"max_features=20000" + (b", " if more else b"") + text[opening:]
+    return text.decode()
+
+
 def smaller(broken: Broken) -> str | None:
     """Less memory and less time: no dense copies, bounded vocabularies, capped rows, fewer trees and searches."""
     code = re.sub(r"\.(toarray|todense)\(\)", "", broken.code)
-    code = re.sub(r"(TfidfVectorizer|CountVectorizer)\((?![^()]*max_features)", r"\1(max_features=20000, ", code)
-    code = code.replace(", )", ")")
+    code = with_fewer_words(code)
     code = re.sub(
         r"PolynomialFeatures\((degree=)?[3-9]",
         r"PolynomialFeatures(\g<1>2" if "degree=" in code else r"PolynomialFeatures(2",

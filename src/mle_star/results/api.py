@@ -1,0 +1,166 @@
+"""The whole of it from Python: `fit` runs the method on a table, and a `Run` answers for what came of it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mle_star.config import load_config
+from mle_star.data import TASK_FILE, load_task
+from mle_star.data.place import RUNS
+from mle_star.errors import ConfigError
+from mle_star.models import FinalResult, Measure, MetricDirection, PipelineConfig, TaskDescription
+from mle_star.orchestrator import run_pipeline
+from mle_star.pipeline.setup import check_credentials
+from mle_star.results.leaderboard import leaderboard_rows
+from mle_star.results.model import Model, complete, read_result
+from mle_star.results.source import fitting, is_data_file, make_task, taken_in
+from mle_star.run.finding import find_run
+from mle_star.run.folder import RunFolder, new_run_folder
+from mle_star.views import text, write_report
+from mle_star.views.progress import quiet_progress
+
+
+def fit(
+    data: Any,
+    target: str | None = None,
+    *,
+    metric: str | None = None,
+    maximize: bool | None = None,
+    model: str | None = None,
+    time_limit: int | None = None,
+    run_dir: Path | str | None = None,
+    quiet: bool = False,
+    settings: dict[str, Any] | None = None,
+    **options: Any,
+) -> Run:
+    """Run the whole method on a data frame, a table, a zip, a data folder or a task folder; wait for the result.
+
+    `time_limit` is in seconds, `settings` are any of `PipelineConfig` by name, and `options` those of `run_pipeline`.
+    It works under a running event loop, too. The report lies in the run's folder.
+    """
+    given = {"model": model, "time_limit_seconds": time_limit, **(settings or {})}
+    config = load_config({name: value for name, value in given.items() if value is not None})
+    if options.get("agents") is None:
+        check_credentials(config, options.get("base_url"))
+    direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
+    words = {"target": target, "metric": metric, "direction": direction}
+    with _task(data, words, config, run_dir) as (task, folder):
+        config = fitting(config, task.data_dir)
+        with quiet_progress(shown=not quiet) as listener:
+            listeners = [*options.pop("listeners", ()), listener]
+            work = run_pipeline(task, config, run_dir=folder, listeners=listeners, console=False, **options)
+            complete(work)
+    write_report(folder)
+    return Run(folder)
+
+
+@contextmanager
+def _task(
+    data: Any, words: dict[str, Any], config: PipelineConfig, run_dir: Path | str | None
+) -> Iterator[tuple[TaskDescription, Path]]:
+    """The task of whatever was handed over, and the folder of its run."""
+    source = Path(data) if isinstance(data, (str, Path)) else data
+    base = Path(config.work_dir).absolute() / RUNS
+
+    def folder_for(name: str) -> Path:
+        return new_run_folder(base, name) if run_dir is None else Path(run_dir).absolute()
+
+    if isinstance(source, Path) and not source.exists():
+        raise ConfigError(f"{source}: no such file or folder")
+    if not isinstance(source, Path) or is_data_file(source):
+        name = source.name.partition(".")[0] if isinstance(source, Path) else "data"
+        folder = folder_for(name)
+        with taken_in(source, folder) as taken:
+            yield make_task(taken, folder, name=name, **words).task, folder
+    elif any(value is not None for value in words.values()) or (source.is_dir() and not (source / TASK_FILE).exists()):
+        task = make_task(source, None, **words).task
+        yield task, folder_for(task.competition_id)
+    else:
+        task = load_task(source)
+        yield task, folder_for(task.competition_id)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: how good it is, what it predicts, how it came about."""
+
+    path: Path
+
+    @classmethod
+    def load(cls, name: str | Path) -> Run:
+        """A run by its folder, its name, the beginning of its name, or `latest`."""
+        return cls(find_run(name).resolve())
+
+    @property
+    def result(self) -> FinalResult:
+        """Everything that it handed over."""
+        return read_result(self.path)
+
+    @property
+    def score(self) -> float | None:
+        """The score of the solution."""
+        return self.result.final_solution.score
+
+    @property
+    def promise(self) -> Measure | None:
+        """What to expect on new rows, how sure that is, and who measured it."""
+        return self.result.promise
+
+    @property
+    def submission(self) -> Path | None:
+        """The predictions for the rows of the test file, where the data have one."""
+        path = RunFolder(self.path).submission
+        return path if path.is_file() else None
+
+    @property
+    def script(self) -> str:
+        """The solution."""
+        return self.result.final_solution.content
+
+    @property
+    def report(self) -> Path:
+        """The page that says why; written anew when it is not there."""
+        path = RunFolder(self.path).report
+        return path if path.is_file() else write_report(self.path)
+
+    def predict(self, data: Any) -> Any:
+        """Predictions for new rows: a data frame, or the path of a table."""
+        return Model.of(self.path).predict(data)
+
+    def leaderboard(self) -> Any:
+        """Every script that has a score, the best first, as a data frame."""
+        import pandas
+
+        return pandas.DataFrame(leaderboard_rows(self.path))
+
+    def __repr__(self) -> str:
+        return f"Run({self.path.name!r}: {self._words()})"
+
+    def _words(self) -> str:
+        result = self.result
+        task, promise = result.task, result.promise
+        words = f"{task.evaluation_metric} {text.score(self.score)} ({task.metric_direction.better_word} is better)"
+        if promise is not None and promise.low is not None and promise.high is not None:
+            words += f", between {text.score(promise.low)} and {text.score(promise.high)}"
+        return words + (", measured on hidden rows" if promise and promise.measured == "harness" else ", self-reported")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the score in a sentence, the best scripts, and the report to unfold."""
+        rows = leaderboard_rows(self.path)[:5]
+        cells = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(row['step'])}</td><td>{text.score(row['score'])}</td>"
+            f"<td>{'✓' if row['chosen'] else ''}</td></tr>"
+            for row in rows
+        )
+        page = html.escape(self.report.read_text(encoding="utf-8"), quote=True)
+        return (
+            f"<p><b>{html.escape(self.path.name)}</b>: {html.escape(self._words())}</p>"
+            f"<table><tr><th>script</th><th>score</th><th>handed over</th></tr>{cells}</table>"
+            f"<details><summary>report</summary><iframe sandbox='allow-scripts' srcdoc=\"{page}\" "
+            "style='width:100%;height:640px;border:1px solid #8884'></iframe></details>"
+        )

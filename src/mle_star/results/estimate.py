@@ -1,0 +1,74 @@
+"""How long a run will take on this machine, said before it starts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+from mle_star.data.place import DataFolder
+from mle_star.errors import JournalError
+from mle_star.execution.environment import usable_cores
+from mle_star.models import PipelineConfig
+from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
+from mle_star.run.finding import runs_in
+from mle_star.run.forecast import critical_steps
+from mle_star.run.journal import read_journal
+
+CALL_SECONDS = {"offline": 1.0}
+OTHER_CALL_SECONDS = 25.0
+"""What a call takes before one was measured here: a language model thinks longer than rules do."""
+SCRIPT_SECONDS, SECONDS_PER_MB = 4.0, 12.0
+"""What a script takes before one was measured here: libraries to load, and work that grows with the data."""
+VIEWS = ((5_000, 1), (1_500, 3), (0, 5))
+"""From so many rows on, so many views: each script runs once on each."""
+LOOKED_AT = 5
+
+
+def estimated_seconds(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> float:
+    """By what the last runs on this machine took, else by the size of the data."""
+    size = sum(status.st_size for _, status in DataFolder(data_dir).files()) / 1e6
+    calls, scripts = _measured(runs_in(runs)[-LOOKED_AT:], config.model, str(data_dir.resolve()))
+    call = calls if calls is not None else CALL_SECONDS.get(config.model, OTHER_CALL_SECONDS)
+    share = min(1.0, config.subsample_limit / max(rows, 1))
+    script = scripts if scripts is not None else SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / usable_cores()
+    views = next(count for least, count in VIEWS if rows >= least) if config.scoring == "auto" else 1
+    crowd = max(1.0, config.num_parallel_solutions / usable_cores())
+    total = 0.0
+    for phase, (asked, run) in critical_steps(config).items():
+        times = views if phase != "finalization" else 1
+        total += asked * call * crowd + run * script * times * crowd
+    return min(total, float(config.time_limit_seconds))
+
+
+def _measured(runs: Iterable[Path], model: str, data_dir: str) -> tuple[float | None, float | None]:
+    """The median call of this model and the median script on these data, of runs on this machine."""
+    calls: list[float] = []
+    scripts: list[float] = []
+    for run in runs:
+        same_model = same_data = False
+        try:
+            for event in read_journal(run / "journal.jsonl"):
+                if isinstance(event, RunStarted):
+                    same_model, same_data = event.model == model, event.task.data_dir == data_dir
+                elif isinstance(event, AgentFinished) and same_model:
+                    calls.append(event.seconds)
+                elif isinstance(event, ScriptFinished) and same_data and not event.is_error and not event.cached:
+                    scripts.append(event.seconds)
+        except (OSError, JournalError, ValueError):
+            continue
+    return _median(calls), _median(scripts)
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def in_words(seconds: float) -> str:
+    """`about 4 minutes`, `about 3 hours`: no more digits than an estimate has."""
+    if seconds < 50:
+        return "less than a minute"
+    if seconds < 5400:
+        minutes = max(1, round(seconds / 60))
+        return f"about {minutes} minute{'s' if minutes > 1 else ''}"
+    return f"about {round(seconds / 3600)} hours" if seconds < 48 * 3600 else f"about {round(seconds / 86400)} days"

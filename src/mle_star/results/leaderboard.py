@@ -1,0 +1,147 @@
+"""Looking back: the scripts of a run by score, several runs side by side, and another script handed over."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from mle_star.errors import ConfigError
+from mle_star.models import MetricDirection
+from mle_star.pipeline.result import hand_over
+from mle_star.results.model import Model, complete, read_result, script_of
+from mle_star.run.events import RunFinished, ScriptFinished
+from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
+from mle_star.run.journal import Journal, read_journal
+from mle_star.views import text
+
+
+def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
+    """The scored scripts of a run, the best first: step, score, interval, seconds, and whether it is handed over."""
+    folder = RunFolder(run_dir)
+    first, final, final_score = first_line(run_dir), "", None
+    found: dict[str, dict[str, Any]] = {}
+    for event in read_journal(folder.journal):
+        if isinstance(event, RunFinished) and event.result is not None:
+            final, final_score = event.result.final_solution.content, event.result.final_solution.score
+        if not isinstance(event, ScriptFinished) or event.score is None or event.is_error:
+            continue
+        if event.purpose != "solution" or event.cached:
+            continue
+        measure = event.measure
+        found[event.step] = {
+            "run": run_dir.name,
+            "step": event.step.removesuffix("/script"),
+            "score": event.score,
+            "low": None if measure is None else measure.low,
+            "high": None if measure is None else measure.high,
+            "seconds": round(event.seconds, 2),
+            "chosen": event.script == final,
+        }
+    sign = -1 if first.task.metric_direction is MetricDirection.maximize else 1
+    rows = sorted(found.values(), key=lambda row: sign * row["score"])
+    if final and not any(row["chosen"] for row in rows):  # the final script is one of its own
+        same = [row for row in rows if row["score"] == final_score]
+        (same or rows or [{}])[0]["chosen"] = True
+    return rows
+
+
+def comparison(one: Path, other: Path) -> list[tuple[str, str, str]]:
+    """Two runs, name by name: what they are, what they came to, and the settings in which they differ."""
+    pairs = [_facts(run_dir) for run_dir in (one, other)]
+    names = list(dict.fromkeys([*pairs[0], *pairs[1]]))
+    rows = [(name, pairs[0].get(name, "–"), pairs[1].get(name, "–")) for name in names if not name.startswith(" ")]
+    differing = [
+        (name.strip(), pairs[0].get(name, "–"), pairs[1].get(name, "–"))
+        for name in names
+        if name.startswith(" ") and pairs[0].get(name) != pairs[1].get(name)
+    ]
+    return [*rows, *differing]
+
+
+def _facts(run_dir: Path) -> dict[str, str]:
+    """What is worth comparing; names that begin with a blank are settings."""
+    first, last = first_line(run_dir), None
+    scripts = calls = 0
+    for event in read_journal(RunFolder(run_dir).journal):
+        last = event if isinstance(event, RunFinished) else last
+        scripts += event.kind == "script_finished"
+        calls += event.kind == "agent_finished"
+    task, result = first.task, None if last is None else last.result
+    promise = None if result is None else result.promise
+    facts = {
+        "task": f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.better_word} is better)",
+        "model": first.model,
+        "state": "running" if is_running(run_dir) else "stopped" if last is None else last.state,
+        "score": text.score(None if last is None else last.score),
+    }
+    if promise is not None and promise.low is not None and promise.high is not None:
+        facts["between"] = f"{text.score(promise.low)} and {text.score(promise.high)} ({promise.rows} hidden rows)"
+    if result is not None:
+        facts["solution"] = (
+            f"{result.final_solution.phase.value}, {len(result.final_solution.content.splitlines())} lines"
+        )
+    facts["calls and scripts"] = f"{calls} and {scripts}"
+    facts["cost"] = text.money(None if last is None else last.cost_usd)
+    facts["time"] = text.duration(None if last is None else last.seconds)
+    return {**facts, **{f" {name}": str(value) for name, value in first.config.model_dump().items()}}
+
+
+def is_comparable(one: Path, other: Path) -> bool:
+    """Are the scores of two runs about the same thing?"""
+    first, second = first_line(one).task, first_line(other).task
+    return (first.evaluation_metric, first.data_dir) == (second.evaluation_metric, second.data_dir)
+
+
+def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, float | None]:
+    """Hand over another script of a finished run: script, result and, where there is a test, its submission.
+
+    The step that it is of, and its score.
+    """
+    if is_running(run_dir):
+        raise ConfigError(f"{run_dir.name} is still running; wait for its end")
+    folder, result = RunFolder(run_dir), read_result(run_dir)
+    chosen = _script_at(run_dir, step)
+    submission = ""
+    if result.has_test:
+        if chosen.submission is not None and (run_dir / chosen.submission).is_file():
+            place_copy(run_dir / chosen.submission, folder.submission)
+        else:
+            model = Model.of(run_dir, executor=executor)
+            work = complete(model.execute(script_of(chosen.script), model.data_dir, "promote"))
+            made = work / "final" / "submission.csv"
+            if not made.is_file():
+                raise ConfigError(f"the script of {chosen.step} writes no submission")
+            shutil.copyfile(made, folder.submission)
+        submission = str(folder.submission)
+    note = f"handed over by hand: the script of {chosen.step}"
+    with Journal(folder.journal) as journal:
+        hand_over(
+            folder,
+            journal,
+            result.model_copy(
+                update={
+                    "final_solution": script_of(chosen.script, chosen.score),
+                    "submission_path": submission,
+                    "promise": chosen.measure,
+                    "warnings": [note, *(w for w in result.warnings if not w.startswith("handed over by hand"))],
+                }
+            ),
+        )
+    return chosen.step, chosen.score
+
+
+def _script_at(run_dir: Path, step: str) -> ScriptFinished:
+    """The last script that ran at a step, or below it, and has a score."""
+    scripts = [
+        event
+        for event in read_journal(RunFolder(run_dir).journal)
+        if isinstance(event, ScriptFinished) and event.purpose == "solution" and event.score is not None
+    ]
+    name = step.rstrip("/")
+    chosen = [s for s in scripts if s.step in (name, f"{name}/script")]
+    chosen = chosen or [s for s in scripts if s.step.startswith(f"{name}/")]
+    if not chosen:
+        some = ", ".join(s.step.removesuffix("/script") for s in scripts[:6])
+        raise ConfigError(f"{run_dir.name}: no scored script at {step!r}; there are {some or 'none'}")
+    return chosen[-1]

@@ -1,0 +1,361 @@
+"""A model that stays: new rows go through the solution's own script, in the sandbox, as its test file."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from filelock import FileLock
+
+from mle_star.data.columns import describe
+from mle_star.data.dialect import with_point
+from mle_star.data.layout import Layout, find_layout
+from mle_star.data.place import DataFolder
+from mle_star.data.tables import Form, Table, read_table, table_form
+from mle_star.data.values import is_gap, is_number
+from mle_star.errors import ConfigError, ExecutionError
+from mle_star.execution import LocalExecutor, exception_line, link_input_data, prepare_path_directory, write_script
+from mle_star.execution.environment import script_environment
+from mle_star.execution.removal import remove_entry
+from mle_star.execution.workspace import reset_working_directory
+from mle_star.models import FinalResult, SolutionPhase, SolutionScript
+from mle_star.results.source import DATA
+from mle_star.run.context import Executor, ScriptRequest
+from mle_star.run.finding import find_run
+from mle_star.run.folder import RunFolder
+
+logger = logging.getLogger(__name__)
+
+TEST_NAME, SAMPLE_NAME = "test.csv", "sample_submission.csv"
+STATE = "model"
+"""The folder in which a script may keep what it has fitted."""
+EXAMPLES = 3
+T = TypeVar("T")
+
+
+def load_model(run: str | Path, *, executor: Executor | None = None) -> Model:
+    """The model of a finished run, by its folder, its name or `latest`."""
+    return Model.of(find_run(run), executor=executor)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The solution of a run, ready to predict."""
+
+    run_dir: Path
+    result: FinalResult
+    layout: Layout
+    data_dir: Path
+    executor: Executor | None = None
+
+    @classmethod
+    def of(cls, run_dir: Path, *, executor: Executor | None = None) -> Model:
+        """What the run in `run_dir` handed over."""
+        result = read_result(run_dir)
+        data = Path(result.task.data_dir)
+        if not data.is_dir() and (run_dir / DATA).is_dir():
+            data = run_dir / DATA  # the run's folder was moved, and its data with it
+        if not data.is_dir():
+            raise ConfigError(f"the training data of {run_dir.name} are gone ({data}): without them nothing is fitted")
+        return cls(run_dir.resolve(), result, find_layout(data, result.task.description), data.resolve(), executor)
+
+    @property
+    def features(self) -> list[str]:
+        """The columns that new rows must have, the key of a row aside."""
+        return [name for name in self._asked.columns if name != self.layout.key and name not in self.targets]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What is predicted."""
+        return self.layout.target.names
+
+    @property
+    def _asked(self) -> Table:
+        """The table whose rows are predicted: the test's, or the training table itself."""
+        return self.layout.test or self.layout.train
+
+    def predict(self, new: Any, *, timeout_seconds: float | None = None) -> Any:
+        """Predictions for new rows, a data frame or the path of a table, as a data frame in the same order."""
+        import pandas
+
+        frame = _texts(new) if not isinstance(new, (str, Path)) else _read_new(Path(new))
+        rows = self._checked(frame, str(new) if isinstance(new, (str, Path)) else "the new rows")
+        with FileLock(str(self.run_dir / ".predict.lock")):
+            answers = complete(self._answers(rows, timeout_seconds))
+        if self.layout.key in answers.columns:
+            given = frame[self.layout.key] if self.layout.key in frame.columns else None
+            answers = answers.drop(columns=[self.layout.key])
+            if given is not None:
+                answers.insert(0, self.layout.key, given.to_numpy())
+        if isinstance(new, pandas.DataFrame):
+            answers.index = new.index
+        return answers
+
+    # --- checks ---
+
+    def _checked(self, frame: Any, name: str) -> Any:
+        """The new rows with the columns of the training data, in their order, or one line that says what is wrong."""
+        if not len(frame):
+            raise ConfigError(f"{name}: there are no rows to predict")
+        absent = [column for column in self.features if column not in frame.columns]
+        if absent:
+            more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+            raise ConfigError(
+                f"{name} lacks {', '.join(absent[:5])}{more}; the model was trained on {', '.join(self.features[:20])}"
+            )
+        for column in self.features:
+            self._check_kind(column, list(frame[column]), name)
+        frame = frame.copy()
+        key = self.layout.key
+        if key is not None and (key not in frame.columns or frame[key].duplicated().any()):
+            frame[key] = [str(number) for number in range(len(frame))]
+        unknown = [c for c in frame.columns if c not in self._asked.columns and c not in self.targets]
+        if unknown:
+            logger.warning("%s: columns that the training data do not have are left out: %s", name, ", ".join(unknown))
+        for column in self._asked.columns:
+            if column not in frame.columns:
+                frame[column] = ""
+        return frame[[column for column in self._asked.columns if column not in self.targets]]
+
+    def _check_kind(self, column: str, cells: list[str], name: str) -> None:
+        """Words where all training rows hold numbers are a mistake that a script would only choke on."""
+        if column not in self._asked.sample or describe(column, self._asked.sample[column]).kind != "number":
+            return
+        wrong = [(n, cell) for n, cell in enumerate(cells, 1) if not is_gap(cell) and not is_number(cell)]
+        if wrong:
+            number, cell = wrong[0]
+            count = f" ({len(wrong)} such rows)" if len(wrong) > 1 else ""
+            raise ConfigError(f"{name}, row {number}: {column} is {cell!r}, and all training rows hold numbers{count}")
+
+    # --- the script ---
+
+    async def _answers(self, rows: Any, timeout_seconds: float | None) -> Any:
+        shown = self.run_dir / "work" / "new"
+        await asyncio.to_thread(self._show, rows, shown)
+        try:
+            work = await self.execute(self.result.final_solution, shown, "predict", timeout_seconds)
+            return self._read(work / "final" / "submission.csv", rows)
+        finally:
+            for left in (shown, self.run_dir / "work" / "predict"):
+                await asyncio.to_thread(remove_entry, left)
+
+    async def execute(
+        self, script: SolutionScript, shown: Path, label: str, timeout_seconds: float | None = None
+    ) -> Path:
+        """Run a script of this run on the data in `shown`; the folder in which it worked."""
+        config = self.result.config
+        work = Path(prepare_path_directory(self.run_dir / "work", label))
+        await asyncio.to_thread(reset_working_directory, str(work))
+        link_input_data(str(shown), str(work), ours=self.run_dir)
+        if (self.run_dir / "solution").is_dir():
+            shutil.copytree(self.run_dir / "solution", work / "solution", dirs_exist_ok=True)
+        digest = self._digest(script)
+        self._restore_state(work, digest)
+        log = self.run_dir / "logs" / f"{label}.log"
+        log.parent.mkdir(exist_ok=True)
+        request = ScriptRequest(
+            script_path=write_script(script, str(work)),
+            working_dir=str(work),
+            timeout_seconds=timeout_seconds or config.script_timeout_seconds or config.time_limit_seconds,
+            env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})),
+            input_dir=str(shown),
+            output_file=str(log),
+        )
+        raw = await (self.executor or LocalExecutor(config)).run(request)
+        if raw.timed_out:
+            raise ExecutionError(f"the script of {self.run_dir.name} took more than {request.timeout_seconds:g} s")
+        if raw.exit_code != 0:
+            why = exception_line(raw.stderr) or f"exit code {raw.exit_code}"
+            raise ExecutionError(f"the script of {self.run_dir.name} failed on these rows: {why}; see {log}")
+        self._keep_state(work, digest)
+        return work
+
+    def _show(self, rows: Any, folder: Path) -> None:
+        """The data of the run with the new rows as its test file."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        test, sample = self.layout.test, self.layout.sample
+        replaced = {table.name for table in (test, sample) if table is not None}
+        for path, _ in DataFolder(self.data_dir, ours=self.run_dir).files():
+            name = os.path.relpath(path, self.data_dir)
+            if name in replaced:
+                continue
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(path, folder / name)
+            except OSError:  # another disk
+                shutil.copyfile(path, folder / name)
+        train = self.layout.train
+        _write(rows, folder / (test.name if test else TEST_NAME), (test or train).form, self._asked)
+        if sample is not None:
+            example = {name: cells[0] if cells else "" for name, cells in sample.sample.items()}
+            blank = rows.assign(**{n: value for n, value in example.items() if n not in rows.columns})
+            _write(blank[list(sample.columns)], folder / sample.name, sample.form, sample)
+        elif test is None:
+            usual = {name: max(train.sample[name], key=train.sample[name].count) for name in self.targets}
+            names = [*([self.layout.key] if self.layout.key else []), *self.targets]
+            _write(rows.assign(**usual)[names], folder / SAMPLE_NAME, Form(), None)
+
+    def _read(self, path: Path, rows: Any) -> Any:
+        """The script's answers, one for each row, in their order."""
+        import pandas
+
+        if not path.is_file() or not path.stat().st_size:
+            raise ExecutionError(f"the script of {self.run_dir.name} wrote no predictions")
+        separator = self.layout.sample.form.dialect.separator if self.layout.sample else ","
+        answers = pandas.read_csv(path, sep=separator)
+        if len(answers) != len(rows):
+            raise ExecutionError(f"the script gave {len(answers)} predictions for {len(rows)} rows")
+        key = self.layout.key
+        if key is not None and key in answers.columns:
+            place = {text: number for number, text in enumerate(answers[key].astype(str))}
+            order = [place.get(str(value), -1) for value in rows[key]]
+            if -1 not in order and len(set(order)) == len(order):
+                answers = answers.iloc[order]
+        names = [name for name in answers.columns if name == key or name not in rows.columns]
+        return answers[names].reset_index(drop=True)
+
+    # --- what was fitted ---
+
+    def _digest(self, script: SolutionScript) -> str:
+        """What a fitted state depends on: the script, and the data as far as sizes and times tell."""
+        files = DataFolder(self.data_dir, ours=self.run_dir).files()
+        known = [(os.path.relpath(path, self.data_dir), s.st_size, s.st_mtime_ns) for path, s in files]
+        return hashlib.sha256(f"{script.content}\0{json.dumps(known)}".encode()).hexdigest()
+
+    def _restore_state(self, work: Path, digest: str) -> None:
+        """Give a script back what it fitted before, unless script or data have changed since."""
+        kept, note = self.run_dir / STATE, self.run_dir / f"{STATE}.json"
+        try:
+            fits = json.loads(note.read_text(encoding="utf-8")) == {"digest": digest}
+        except (OSError, ValueError):
+            fits = False
+        if fits and kept.is_dir():
+            shutil.copytree(kept, work / STATE, dirs_exist_ok=True)
+
+    def _keep_state(self, work: Path, digest: str) -> None:
+        made, kept = work / STATE, self.run_dir / STATE
+        if made.is_symlink() or not made.is_dir() or not any(made.iterdir()):
+            return
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(made, kept, symlinks=True)
+        (self.run_dir / f"{STATE}.json").write_text(json.dumps({"digest": digest}), encoding="utf-8")
+
+
+def read_result(run_dir: Path) -> FinalResult:
+    """What a run handed over; `ConfigError` when it has nothing yet."""
+    path = RunFolder(run_dir).result
+    try:
+        result = FinalResult.model_validate_json(path.read_bytes())
+    except OSError:
+        raise ConfigError(f"{run_dir} has no result yet; `mle-star resume {run_dir.name}` goes on with it") from None
+    except ValueError:
+        raise ConfigError(f"{path} is damaged; `mle-star resume {run_dir.name}` writes it anew") from None
+    if not result.final_solution.content.strip():
+        raise ConfigError(f"{run_dir} has no solution")
+    return result
+
+
+def script_of(content: str, score: float | None = None) -> SolutionScript:
+    """A script as what a run hands over."""
+    return SolutionScript(content=content, phase=SolutionPhase.final, score=score)
+
+
+def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for a coroutine, also where an event loop is running, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(asyncio.run(work))
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="mle-star")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+# --- tables ----------------------------------------------------------------------------------------------------
+
+
+def _texts(frame: Any) -> Any:
+    """A data frame as texts, a gap as an empty one."""
+    if not hasattr(frame, "columns") or not hasattr(frame, "map"):
+        raise ConfigError(f"a data frame or the path of a table is wanted, not {type(frame).__name__}")
+    frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
+    frame.columns = [str(name) for name in frame.columns]
+    return frame.astype(object).map(lambda cell: "" if cell is None or cell != cell else str(cell))
+
+
+def _read_new(path: Path) -> Any:
+    """A table of new rows as texts, numbers with a decimal point."""
+    import pandas
+
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
+    if table_form(path) is None:
+        raise ConfigError(f"{path}: not a table; wanted are .csv, .tsv, .json, .parquet or .xlsx")
+    table = read_table(path)
+    if isinstance(table, str):
+        raise ConfigError(table)
+    kind, dialect = table.form.kind, table.form.dialect
+    if kind == "csv":
+        if not table.form.has_header:
+            raise ConfigError(f"{path}: no header line; the columns must have the names of the training data")
+        frame = pandas.read_csv(
+            path, sep=dialect.separator, encoding=table.form.encoding, dtype=str, keep_default_na=False,
+            skipinitialspace=dialect.blanks,
+        )  # fmt: skip
+        frame.columns = [str(name).strip() for name in frame.columns]
+        if dialect.decimal == ",":
+            for name in frame.columns:
+                if all(is_gap(cell) or is_number(with_point(cell)) for cell in frame[name]):
+                    frame[name] = [with_point(cell) for cell in frame[name]]
+        return frame
+    if kind == "parquet":
+        return _texts(pandas.read_parquet(path))
+    if kind == "excel":
+        return _texts(pandas.read_excel(path))
+    return _texts(pandas.read_json(path, lines=kind == "lines"))
+
+
+def _write(frame: Any, path: Path, form: Form, like: Table | None) -> None:
+    """Rows of texts as a file that is written as `form` says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    numbers = [] if like is None else [c for c in like.columns if c in frame and _is_number_column(like, c)]
+    if form.kind == "csv":
+        if form.dialect.decimal == ",":
+            frame = frame.assign(**{name: [cell.replace(".", ",") for cell in frame[name]] for name in numbers})
+        frame.to_csv(
+            path, sep=form.dialect.separator, encoding=form.encoding, index=False, header=form.has_header
+        )  # fmt: skip
+        return
+    frame = frame.assign(**{n: [float(cell) if is_number(cell) else None for cell in frame[n]] for n in numbers})
+    if form.kind == "parquet":
+        frame.to_parquet(path, index=False)
+    elif form.kind == "excel":
+        frame.to_excel(path, index=False)
+    else:
+        frame.to_json(path, orient="records", lines=form.kind == "lines")
+
+
+def _is_number_column(table: Table, column: str) -> bool:
+    return describe(column, table.sample[column]).numeric

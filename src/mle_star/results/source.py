@@ -1,0 +1,152 @@
+"""From whatever people have (a table, a workbook, an archive, a data frame) to a task in the run's folder."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mle_star.data import TASK_FILE, TaskGuess, guess_task, write_task
+from mle_star.data.place import MARK
+from mle_star.data.survey import survey
+from mle_star.data.tables import TABLE_SUFFIXES, table_form
+from mle_star.errors import ConfigError
+from mle_star.models import MetricDirection, PipelineConfig
+from mle_star.run.folder import RunFolder
+
+DATA = "data"
+"""Where a run keeps the data that it was handed as one file."""
+
+
+def is_data_file(path: Path) -> bool:
+    """Is it a file that holds data itself, rather than a task file?"""
+    return path.is_file() and (table_form(path) is not None or path.suffix.lower() == ".zip")
+
+
+@contextmanager
+def taken_in(source: Any, run_dir: Path) -> Iterator[Path]:
+    """The data in the run's folder. An error on the way takes all of it away again."""
+    if run_dir.exists() and any(run_dir.iterdir()):
+        RunFolder(run_dir).create()  # says what is wrong with the place
+        raise ConfigError(f"{run_dir} is not empty; choose another output folder")
+    existed = run_dir.exists()
+    try:
+        data = run_dir / DATA
+        data.mkdir(parents=True)
+        (run_dir / MARK).touch()
+        _take_in(source, data)
+        yield data
+    except BaseException:
+        if not RunFolder(run_dir).journal.exists():  # what a run has begun stays
+            shutil.rmtree(run_dir, ignore_errors=True)
+            if existed:
+                run_dir.mkdir(exist_ok=True)
+        raise
+
+
+def _take_in(source: Any, folder: Path) -> None:
+    if not isinstance(source, Path):
+        _write_frame(source, folder / "train.csv")
+    elif source.suffix.lower() == ".zip" and len(_members(source)) != 1:
+        _unpack(source, folder)
+    elif table_form(source) == "excel":
+        _write_frame(_sheet(source), folder / "train.csv")
+    elif table_form(source) is not None:
+        shutil.copyfile(source, folder / f"train{''.join(source.suffixes[-2:])}")
+    else:
+        _unpack(source, folder)
+
+
+def _write_frame(frame: Any, path: Path) -> None:
+    """A data frame as the table that scripts read; an index with a name is a column, too."""
+    if not hasattr(frame, "to_csv") or not hasattr(frame, "columns"):
+        raise ConfigError(f"a data frame or the path of data is wanted, not {type(frame).__name__}")
+    if not len(frame):
+        raise ConfigError("the data frame has no rows: there is nothing to learn from")
+    named = [name for name in frame.index.names if name is not None]
+    frame.to_csv(path, index=bool(named))
+
+
+def _sheet(path: Path) -> Any:
+    import pandas
+
+    try:
+        return pandas.read_excel(path)
+    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())[:200]})") from None
+
+
+def _members(path: Path) -> list[zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [member for member in archive.infolist() if not member.is_dir()]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ConfigError(f"{path}: no archive that can be read ({error})") from None
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    """The files of an archive, none of them outside of `folder`, and no more than the disk has room for."""
+    members = _members(path)
+    size, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+    if size > free // 2:
+        raise ConfigError(f"{path}: unpacked it would take {size >> 20} MB, and the disk has {free >> 20} MB left")
+    for member in members:
+        target = (folder / member.filename).resolve()
+        if folder.resolve() not in target.parents:
+            raise ConfigError(f"{path}: it holds {member.filename!r}, which lies outside of the archive")
+    if not any(table_form(Path(member.filename)) for member in members):
+        raise ConfigError(f"{path}: no table in it; wanted are {', '.join(TABLE_SUFFIXES)}")
+    with zipfile.ZipFile(path) as archive:
+        try:
+            archive.extractall(folder)
+        except (zipfile.BadZipFile, RuntimeError, OSError) as error:
+            raise ConfigError(f"{path}: cannot be unpacked ({error})") from None
+
+
+def make_task(
+    data: Path,
+    run_dir: Path | None,
+    *,
+    name: str | None = None,
+    target: str | None = None,
+    metric: str | None = None,
+    direction: MetricDirection | None = None,
+) -> TaskGuess:
+    """The task that `init` would guess for these data, written down in the run's folder where there is one."""
+    guess = guess_task(data, target=target, metric=metric, direction=direction, name=name)
+    if run_dir is not None:
+        write_task(guess, run_dir / TASK_FILE, force=True)
+    return guess
+
+
+def fitting(config: PipelineConfig, data_dir: str) -> PipelineConfig:
+    """The settings, with rows held back by the harness where the data have no test of their own."""
+    if "scoring" in config.model_fields_set or config.scoring == "auto" or has_test(Path(data_dir)):
+        return config
+    return config.model_copy(update={"scoring": "auto"})
+
+
+def has_test(data_dir: Path) -> bool:
+    """Do the data hold rows to predict, or is that not for tables to say?"""
+    try:
+        found = survey(data_dir)
+    except ConfigError:
+        return True
+    return found.train is None or found.test is not None
+
+
+def told(guess: TaskGuess) -> list[str]:
+    """What was guessed, in two lines."""
+    task, table = guess.task, survey(Path(guess.task.data_dir))
+    rows = "" if table.train is None else f"{table.train.rows:,} rows of {len(table.train.columns)} columns"
+    files = ", ".join(one.name for one in table.tables) or "files"
+    held = "" if table.train is None or table.test is not None else "; no test file: rows are held back to judge by"
+    what = f"predict {', '.join(guess.targets)}" if guess.targets else "predict the target"
+    judged = f"judged by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
+    return [
+        f"data: {files}{f': {rows}' if rows else ''}{held}",
+        f"task: {what} ({task.task_type.value}), {judged}; --target and --metric say otherwise",
+    ]

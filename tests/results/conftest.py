@@ -1,0 +1,82 @@
+"""Finished runs that the tests of their use share: one on a single table, one on a competition's folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.orchestrator import run_pipeline_sync
+from mle_star.results.api import Run, fit
+from tests.pipeline.conftest import settings
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced
+
+KINDS = {"small": 10.0, "large": 50.0, "huge": 200.0}
+SOLUTION = """
+import csv, json
+from pathlib import Path
+
+level = 0.5000
+with open("input/train.csv", newline="") as stream:
+    train = list(csv.DictReader(stream))
+with open("input/test.csv", newline="") as stream:
+    test = list(csv.DictReader(stream))
+state = Path("model/means.json")
+if state.exists():
+    means = json.loads(state.read_text())
+    print("loaded")
+else:
+    by_kind = {}
+    for row in train:
+        by_kind.setdefault(row["kind"], []).append(float(row["price"]))
+    means = {kind: sum(prices) / len(prices) for kind, prices in by_kind.items()}
+    state.parent.mkdir(exist_ok=True)
+    state.write_text(json.dumps(means))
+usual = sum(means.values()) / len(means)
+Path("final").mkdir(exist_ok=True)
+answers = [f"{means.get(row['kind'], usual)}\\n" for row in test]
+Path("final/submission.csv").write_text("price\\n" + "".join(answers))
+print(f"Final Validation Performance: {level}")
+"""
+
+
+def houses() -> str:
+    """A table of prices that depend on the kind of house and little else."""
+    rows = [(i % 7, list(KINDS)[i % 3], KINDS[list(KINDS)[i % 3]] + i % 5 / 2) for i in range(90)]
+    return "rooms,kind,price\n" + "".join(f"{rooms},{kind},{price}\n" for rooms, kind, price in rows)
+
+
+@pytest.fixture(scope="session")
+def house_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """`fit` on one CSV, with scripts that really run; rows are held back by the harness."""
+    folder = tmp_path_factory.mktemp("houses")
+    (folder / "houses.csv").write_text(houses(), encoding="utf-8")
+    mind = Mind(overrides={name: lambda prompt: fenced(SOLUTION) for name in ("init", "debugger")})
+    letters = settings(M=1, T=1, K=1, L=1).model_dump(exclude_unset=True)
+    return fit(
+        folder / "houses.csv", "price", metric="mae", settings={**letters, "work_dir": str(folder)}, quiet=True,
+        agents=MindAgents(mind),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def label_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A competition's folder with test file and sample, searched in milliseconds; its scripts are real programs."""
+    folder = tmp_path_factory.mktemp("labels")
+    data = folder / "data"
+    data.mkdir()
+    (data / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{i * 7 % 50},{i % 2}\n" for i in range(60)))
+    (data / "test.csv").write_text("id,size\n" + "".join(f"{i},{i * 7 % 50}\n" for i in range(60, 70)))
+    (data / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i in range(60, 70)))
+    task = TaskDescription(
+        competition_id="labels",
+        task_type=TaskType.classification,
+        data_modality=DataModality.tabular,
+        evaluation_metric="accuracy",
+        metric_direction=MetricDirection.maximize,
+        description="Predict `label` of the rows of test.csv. Submit `id` and `label`.",
+        data_dir=str(data),
+    )
+    run_dir = folder / "runs" / "labels-1"
+    config = settings(M=2, T=1, K=2, L=2, R=1)
+    run_pipeline_sync(task, config, run_dir=run_dir, agents=MindAgents(), executor=LevelExecutor(), console=False)
+    return Run(run_dir)

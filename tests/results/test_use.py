@@ -1,0 +1,181 @@
+"""A finished run at work: predictions for new rows, a folder to take along, looking back, another script."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pandas
+import pytest
+
+import mle_star
+from mle_star.cli.app import main
+from mle_star.errors import ConfigError, ExecutionError
+from mle_star.results.api import Run
+from mle_star.results.export import needs
+from mle_star.results.leaderboard import promote
+from mle_star.results.model import load_model
+from mle_star.run.journal import read_journal
+
+Captured = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.xdist_group("results")
+
+NEW = pandas.DataFrame({"rooms": [3, 4, 5], "kind": ["huge", "small", "castle"]}, index=[7, 8, 9])
+
+
+def test_one_table_becomes_a_task_in_the_runs_folder_with_rows_held_back(house_run: Run) -> None:
+    assert (house_run.path / "data" / "train.csv").is_file()
+    task = mle_star.load_task(house_run.path)
+    assert task.competition_id == "houses" and task.evaluation_metric == "mae"
+    assert house_run.result.config.scoring == "auto" and not house_run.result.has_test
+    promise = house_run.promise
+    assert promise is not None and promise.measured == "harness" and promise.rows == 90
+    assert house_run.score == promise.score < 2  # measured; the script itself claims 0.5
+    assert house_run.submission is None
+    assert house_run.report.is_file()
+
+
+def test_new_rows_go_through_the_solution_in_their_order_and_with_their_index(house_run: Run) -> None:
+    answers = house_run.predict(NEW)
+    assert list(answers.columns) == ["price"] and list(answers.index) == [7, 8, 9]
+    assert answers["price"].iloc[0] == pytest.approx(202, abs=1.01)
+    assert answers["price"].iloc[1] == pytest.approx(10, abs=1.01)
+
+
+def test_what_the_script_keeps_in_model_is_there_the_next_time_and_gone_when_the_data_change(
+    house_run: Run, tmp_path: Path
+) -> None:
+    house_run.predict(NEW)
+    again = house_run.predict(NEW)
+    log = house_run.path / "logs" / "predict.log"
+    assert "loaded" in log.read_text(encoding="utf-8")
+    assert (house_run.path / "model" / "means.json").is_file()
+    moved = Run(shutil.copytree(house_run.path, tmp_path / "moved", symlinks=True))
+    (moved.path / "data").rename(moved.path / "aside")
+    (moved.path / "data").mkdir()
+    dearer = (moved.path / "aside" / "train.csv").read_text(encoding="utf-8").replace(",huge,20", ",huge,90")
+    (moved.path / "data" / "train.csv").write_text(dearer, encoding="utf-8")
+    result = json.loads((moved.path / "result.json").read_text(encoding="utf-8"))
+    result["task"]["data_dir"] = str(tmp_path / "gone")
+    (moved.path / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    assert moved.predict(NEW)["price"].iloc[0] > again["price"].iloc[0] + 500
+
+
+def test_the_command_reads_other_dialects_and_writes_a_table(
+    house_run: Run, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(house_run.path.parents[1])
+    new, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    new.write_text("kind;rooms;note\nsmall;3,5;x\nlarge;;y\n", encoding="utf-8")
+    assert main(["predict", "latest", str(new), "--output", str(out)]) == 0
+    rows = list(csv.DictReader(out.open(newline="")))
+    assert [round(float(row["price"])) for row in rows] in ([10, 51], [11, 51], [10, 52], [11, 52])
+    NEW.to_excel(tmp_path / "new.xlsx", index=False)
+    assert main(["predict", "houses", str(tmp_path / "new.xlsx")]) == 0
+    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 3
+    assert main(["predict", "latest", str(new), "--output", str(out)]) == 1
+    assert "exists already; --force overwrites it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (pandas.DataFrame({"rooms": [1]}), "lacks kind; the model was trained on rooms, kind"),
+        (pandas.DataFrame({"rooms": ["many"], "kind": ["a"]}), "row 1: rooms is 'many', and all training rows hold"),
+        (pandas.DataFrame({"rooms": [], "kind": []}), "there are no rows to predict"),
+        ([1, 2], "a data frame or the path of a table is wanted, not list"),
+        ("nowhere.csv", "nowhere.csv: no such file"),
+    ],
+)
+def test_rows_that_do_not_fit_the_training_data_are_refused(house_run: Run, frame: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_model(house_run.path).predict(frame)
+
+
+async def test_predictions_work_under_a_running_event_loop(house_run: Run) -> None:
+    assert asyncio.get_running_loop() is not None
+    assert len(house_run.predict(NEW)) == 3
+
+
+def test_keys_come_back_as_they_were_given(label_run: Run) -> None:
+    model = load_model(label_run.path)
+    given = pandas.DataFrame({"size": [1, 2, 3], "id": ["x9", "x9", "x1"]})
+    answers = model.predict(given)
+    assert list(answers["id"]) == ["x9", "x9", "x1"] and len(set(answers["label"])) == 1
+    assert "id" not in model.predict(given[["size"]]).columns
+
+
+def test_a_script_that_fails_on_new_rows_says_why(label_run: Run, tmp_path: Path) -> None:
+    broken = Run(shutil.copytree(label_run.path, tmp_path / "broken", symlinks=True))
+    result = json.loads((broken.path / "result.json").read_text(encoding="utf-8"))
+    result["final_solution"]["content"] = "raise KeyError('size')\n"
+    (broken.path / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    with pytest.raises(ExecutionError, match=r"failed on these rows: KeyError: 'size'; see .*predict\.log"):
+        broken.predict(pandas.DataFrame({"size": [1]}))
+
+
+def test_a_leaderboard_ranks_scripts_and_marks_what_is_handed_over(
+    label_run: Run, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = label_run.leaderboard()
+    assert list(table["score"]) == sorted(table["score"], reverse=True) and len(table) >= 6
+    assert table["chosen"].sum() >= 1
+    monkeypatch.chdir(label_run.path.parents[1])
+    assert main(["leaderboard", "latest", "--top", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "phase3" in out.splitlines()[1] and "handed over" in out and "more: --top" in out
+    assert main(["leaderboard", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["score"] == table["score"].iloc[0]
+
+
+def test_two_runs_are_compared_by_what_they_came_to_and_where_their_settings_differ(
+    label_run: Run, house_run: Run, capsys: Captured
+) -> None:
+    assert main(["compare", str(label_run.path), str(house_run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "labels (accuracy, higher is better)" in out and "houses (mae, lower is better)" in out
+    assert "num_parallel_solutions" in out and "outer_loop_steps" not in out
+    assert "their scores are not comparable" in out
+
+
+def test_another_script_is_handed_over_and_the_journal_keeps_the_one_before(label_run: Run, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(label_run.path, tmp_path / "promoted", symlinks=True))
+    before = len(list(read_journal(run.path / "journal.jsonl")))
+    step, score = promote(run.path, "phase1/candidate-0")
+    assert (step, score) == ("phase1/candidate-0/script", 0.5)
+    assert run.score == 0.5 and "level = 0.5000" in (run.path / "solution.py").read_text(encoding="utf-8")
+    assert run.submission is not None and "60,0.5" in run.submission.read_text(encoding="utf-8")
+    assert "handed over by hand: the script of phase1/candidate-0/script" in run.result.warnings
+    assert len(list(read_journal(run.path / "journal.jsonl"))) == before + 1
+    with pytest.raises(ConfigError, match="no scored script at 'phase9'; there are phase1/candidate-"):
+        promote(run.path, "phase9")
+
+
+def test_an_export_is_all_that_another_machine_needs(house_run: Run, tmp_path: Path, capsys: Captured) -> None:
+    target = tmp_path / "taken-along"
+    assert main(["export", str(house_run.path), str(target)]) == 0
+    names = {Path(line).name for line in capsys.readouterr().out.splitlines()}
+    assert {"solution.py", "requirements.txt", "Dockerfile", "MODEL_CARD.md"} <= names
+    card = (target / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "measured on 90 rows that it never saw" in card and "`rooms`, `kind`" in card
+    assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
+    assert main(["export", str(house_run.path), str(target)]) == 1
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_requirements_are_what_scripts_import_in_the_version_that_ran() -> None:
+    script = "import os, numpy as np\nfrom sklearn.svm import SVC\nimport nowhere_to_be_found\nfrom . import mine\n"
+    assert needs([script], {"numpy": "2.1.0", "scikit_learn": "1.5"}) == [
+        "nowhere_to_be_found", "numpy==2.1.0", "scikit_learn==1.5",
+    ]  # fmt: skip
+
+
+def test_a_notebook_shows_score_scripts_and_report(house_run: Run) -> None:
+    shown = house_run._repr_html_()
+    assert "measured on hidden rows" in shown and "phase1/candidate-0" in shown
+    assert "<iframe sandbox=" in shown and "</script>" not in shown.partition("<iframe")[2].partition("srcdoc")[0]
+    assert repr(house_run).startswith("Run('houses-")

@@ -1,0 +1,202 @@
+"""Ninety ways to get it wrong: each is one clear line, exit code 1, and nothing is made or lost."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mle_star.cli.app import main
+from mle_star.data.place import MARK
+from tests.views.journals import Invented
+
+NUMBERS = "a,b,y\n" + "".join(f"{i},{i % 7},{i * 3.5 + i % 5}\n" for i in range(60))
+CLASSES = "a,b,y\n" + "".join(f"{i},{i % 7},{'yes' if i % 3 else 'no'}\n" for i in range(60))
+TASK = (
+    "competition_id: t\ntask_type: classification\ndata_modality: tabular\nevaluation_metric: accuracy\n"
+    "metric_direction: maximize\ndescription: Predict `y`.\n"
+)
+FILES: dict[str, str] = {
+    "numbers/train.csv": NUMBERS,
+    "classes/train.csv": CLASSES,
+    "header/train.csv": "a,b,y\n",
+    "constant/train.csv": "a,y\n" + "1,5\n2,5\n" * 20,
+    "blank/train.csv": "a,y\n" + "1,\n2,\n" * 20,
+    "same/train.csv": CLASSES,
+    "same/test.csv": CLASSES,
+    "nothing/notes.log": "no table\n",
+    "empty/train.csv": "",
+    "task-typo/train.csv": CLASSES,
+    "task-typo/task.yaml": TASK + "target: yy\n",
+    "task-list/train.csv": CLASSES,
+    "task-list/task.yaml": "- a\n- b\n",
+    "task-broken/train.csv": CLASSES,
+    "task-broken/task.yaml": "competition_id: [\n",
+    "task-twice/train.csv": CLASSES,
+    "task-twice/task.yaml": TASK + "competition_id: again\n",
+    "task-field/train.csv": CLASSES,
+    "task-field/task.yaml": TASK + "metrik: f1\n",
+    "task-type/train.csv": CLASSES,
+    "task-type/task.yaml": TASK.replace("task_type: classification", "task_type: classify"),
+    "task-metric/train.csv": CLASSES,
+    "task-metric/task.yaml": TASK.replace("accuracy", "acuracy"),
+    "task-way/train.csv": CLASSES,
+    "task-way/task.yaml": TASK.replace("maximize", "minimize"),
+    "task-bare/train.csv": CLASSES,
+    "task-bare/task.yaml": TASK.partition("description")[0],
+    "task-place/train.csv": CLASSES,
+    "task-place/task.yaml": TASK + "data_dir: elsewhere\n",
+    "task-metric-less/train.csv": CLASSES,
+    "task-metric-less/task.yaml": TASK.replace("evaluation_metric: accuracy\n", ""),
+    "settings.yaml": "outer_loop_steps: 0\n",
+    "settings-list.yaml": "- outer_loop_steps\n",
+    "settings-typo.yaml": "outer_lop_steps: 1\n",
+    "prose.txt": "A sentence without a table.\n",
+    "picture.png": "no picture\n",
+}
+
+WRONG: list[tuple[str, str]] = [
+    # calling it
+    ("inti numbers", "No such command 'inti'"),
+    ("--colour", "No such option: --colour"),
+    ("init", "Missing argument 'DATA_FOLDER'"),
+    ("init numbers --colour red", "No such option: --colour"),
+    ("init numbers extra", "unexpected extra argument"),
+    ("init numbers --metric", "requires an argument"),
+    ("demo nonsense", "no example is called 'nonsense'"),
+    ("watch good --port 70000", "--port"),
+    # data
+    ("init nowhere", "nowhere: no such folder"),
+    ("init nothing", "no data found"),
+    ("init empty", "empty"),
+    ("init header", "a header and no rows"),
+    ("init constant", "holds '5' in every row"),
+    ("init blank", "is empty in every row"),
+    ("init same", "the same rows as train.csv"),
+    ("init numbers --target price", "no column 'price'"),
+    ("init numbers --target yy", "did you mean y?"),
+    ("init numbers --target a,nope", "no column"),
+    ("init numbers --metric gini-ish", "gini"),
+    ("init classes --metric rmse", "holds words such as 'yes' and 'no'"),
+    ("init numbers --metric accuracy", "accuracy judges classes"),
+    ("init numbers --metric rmse --maximize", "rmse"),
+    ("init numbers --metric score.py:profit", "score.py"),
+    ("init numbers --output /proc/none/task.yaml", "cannot be written"),
+    # task files
+    ("run task-typo --model offline", "no column 'yy' in the training table"),
+    ("run task-list --model offline", "`name: value` lines are wanted"),
+    ("run task-broken --model offline", "not valid YAML"),
+    ("run task-twice --model offline", "is given twice"),
+    ("run task-field --model offline", "unknown field 'metrik'"),
+    ("run task-type --model offline", "did you mean classification?"),
+    ("run task-metric --model offline", "accuracy"),
+    ("run task-way --model offline", "maximize"),
+    ("run task-bare --model offline", "description is missing"),
+    ("run task-place --model offline", "elsewhere"),
+    ("run task-metric-less --model offline", "evaluation_metric is missing"),
+    # settings
+    ("run classes --model ofline", "did you mean offline?"),
+    ("run classes --model gpt-5", "'gpt-5' is no Claude model"),
+    ("run classes", "no credential for the model 'sonnet'"),
+    ("run classes --model offline --time-limit soon", "90m"),
+    ("run classes --model offline --time-limit -5", "--time-limit"),
+    ("run classes --model offline --script-timeout 0s", "--script-timeout"),
+    ("run classes --model offline --max-budget -1", "max_budget_usd"),
+    ("run classes --model offline --max-budget lots", "--max-budget"),
+    ("run classes --model offline -M 0", "num_retrieved_models"),
+    ("run classes --model offline -K many", "-K"),
+    ("run classes --model offline --set outer_loop=2", "did you mean outer_loop_steps"),
+    ("run classes --model offline --set outer_loop_steps", "write NAME=VALUE"),
+    ("run classes --model offline --set seed=-1", "seed"),
+    ("run classes --model offline --set allow_network=maybe", "true or false"),
+    ("run classes --model offline --config nowhere.yaml", "no such file"),
+    ("run classes --model offline --config settings.yaml", "outer_loop_steps"),
+    ("run classes --model offline --config settings-list.yaml", "`name: value` lines are wanted"),
+    ("run classes --model offline --config settings-typo.yaml", "did you mean outer_loop_steps"),
+    ("run classes --model offline --display loud", "loud"),
+    ("run classes --model offline --output classes", "is not empty"),
+    ("run classes --model offline --output good", "holds a run already"),
+    ("run classes --model offline --reference nowhere.txt", "nowhere.txt"),
+    ("run classes --from good", "--from takes the task of the other run"),
+    ("run", "name a task folder"),
+    # one file as the task
+    ("run nowhere.csv --model offline", "nowhere.csv: no such folder or file"),
+    ("run prose.txt --model offline", "prose, not a table"),
+    ("run picture.png --model offline", "neither data nor a task file"),
+    ("run broken.zip --model offline", "no archive that can be read"),
+    ("run climbs.zip --model offline", "outside of the archive"),
+    ("run broken.xlsx --model offline", "broken.xlsx: cannot be read"),
+    ("run header/train.csv --model offline", "a header and no rows"),
+    ("run classes/train.csv --target yy --model offline", "did you mean y?"),
+    ("run classes/train.csv --metric rmse --model offline", "holds words"),
+    ("run classes/train.csv --model offline --output classes", "is not empty"),
+    ("run classes/train.csv --target y", "no credential for the model 'sonnet'"),
+    # runs
+    ("runs nowhere", "nowhere is no folder"),
+    ("runs numbers", "there is no run in numbers"),
+    ("run --from nowhere", "nowhere: no such run"),
+    ("resume nowhere", "nowhere: no such run"),
+    ("resume numbers", "numbers holds no run"),
+    ("show god", "god: no such run"),
+    ("show go phase9", "has no step 'phase9'"),
+    ("diff good phase9 final", "no script ran at 'phase9'"),
+    ("report run", "may be any of 2 runs"),
+    ("report damaged", "line 1"),
+    ("leaderboard nowhere", "nowhere: no such run"),
+    ("leaderboard good --top 0", "--top"),
+    ("compare good", "Missing argument 'OTHER'"),
+    ("compare good nowhere", "nowhere: no such run"),
+    ("promote run-1 phase9", "run-1 has no result yet"),
+    ("predict good", "Missing argument 'NEW'"),
+    ("predict run-1 classes/train.csv", "run-1 has no result yet"),
+    ("predict run-1 classes/train.csv --output nowhere/out.csv", "there is no folder"),
+    ("predict run-1 classes/train.csv --output settings.yaml", "exists already"),
+    ("export run-1 out", "run-1 has no result yet"),
+    ("export run-1 classes", "is not empty"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that can be wrong, and some runs."""
+    folder = tmp_path_factory.mktemp("wrong")
+    for name, content in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    for name in ("good", "run-1", "run-2"):
+        Invented(seed=5, M=1, T=1, K=1, L=1).write(folder / "runs" / name, synced=False)
+    (folder / "runs" / "good" / MARK).touch()
+    (folder / "good").symlink_to(folder / "runs" / "good")
+    (folder / "runs" / "damaged").mkdir()
+    (folder / "runs" / "damaged" / "journal.jsonl").write_text('{"kind": "nonsense"}\n{"kind": "more"}\n')
+    with zipfile.ZipFile(folder / "climbs.zip", "w") as archive:
+        archive.writestr("../out.csv", CLASSES)
+        archive.writestr("train.csv", CLASSES)
+    for name in ("broken.zip", "broken.xlsx"):
+        (folder / name).write_bytes(b"PK\x03\x04 no archive")
+    return folder
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=[words for words, _ in WRONG])
+def test_what_is_wrong_is_one_clear_line_and_exit_code_1(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HOME", str(place))  # no login of the machine's owner
+    before = _files(place)
+    code = main(words.split())
+    out, err = capfd.readouterr()
+    complaints = [line for line in err.splitlines() if not re.match(r"(note|task|time|data): ", line)]
+    assert code == 1, err
+    assert out == ""
+    assert len(complaints) == 1 and complaints[0].startswith("mle-star: error: ")
+    assert message in complaints[0]
+    assert "Traceback" not in err and len(complaints[0]) < 700
+    assert _files(place) == before
