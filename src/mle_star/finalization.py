@@ -7,9 +7,7 @@ import logging
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.blend import blended
@@ -43,6 +41,7 @@ from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import place_copy
+from mle_star.run.search import Submission
 from mle_star.safety import (
     DebugCallback,
     check_and_fix_leakage,
@@ -55,28 +54,12 @@ logger = logging.getLogger(__name__)
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
 SUBMISSION = Path("final") / "submission.csv"
 LEAKING_SOLUTION = "data leakage was found in the solution and could not be mended: its score may be too good"
-DONE_NOTE = "submission handed over"
 _PHASES = {
     "phase1/candidate": SolutionPhase.init, "phase1": SolutionPhase.merged, "phase2": SolutionPhase.refined,
     "phase3": SolutionPhase.ensemble, "": SolutionPhase.final,
 }  # fmt: skip
 """What a script is, by the place it ran in."""
 _SAYS_NONE = re.compile(r"^\W*$|^\W*none\W*$|\b(?:no|not|never|without)\b[^.]*\bsubsampl", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What finalization hands over: a script, the absolute path of its file or an empty text, and remarks."""
-
-    script: SolutionScript
-    path: str = ""
-    warnings: list[str] = field(default_factory=list)
-    subsampling_removed: bool = False
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """What the lineage of a result says of it."""
-        return {"finalization": {"subsampling_removed": self.subsampling_removed}}
 
 
 # --- the whole of it -------------------------------------------------------------------------------------
@@ -102,7 +85,7 @@ async def run_finalization(
     """
     started = time.monotonic() if started_at is None else started_at
     with scope("finalization") as run:
-        run.shared.notes.pop(DONE_NOTE, None)
+        run.shared.search.submission = None
         logger.info(
             "finalization start: phase %s, %d characters, %s",
             solution.phase.value, len(solution.content), task.competition_id,
@@ -259,7 +242,7 @@ async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsa
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
     path = await asyncio.to_thread(_publish, run.work_dir / SUBMISSION)
     submission = Submission(final, path, warnings, subsampling_removed)
-    run.shared.notes[DONE_NOTE] = submission
+    run.shared.search.submission = submission
     return submission
 
 
@@ -302,7 +285,7 @@ async def _use_search_submission(validated: SolutionScript, reason: str) -> Subm
     logger.warning("the submission of the search is kept: %s", reason)
     warnings = [f"the submission is that of the search, by the judged script: of the final one, {reason}"]
     submission = Submission(validated, await asyncio.to_thread(_publish, run.run_dir / source), warnings)
-    run.shared.notes[DONE_NOTE] = submission
+    run.shared.search.submission = submission
     return submission
 
 
@@ -312,9 +295,8 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submi
     A run that was cut off after its submission was handed over keeps that one.
     """
     run = current_run()
-    done = run.shared.notes.get(DONE_NOTE)
-    if isinstance(done, Submission):
-        return done
+    if run.shared.search.submission is not None:
+        return run.shared.search.submission
     logger.info("step 6: fall back")
     warnings = [f"no submission by a script of its own: {reason}"]
     score, source = run.shared.kept_submission or (None, "")

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,17 +16,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from mle_star.errors import AgentError, Phase1Error
-from mle_star.execution import (
-    debug_text,
-    evaluate_with_retry,
-    exception_line,
-    prepare_path_directory,
-    rank_solutions,
-)
+from mle_star.execution import prepare_path_directory
 from mle_star.execution.artifacts import keep_clean_ones
 from mle_star.models import (
     AgentType,
-    EvaluationResult,
     Phase1Result,
     PipelineConfig,
     RetrievedModel,
@@ -49,14 +42,8 @@ from mle_star.run.events import (
     PassedOver,
     ScriptFinished,
 )
-from mle_star.safety import (
-    LEAKS,
-    NO_CODE,
-    check_and_fix_leakage,
-    check_data_usage,
-    fall_back,
-    make_debug_callback,
-)
+from mle_star.run.search import Phase1Progress, score_of
+from mle_star.safety import check_and_evaluate, check_and_fix_leakage, check_data_usage, evaluate_checked, fall_back
 
 logger = logging.getLogger(__name__)
 
@@ -65,89 +52,13 @@ T = TypeVar("T")
 RETRIEVAL_TRIES = 2  # without models there is no run, so one bad reply is forgiven
 QUOTED_CHARACTERS = 500
 OUT_OF_TIME = "Phase 1's share of the time is used up"
-PROGRESS_NOTE = "phase 1"
-"""The note in `RunShared.notes` under which the phase's state lies, should it be cut off."""
 REPLAY_PAUSE = 0.5
 """How often to look whether recorded results are still being taken over."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A script that was evaluated: it carries its score, or `error` says why it has none."""
-
-    script: SolutionScript
-    result: EvaluationResult
-    error: str = ""
-
-    @property
-    def outcome(self) -> str:
-        """For log lines."""
-        return "failed" if self.script.score is None else str(self.script.score)
-
-
-@dataclass
-class Phase1Progress:
-    """What the phase has found, published as it grows: `s_0` is there from the ranking on.
-
-    `unrevised` is what it was before the data check; `passed` names what an earlier process had no time for.
-    """
-
-    models: list[RetrievedModel]
-    task: TaskDescription
-    passed: frozenset[str] = frozenset()
-    trials: dict[int, Trial] = field(default_factory=dict)
-    s_0: SolutionScript | None = None
-    unrevised: SolutionScript | None = None
-    merges: list[MergeTried] = field(default_factory=list)
-    data_usage_changed: bool = False
-
-    def ranked(self) -> list[SolutionScript]:
-        """Line 6: the candidates that have a score, best first; leaking ones stand in where there are no others."""
-        trials = [self.trials[index] for index in sorted(self.trials)]
-        scripts, results = [trial.script for trial in trials], [trial.result for trial in trials]
-        ordered = rank_solutions(scripts, results, self.task.metric_direction)
-        clean = [script for script, _ in ordered if script.score is not None]
-        return clean or [
-            script.model_copy(update={"score": result.score, "is_executable": True})
-            for script, result in ordered
-            if script.leaking and not result.is_error and result.score is not None
-        ]
-
-    @property
-    def solution(self) -> SolutionScript | None:
-        """The best there is: s_0, or before the ranking the best candidate so far."""
-        return self.s_0 or next(iter(self.ranked()), None)
-
-    def best(self) -> SolutionScript:
-        """The best there is, where there must be one."""
-        if self.solution is None:
-            raise ValueError("no candidate has a score")
-        return self.solution
-
-    def result(self) -> Phase1Result:
-        """The state as the phase's result; a candidate that never ended stands in it without code and score."""
-        initial = self.best()
-        candidates = [
-            self.trials[index].script if index in self.trials else _unwritten(model)
-            for index, model in enumerate(self.models)
-        ]
-        return Phase1Result(
-            retrieved_models=self.models,
-            candidate_solutions=candidates,
-            candidate_scores=[script.score for script in candidates],
-            initial_solution=initial,
-            initial_score=_score(initial),
-            merge_attempts=[
-                {"source_model": m.reference_model, "score": m.score, "accepted": m.accepted, "reason": m.reason}
-                for m in self.merges
-            ],
-            data_usage_changed=self.data_usage_changed,
-        )
-
-
 def partial_phase1(task: TaskDescription) -> Phase1Result | None:
     """What Phase 1 had found when it was cut off; None when no candidate has a score."""
-    progress: Phase1Progress = current_run().shared.notes.get(PROGRESS_NOTE) or Phase1Progress([], task)
+    progress = current_run().shared.search.phase1 or Phase1Progress([], task)
     return None if progress.solution is None else progress.result()
 
 
@@ -164,7 +75,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
     with scope("phase1") as run:
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
         models = await retrieve_models(task, config)  # line 1
-        run.shared.notes[PROGRESS_NOTE] = progress = Phase1Progress(models, task, _passed_over_before(run))
+        run.shared.search.phase1 = progress = Phase1Progress(models, task, _passed_over_before(run))
         await _try_candidates(progress, config)  # lines 2-5
         ranked = progress.ranked()  # line 6
         logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
@@ -203,9 +114,9 @@ async def _try_merge(
 ) -> MergeTried:
     """Lines 9-13: one merge, evaluated and compared with h_best; a tie is accepted."""
     s_0, task = progress.best(), progress.task
-    h_best, name = _score(s_0), reference.source_model or ""
+    h_best, name = score_of(s_0), reference.source_model or ""
     logger.info("merge start: index %d, base score %s, reference %s", index, h_best, name)
-    trial = await _evaluate(await merge_solutions(s_0, reference, config), task, config)
+    trial = await check_and_evaluate(await merge_solutions(s_0, reference, config), task, config)
     score = trial.script.score
     accepted = score is not None and (s_0.leaking or is_improvement_or_equal(score, h_best, task.metric_direction))
     reason = "" if accepted else trial.error or f"{score} does not reach {h_best}"
@@ -380,7 +291,7 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
         logger.info("generation start: %d of %d, %s", index + 1, len(progress.models), name)
         candidate = await generate_candidate(task, progress.models[index], config)
         logger.info("generation done: %s, %d characters", name, len(candidate.content))
-        trial = await _evaluate(candidate, task, config)
+        trial = await check_and_evaluate(candidate, task, config)
         logger.info("evaluation done: %s, %s, %.1f s", name, trial.outcome, trial.result.duration_seconds)
         run.record(CandidateEvaluated(index=index, model_name=name, score=trial.script.score, error=trial.error))
     progress.trials[index] = trial
@@ -454,50 +365,13 @@ async def _evaluated_or(
     s_0: SolutionScript, revised: SolutionScript, task: TaskDescription, config: PipelineConfig
 ) -> SolutionScript:
     """The revised script with its own score, or s_0 when it has none."""
-    trial = await _evaluate_checked(revised, task, config)
+    trial = await evaluate_checked(revised, task, config)
     if trial.script.score is None:
         logger.warning("the revised script is dropped: %s", trial.error)
         return fall_back(trial.script, [s_0], attempts=config.max_debug_attempts)
-    if is_improvement(_score(s_0), trial.script.score, task.metric_direction):
+    if is_improvement(score_of(s_0), trial.script.score, task.metric_direction):
         logger.warning("the revised script scores worse: %s instead of %s", trial.script.score, s_0.score)
     return trial.script
-
-
-# --- evaluation ------------------------------------------------------------------------------------------
-
-
-async def _evaluate(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
-    """Check for leakage, then run; a script that never came counts as one that failed."""
-    if not solution.content:
-        nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
-        return Trial(solution, nothing, NO_CODE)
-    return await _evaluate_checked(await check_and_fix_leakage(solution), task, config)
-
-
-async def _evaluate_checked(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
-    """Run a checked script, repairs included; it comes back as it was really run."""
-    script, result = await evaluate_with_retry(solution, task, config, make_debug_callback(task, config))
-    score = script.score
-    error = ""
-    if result.is_error:
-        error = exception_line(debug_text(result))
-    elif script.leaking:
-        error = LEAKS
-    elif score is None:
-        error = result.score_problem or "no score was printed"
-    return Trial(script.model_copy(update={"score": score, "is_executable": score is not None}), result, error)
-
-
-def _unwritten(model: RetrievedModel) -> SolutionScript:
-    """Stands for a candidate that never ended."""
-    return SolutionScript(content="", phase=SolutionPhase.init, is_executable=False, source_model=model.model_name)
-
-
-def _score(solution: SolutionScript) -> float:
-    """The score of a script that has one."""
-    if solution.score is None:
-        raise ValueError("this script was never scored")
-    return solution.score
 
 
 @contextmanager

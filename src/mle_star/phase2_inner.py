@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 
-from mle_star.execution import evaluate_with_retry
 from mle_star.method.codeblocks import replacement
 from mle_star.models import (
     AgentType,
     CodeBlock,
-    EvaluationResult,
     InnerLoopResult,
     PipelineConfig,
     RefinementAttempt,
@@ -23,43 +20,13 @@ from mle_star.models import (
 from mle_star.run.asking import ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import RefinementTried
-from mle_star.safety import check_and_fix_leakage, make_debug_callback
+from mle_star.run.search import BlockProgress
+from mle_star.safety import check_and_evaluate, yes_no
 
 logger = logging.getLogger(__name__)
 
 PLANNER_FAILED = "[planner failed]"
 """Stands in the history for a plan that never came."""
-
-
-@dataclass
-class BlockProgress:
-    """The state of one inner loop, published as it grows: a path that is cut off keeps what it had reached."""
-
-    block: CodeBlock
-    best_solution: SolutionScript
-    best_score: float
-    attempts: list[RefinementAttempt] = field(default_factory=list)
-
-    @property
-    def plans(self) -> list[str]:
-        """What was tried, failures included."""
-        return [attempt.plan for attempt in self.attempts]
-
-    @property
-    def scores(self) -> list[float | None]:
-        """What each plan reached; None where it failed."""
-        return [attempt.score for attempt in self.attempts]
-
-    @classmethod
-    def of(cls, label: str) -> BlockProgress | None:
-        """The inner loop that the path with this label is in, or was in last."""
-        found = current_run().shared.notes.get(f"inner loop of {label}")
-        return found if isinstance(found, cls) else None
-
-    def publish(self) -> None:
-        """Let `of` find this one for the path that runs here."""
-        run = current_run()
-        run.shared.notes[f"inner loop of {run.label}"] = self
 
 
 # --- Algorithm 2, lines 9-25 -----------------------------------------------------------------------------
@@ -79,7 +46,7 @@ async def run_phase2_inner_loop(
     begun, and no more.
     """
     run, state = current_run(), BlockProgress(code_block, solution, best_score)
-    state.publish()
+    run.shared.search.blocks[run.label] = state
     logger.info(
         "%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d",
         run.place, len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps,
@@ -180,34 +147,7 @@ async def _evaluate(
 ) -> SolutionScript | None:
     if candidate is None:
         return None
-    evaluated, _ = await check_and_evaluate(candidate, task, config, logger)
-    return evaluated
-
-
-async def check_and_evaluate(
-    candidate: SolutionScript, task: TaskDescription, config: PipelineConfig, log: logging.Logger
-) -> tuple[SolutionScript, EvaluationResult]:
-    """Check for leakage, then run with repairs, here and in Phase 3; the script that really ran carries its score."""
-    place = current_run().place
-    log.info("%s: leakage check starts: %d characters", place, len(candidate.content))
-    checked = await check_and_fix_leakage(candidate)
-    log.info(
-        "%s: leakage check complete: leakage found: %s, content changed: %s",
-        place, yes_no(_leakage_was_found()), yes_no(checked.content != candidate.content),
-    )  # fmt: skip
-    log.info("%s: evaluation starts: %d characters", place, len(checked.content))
-    script, result = await evaluate_with_retry(checked, task, config, make_debug_callback(task, config))
-    log.info(
-        "%s: evaluation complete: score %s, is_error %s, %.1f s",
-        place, "failed" if script.score is None else script.score, result.is_error, result.duration_seconds,
-    )  # fmt: skip
-    return script, result
-
-
-def _leakage_was_found() -> bool:
-    """Did the last check here find something, fixed or not?"""
-    run = current_run()
-    return run.latest_step("leakage-detection") in run.shared.leaks
+    return (await check_and_evaluate(candidate, task, config)).script
 
 
 # --- the two agents --------------------------------------------------------------------------------------
@@ -240,8 +180,3 @@ async def invoke_planner(code_block: str, plans: list[str], scores: list[float |
     plan = (await ask_for_text(AgentType.planner, code_block=code_block, plans=plans, scores=scores)).strip()
     logger.info("%s: planner complete: %r", run.place, plan[:200])
     return plan or None
-
-
-def yes_no(value: bool) -> str:
-    """As log lines say it."""
-    return "yes" if value else "no"

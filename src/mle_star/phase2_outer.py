@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from mle_star.execution import debug_text, exception_line, execute_in_run, limit_in_run
+from mle_star.execution import evaluate_with_retry, exception_line, limit_in_run
 from mle_star.execution.outcome import SCRIPT_NAME
 from mle_star.method.codeblocks import locate_block
 from mle_star.method.scores import BASELINE, parse_ablation_lines
@@ -16,22 +15,20 @@ from mle_star.models import (
     CodeBlock,
     EvaluationResult,
     ExtractorOutput,
-    Frozen,
     Phase2Result,
     PipelineConfig,
-    RefinementAttempt,
     RefinePlan,
     SolutionPhase,
     SolutionScript,
     TaskDescription,
-    is_improvement_or_equal,
 )
-from mle_star.phase2_inner import BlockProgress, run_phase2_inner_loop, yes_no
+from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.asking import ask_for, ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, BlockChosen
-from mle_star.safety import make_debug_callback
+from mle_star.run.search import PathProgress, StepProgress
+from mle_star.safety import make_debug_callback, yes_no
 
 logger = logging.getLogger(__name__)
 
@@ -43,114 +40,11 @@ MAX_PARSE_RETRIES = 1  # REQ-P2O-034
 COMPARABLE_WITHIN, ROUNDING = 0.01, 1e-9
 
 
-# --- state -----------------------------------------------------------------------------------------------
-
-
-class OuterStepRecord(Frozen):
-    """What one outer step leaves in `Phase2Result.step_history`. `failed`: the path ended in it with nothing won."""
-
-    outer_step: int
-    ablation_summary: str = ""
-    code_block: str = ""
-    plan: str = ""
-    inner_loop_attempts: list[RefinementAttempt] = []
-    best_score_after_step: float
-    was_skipped: bool = False
-    failed: bool = False
-
-
-@dataclass
-class StepProgress:
-    """The outer step that is under way."""
-
-    t: int
-    summary: str = ""
-    block: CodeBlock | None = None
-    plan: str = ""
-    attempts: list[RefinementAttempt] = field(default_factory=list)
-
-
-@dataclass
-class PathProgress:
-    """s_final, h_best, T_abl, C and the history of a path, published as they grow.
-
-    Every step, skipped or not, appends one summary, one block and one record, so the three lists are always of one
-    length; empty summaries and placeholder blocks stay out of prompts.
-    """
-
-    best_solution: SolutionScript
-    best_score: float
-    task: TaskDescription
-    summaries: list[str] = field(default_factory=list)
-    blocks: list[CodeBlock] = field(default_factory=list)
-    history: list[OuterStepRecord] = field(default_factory=list)
-    replaced: bool = False
-    step: StepProgress | None = None
-
-    @property
-    def known_summaries(self) -> list[str]:
-        """T_abl as prompts show it."""
-        return [summary for summary in self.summaries if summary]
-
-    @property
-    def known_blocks(self) -> list[str]:
-        """C as prompts show it."""
-        return [block.content for block in self.blocks if not block.is_placeholder]
-
-    def accept(self, solution: SolutionScript, score: float) -> None:
-        """Take over what the inner loop found, if it is at least as good (lines 12-14)."""
-        mended = self.best_solution.leaking and not solution.leaking
-        if mended or is_improvement_or_equal(score, self.best_score, self.task.metric_direction):
-            self.replaced = self.replaced or solution is not self.best_solution
-            self.best_solution, self.best_score = solution, score
-
-    def finish(self, step: StepProgress, *, failed: bool = False) -> None:
-        """Append what the step leaves behind (lines 26-27); a step without a block was skipped."""
-        skipped = step.block is None
-        self.summaries.append("" if skipped else step.summary)
-        self.blocks.append(step.block or CodeBlock(content="", outer_step=step.t))
-        self.history.append(
-            OuterStepRecord(
-                outer_step=step.t, ablation_summary=step.summary, code_block=self.blocks[-1].content, plan=step.plan,
-                inner_loop_attempts=step.attempts, best_score_after_step=self.best_score, was_skipped=skipped,
-                failed=failed,
-            )
-        )  # fmt: skip
-        self.step = None
-
-    def result(self, *, partial: bool = False) -> Phase2Result:
-        """The state as the phase's result."""
-        history: list[dict[str, Any]] = [dict(record) for record in self.history]
-        return Phase2Result(
-            ablation_summaries=self.summaries, refined_blocks=self.blocks, best_solution=self.best_solution,
-            best_score=self.best_score, step_history=history, partial=partial,
-        )  # fmt: skip
-
-
-def _note(label: str) -> str:
-    return f"outer loop of {label}"
-
-
 def partial_result(label: str) -> Phase2Result | None:
-    """What the path with this label had reached when it was stopped, or None when it had not begun.
-
-    The step it was in counts as one more step: its attempts so far are kept, and when no script had taken the place of
-    the initial one, its record says `failed`.
-    """
-    published = current_run().shared.notes.get(_note(label))
-    if not isinstance(published, PathProgress):
-        return None
-    path = replace(
-        published, summaries=[*published.summaries], blocks=[*published.blocks], history=[*published.history]
-    )
-    step, inner = path.step, BlockProgress.of(label)
-    if step is None:
-        return path.result()
-    if inner is not None and inner.block is step.block:
-        path.accept(inner.best_solution, inner.best_score)
-        step = replace(step, attempts=[*inner.attempts])
-    path.finish(step, failed=not path.replaced)
-    return path.result(partial=True)
+    """What the path with this label had reached when it was stopped, or None when it had not begun."""
+    search = current_run().shared.search
+    path = search.paths.get(label)
+    return None if path is None else path.cut_off(search.blocks.get(label))
 
 
 # --- Algorithm 2 -----------------------------------------------------------------------------------------
@@ -166,7 +60,7 @@ async def run_phase2_outer_loop(
     """
     run, started = current_run(), time.monotonic()
     path = PathProgress(initial_solution.model_copy(update={"score": initial_score}), initial_score, task)
-    run.shared.notes[_note(run.label)] = path
+    run.shared.search.paths[run.label] = path
     for t in range(config.outer_loop_steps):
         if run.should_stop:
             break
@@ -249,30 +143,18 @@ async def execute_ablation(
     script: SolutionScript, task: TaskDescription, config: PipelineConfig
 ) -> tuple[SolutionScript, EvaluationResult]:
     """Run an ablation script, repaired up to `max_debug_attempts` times; the last version and its result."""
-    repair = make_debug_callback(task, config, purpose="ablation")
-    result = await _execute_once(script)
-    for _ in range(config.max_debug_attempts):
-        if not result.is_error:
-            break
-        repaired = await repair(script, debug_text(result))
-        if repaired is not script:  # without a usable fix, running it again would show nothing new
-            script, result = repaired, await _execute_once(repaired)
-    return script, result
-
-
-async def _execute_once(script: SolutionScript) -> EvaluationResult:
-    run = current_run()
+    run, debug = current_run(), make_debug_callback(task, config, purpose="ablation")
     timeout = limit_in_run(run, "ablation")
+
+    async def repair(failed: SolutionScript, traceback: str) -> SolutionScript:
+        logger.warning("%s: ablation script failed: %s", run.place, exception_line(traceback))
+        return await debug(failed, traceback)
+
     logger.info("%s: ablation script starts: %s, timeout %.0f s", run.place, run.work_dir / SCRIPT_NAME, timeout)
-    result = await execute_in_run(script, purpose="ablation")
-    logger.info(
-        "%s: ablation script complete: exit code %d, %d characters of output, %.1f s",
-        run.place, result.exit_code, len(result.stdout), result.duration_seconds,
-    )  # fmt: skip
-    if result.is_error:
-        error = exception_line(debug_text(result))
-        logger.warning("%s: ablation script failed: exit code %d, %s", run.place, result.exit_code, error)
-    return result
+    script, result = await evaluate_with_retry(script, task, config, repair, purpose="ablation")
+    code, length, seconds = result.exit_code, len(result.stdout), result.duration_seconds
+    logger.info("%s: ablation script complete: exit code %d, %d characters, %.1f s", run.place, code, length, seconds)
+    return script, result
 
 
 async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from mle_star.execution import debug_text, exception_line, verify_submission
+from mle_star.execution import verify_submission
 from mle_star.models import (
     AgentType,
     EnsembleAttempt,
@@ -18,17 +18,15 @@ from mle_star.models import (
     is_improvement,
     is_improvement_or_equal,
 )
-from mle_star.phase2_inner import check_and_evaluate
 from mle_star.run.asking import ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import EnsembleTried
+from mle_star.safety import check_and_evaluate
 
 logger = logging.getLogger(__name__)
 
 ENS_PLANNER_FAILED = "[ens_planner failed]"
 """Stands in the history for a plan that never came."""
-ROUNDS_NOTE = "phase 3 rounds"
-"""The note in `RunShared.notes` under which the finished rounds lie, should the phase be cut off."""
 
 
 # --- Algorithm 3 -----------------------------------------------------------------------------------------
@@ -46,8 +44,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
         return _skipped(solutions[0], task)
     run, started = current_run(), time.monotonic()
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
-    attempts: list[EnsembleAttempt] = []
-    run.shared.notes[ROUNDS_NOTE] = attempts
+    run.shared.search.rounds = attempts = list[EnsembleAttempt]()
     for r in range(config.ensemble_rounds):
         if run.should_stop:
             break
@@ -69,7 +66,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
 
 def partial_phase3(solutions: list[SolutionScript], task: TaskDescription) -> Phase3Result | None:
     """What the rounds that were finished came to when the phase was cut off; None when none of them has a score."""
-    attempts = list(current_run().shared.notes.get(ROUNDS_NOTE, []))
+    attempts = [*current_run().shared.search.rounds]
     best = _best_round(attempts, task.metric_direction)
     return None if best is None else _result(solutions, attempts, best, task)
 
@@ -155,13 +152,12 @@ async def _evaluate(
     if ensemble is None:
         return None
     run = current_run()
-    evaluated, result = await check_and_evaluate(ensemble, task, config, logger)
-    if result.is_error:
-        error = exception_line(debug_text(result))
-        logger.warning("%s: round failed: %s; plan %r", run.place, error, (plan or "")[:200])
+    trial = await check_and_evaluate(ensemble, task, config)
+    if trial.result.is_error:
+        logger.warning("%s: round failed: %s; plan %r", run.place, trial.error, (plan or "")[:200])
     elif not verify_submission(str(run.work_dir)):
         logger.warning("%s: the ensemble left no final/submission.csv", run.place)
-    return evaluated
+    return trial.script
 
 
 # --- the two agents --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from mle_star.execution import (
     debug_text,
     detect_error_masking,
-    evaluate_solution,
+    evaluate_with_retry,
     exception_line,
 )
 from mle_star.method.codeblocks import compiles, locate_block, replacement
@@ -31,6 +31,7 @@ from mle_star.models import (
 from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.context import current_run
 from mle_star.run.events import DebugAttempted, LeakageChecked, ScriptPurpose
+from mle_star.run.search import Trial
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,47 @@ NO_CODE = "no code in the reply"
 LEAKS = "data leakage was found and could not be mended"
 
 
+# --- evaluation ------------------------------------------------------------------------------------------
+
+
+async def check_and_evaluate(candidate: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
+    """Check for leakage, run, repair, judge: how every phase evaluates; a script that never came counts as failed."""
+    if not candidate.content:
+        nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
+        return Trial(candidate, nothing, NO_CODE)
+    place = current_run().place
+    logger.info("%s: leakage check starts: %d characters", place, len(candidate.content))
+    checked = await check_and_fix_leakage(candidate)
+    changed = checked.content != candidate.content
+    found = changed or checked.leaking
+    words = yes_no(found), yes_no(changed)
+    logger.info("%s: leakage check complete: leakage found: %s, content changed: %s", place, *words)
+    return await evaluate_checked(checked, task, config)
+
+
+async def evaluate_checked(script: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
+    """Run a checked script, repairs included; it comes back as it was really run."""
+    place = current_run().place
+    logger.info("%s: evaluation starts: %d characters", place, len(script.content))
+    script, result = await evaluate_with_retry(script, task, config, make_debug_callback(task, config))
+    error = ""
+    if result.is_error:
+        error = exception_line(debug_text(result))
+    elif script.leaking:
+        error = LEAKS
+    elif script.score is None:
+        error = result.score_problem or "no score was printed"
+    trial = Trial(script.model_copy(update={"is_executable": script.score is not None}), result, error)
+    words = trial.outcome, result.is_error, result.duration_seconds
+    logger.info("%s: evaluation complete: score %s, is_error %s, %.1f s", place, *words)
+    return trial
+
+
+def yes_no(value: bool) -> str:
+    """As log lines say it."""
+    return "yes" if value else "no"
+
+
 # --- A_debugger ------------------------------------------------------------------------------------------
 
 
@@ -53,15 +95,8 @@ async def debug_solution(
 ) -> tuple[SolutionScript, EvaluationResult]:
     """Repair and run a script until it works or `max_debug_attempts` are used up; the last pair is returned."""
     repair = make_debug_callback(task, config)
-    for attempt in range(1, config.max_debug_attempts + 1):
-        solution = await repair(solution, traceback)
-        result = await evaluate_solution(solution, task, config)
-        if not result.is_error:
-            score = None if solution.leaking else result.score
-            return solution.model_copy(update={"score": score, "is_executable": True}), result
-        traceback = debug_text(result)
-        logger.info("%s: attempt %d did not help: %s", current_run().place, attempt, exception_line(traceback))
-    return solution.model_copy(update={"score": None, "is_executable": False}), result
+    repaired = await repair(solution, traceback)
+    return await evaluate_with_retry(repaired, task, config, repair, config.max_debug_attempts - 1, require_score=False)
 
 
 def make_debug_callback(
@@ -187,7 +222,6 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
         current_run().shared.leaking.discard(solution.content)
         return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
     step = current_run().latest_step("leakage-detection")
-    current_run().shared.leaks.add(step)
     current, fixed = solution, 0
     for answer in leaks:
         corrected = await _correct_leakage(current, answer)

@@ -461,7 +461,7 @@ def test_all_of_it_is_found_in_one_place() -> None:
     elsewhere = {
         name for name, function in FUNCTIONS.items() if not function.__module__.startswith("mle_star.execution")
     }
-    assert elsewhere == {"parse_score"}  # a pure function of text, shared with the embedded engineer's tests
+    assert elsewhere == {"parse_score", "rank_solutions", "is_better_solution"}  # pure functions of text and values
 
 
 @pytest.mark.req("REQ-EX-041", "REQ-EX-042")

@@ -32,7 +32,7 @@ from mle_star.execution import (
 from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
 from mle_star.execution.local import Means
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
-from mle_star.run.context import RunShared
+from mle_star.run.context import RunShared, Scripts
 from mle_star.run.events import Notice
 from mle_star.testing.executor import gone
 from tests.execution.conftest import OpenRun, scored, script
@@ -165,7 +165,7 @@ async def test_a_hostile_script_is_contained(
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
     config = PipelineConfig(require_sandbox=kind != "none")
     executor = LocalExecutor(config, limits=SMALL, sandbox=kind)
-    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
         check(case, result, secrets)
         assert verify_submission(str(run.work_dir)) is case.submission
@@ -191,7 +191,7 @@ async def test_without_control_groups_the_supervisor_counts(
     name: str, sandbox: str, open_run: OpenRun, surroundings: dict[str, Any]
 ) -> None:
     executor = LocalExecutor(limits=SMALL, sandbox="none" if sandbox == "none" else "auto", use_cgroups=False)
-    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         result = await execute_in_run(script(BY_NAME[name].code), timeout_seconds=15)
         told = debug_text(result)
         assert result.is_error
@@ -215,7 +215,7 @@ async def test_where_a_control_group_cannot_be_joined_the_supervisor_counts(
     open_run: OpenRun, surroundings: dict[str, Any]
 ) -> None:
     executor = OutsideItsGroup(limits=SMALL)
-    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         result = await execute_in_run(script(BY_NAME["children that sleep"].code), timeout_seconds=15)
         told = debug_text(result)
         assert result.is_error and ("more than 60 processes" in told or "BlockingIOError" in told), told
@@ -232,7 +232,7 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun,
         "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
     )
     executor = LocalExecutor(limits=SMALL, sandbox="none", use_cgroups=False, use_filters=False)
-    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         result = await execute_in_run(script(code), timeout_seconds=15)
         assert (result.is_error, result.exit_code) == (True, -9)
         assert await gone(token, str(run.run_dir))
@@ -244,7 +244,7 @@ async def test_where_nothing_protects_the_data_a_change_is_noticed(
     open_run: OpenRun, surroundings: dict[str, Any], task: TaskDescription
 ) -> None:
     executor = LocalExecutor(limits=SMALL, sandbox="none", use_filters=False)
-    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         result = await execute_in_run(scored(0.9, "open('input/train.csv', 'a').write('x')"), timeout_seconds=15)
         assert result.is_error and "changed the files in ./input" in debug_text(result)
         notices = [event for event in run.journal.events if isinstance(event, Notice)]
@@ -258,7 +258,7 @@ async def test_a_submission_of_seven_gigabytes_is_refused_unread(
 ) -> None:
     code = "open('final/submission.csv', 'wb').truncate(7 << 30)"
     executor = LocalExecutor(limits=dataclasses.replace(SMALL, file_bytes=8 << 30))
-    with open_run(executor=executor, shared=RunShared(notes=dict(surroundings))) as run:
+    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         started = time.monotonic()
         result = await execute_in_run(scored(0.5, code), timeout_seconds=15)
         assert result.score == 0.5

@@ -368,7 +368,7 @@ async def test_scripts_wait_for_a_slot_and_never_share_a_directory(open_run: Ope
 async def test_a_script_sees_its_own_gpus_seed_and_data(open_run: OpenRun, task: TaskDescription) -> None:
     executor = FixedExecutor(seconds=0.3)
     with open_run(CONFIG, executor) as run:
-        run.shared.notes["gpus"] = ["0", "1", "GPU-2", "GPU-3"]
+        run.shared.scripts.gpus = ["0", "1", "GPU-2", "GPU-3"]
         await on_paths(run, scored(0), scored(1))
     seen = {request.env["CUDA_VISIBLE_DEVICES"] for request in executor.requests}
     assert seen == {"0,GPU-2", "1,GPU-3"}
@@ -379,7 +379,7 @@ async def test_a_script_sees_its_own_gpus_seed_and_data(open_run: OpenRun, task:
 async def test_with_too_few_gpus_scripts_take_turns(open_run: OpenRun) -> None:
     executor = FixedExecutor(seconds=0.05)
     with open_run(CONFIG, executor) as run:
-        run.shared.notes["gpus"] = ["0"]
+        run.shared.scripts.gpus = ["0"]
         await on_paths(run, scored(0), scored(1))
     assert executor.most == 1 and "CUDA_VISIBLE_DEVICES" not in executor.requests[0].env
 

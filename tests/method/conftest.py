@@ -33,7 +33,16 @@ from mle_star.models import (
     TaskType,
 )
 from mle_star.run.budget import Budget
-from mle_star.run.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, current_run, enter_run
+from mle_star.run.context import (
+    AgentReply,
+    Executor,
+    RunContext,
+    RunShared,
+    ScriptRequest,
+    Scripts,
+    current_run,
+    enter_run,
+)
 from mle_star.run.events import AgentStarted, Event
 from mle_star.run.journal import Journal
 
@@ -371,13 +380,14 @@ def scripted_run(
     agents = agents or ScriptedAgents()
     budget = Budget(config) if clock is None else Budget(config, clock=clock)
     slots = asyncio.Semaphore(config.max_concurrent_scripts or config.num_parallel_solutions)
+    shared = RunShared(scripts=Scripts(slots=slots))
     with Journal(run_dir / "journal.jsonl") as journal:
         context = RunContext(
             task=make_task(data, **task), config=config, agents=agents, executor=recording, budget=budget,
-            journal=journal, run_dir=run_dir, work_dir=work_dir, parts=parts, shared=RunShared(script_slots=slots),
+            journal=journal, run_dir=run_dir, work_dir=work_dir, parts=parts, shared=shared,
         )  # fmt: skip
         if executor is not None:
-            context.shared.notes["surroundings"] = "scripted"  # no interpreter will run, so none is asked what it has
+            context.shared.scripts.surroundings = "scripted"  # no interpreter will run, so none is asked what it has
         with enter_run(context):
             yield ScriptedRun(context, agents, recording)
 

@@ -21,7 +21,7 @@ from mle_star.models import (
     SolutionPhase,
     agent_config,
 )
-from mle_star.phase2_inner import PLANNER_FAILED, BlockProgress, invoke_coder, invoke_planner, run_phase2_inner_loop
+from mle_star.phase2_inner import PLANNER_FAILED, invoke_coder, invoke_planner, run_phase2_inner_loop
 from mle_star.run.context import path_context, scope
 from mle_star.run.events import AgentFinished, RefinementTried, ScriptFinished
 
@@ -565,17 +565,17 @@ async def test_the_state_of_a_loop_can_be_seen_from_outside_while_it_runs(quick_
     seen: list[tuple[float, list[str]]] = []
 
     def look(_: Any) -> str:
-        state = BlockProgress.of("main")
+        state = quick_run.context.shared.search.blocks.get("main")
         assert state is not None
         seen.append((state.best_score, state.plans))
         return "next plan"
 
-    assert BlockProgress.of("main") is None
+    assert quick_run.context.shared.search.blocks.get("main") is None
     play_attempts(quick_run.agents, [0.6, 0.7])
     quick_run.agents._queues["planner"][:] = [look]
     await refine(quick_run, k=2)
     assert seen == [(0.6, ["plan 0"])]
-    assert BlockProgress.of("path-0") is None
+    assert quick_run.context.shared.search.blocks.get("path-0") is None
 
 
 def assert_valid(result: InnerLoopResult, k: int) -> None:

@@ -88,8 +88,8 @@ async def test_a_script_that_cannot_be_repaired_loses_its_score(
     assert result.is_error and (failed.score, failed.is_executable) == (None, False)
     assert_says(
         caplog,
-        (INFO, ("main: attempt 1 did not help: RuntimeError: broken",)),
-        (INFO, ("main: attempt 2 did not help: RuntimeError: broken",)),
+        (INFO, ("main: debug start: phase init, RuntimeError: broken, attempt 2",)),
+        (INFO, ("main: debug end: not fixed: no code in the reply",)),
     )
 
 

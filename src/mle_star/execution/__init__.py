@@ -22,7 +22,6 @@ from mle_star.execution.outcome import (
     extract_traceback,
     trim_traceback,
 )
-from mle_star.execution.ranking import is_better_solution, rank_solutions
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import (
     check_submission_format,
@@ -44,6 +43,7 @@ from mle_star.execution.workspace import (
     setup_working_directory,
     write_script,
 )
+from mle_star.method.ranking import is_better_solution, rank_solutions
 from mle_star.method.scores import parse_score
 from mle_star.models import ExecutionRawResult
 from mle_star.run.limits import limit_in_run

@@ -64,7 +64,7 @@ async def take_note(run: RunContext, event: ScriptFinished) -> None:
             run.note_runtime(event.score, event.seconds)
     if event.submission is None:
         return
-    async with run.shared.notes.setdefault("keeping lock", asyncio.Lock()):
+    async with run.shared.scripts.locks["keeping"]:
         if not _is_best(run, event.score, event.step):
             return
         problems, rows = await asyncio.to_thread(_examine, run, event.submission)
@@ -72,7 +72,7 @@ async def take_note(run: RunContext, event: ScriptFinished) -> None:
             logger.info("submission not kept: %s", "; ".join(problems))
             return
         run.shared.kept_submission = (event.score, event.submission)
-        run.shared.notes["kept step"] = event.step
+        run.shared.scripts.kept_step = event.step
         await asyncio.to_thread(_put_aside, run, event.submission, event.script)
         run.record(SubmissionKept(step=event.step, path="final/best_submission.csv", rows=rows, score=event.score))
 
@@ -99,7 +99,7 @@ def _is_best(run: RunContext, score: float | None, step: str) -> bool:
         return True
     kept = run.shared.kept_submission[0]
     if score == kept:
-        return _in_order(step) < _in_order(run.shared.notes["kept step"])
+        return _in_order(step) < _in_order(run.shared.scripts.kept_step)
     if score is None or kept is None:
         return score is not None
     return is_improvement(score, kept, run.task.metric_direction)

@@ -16,11 +16,11 @@ def data_of(run: RunContext) -> DataFolder:
 
 async def surroundings_digest(run: RunContext) -> str:
     """A digest of data, interpreter, packages and seed, taken once per run."""
-    notes = run.shared.notes
-    async with notes.setdefault("surroundings lock", asyncio.Lock()):
-        if "surroundings" not in notes:
+    scripts = run.shared.scripts
+    async with scripts.locks["surroundings"]:
+        if not scripts.surroundings:
             data = await asyncio.to_thread(data_of(run).digest)
             info = await asyncio.to_thread(inspect_interpreter, run.config.python)
             exam = run.shared.exam.digest if run.shared.exam is not None else ""
-            notes["surroundings"] = digest_of(data, info.fingerprint, str(run.config.seed), exam)
-    return str(notes["surroundings"])
+            scripts.surroundings = digest_of(data, info.fingerprint, str(run.config.seed), exam)
+    return scripts.surroundings

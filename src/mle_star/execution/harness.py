@@ -9,6 +9,7 @@ import shlex
 import threading
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ async def evaluate_solution(
     working_dir: str | None = None,
     gpu_indices: list[int] | None = None,
     bash_tool: BashTool | None = None,
+    purpose: ScriptPurpose | None = None,
 ) -> EvaluationResult:
     """Run a script and judge it; inside a run as a recorded step, in that run's directory.
 
@@ -106,7 +108,7 @@ async def evaluate_solution(
     """
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
-        purpose: ScriptPurpose = "submission" if solution.phase is SolutionPhase.final else "solution"
+        purpose = purpose or ("submission" if solution.phase is SolutionPhase.final else "solution")
         return await execute_in_run(
             solution, purpose=purpose, timeout_seconds=timeout_override, gpu_indices=gpu_indices
         )
@@ -172,16 +174,21 @@ async def evaluate_with_retry(
     timeout_override: int | None = None,
     working_dir: str | None = None,
     require_score: bool | None = None,
+    purpose: ScriptPurpose | None = None,
 ) -> tuple[SolutionScript, EvaluationResult]:
     """Evaluate, and let the debugger repair what fails; the last script comes back with its score, if that may count.
 
     `require_score` makes a clean run without a score line a case for the debugger; it is on inside a run, except for
-    final scripts.
+    final scripts and ablation studies.
     """
     retries = config.max_debug_attempts if max_retries is None else max_retries
     if require_score is None:
-        require_score = active_run() is not None and solution.phase is not SolutionPhase.final
-    result = await evaluate_solution(solution, task, config, timeout_override, working_dir=working_dir)
+        require_score = active_run() is not None and solution.phase is not SolutionPhase.final and purpose is None
+    evaluate = partial(
+        evaluate_solution, task=task, config=config, timeout_override=timeout_override, working_dir=working_dir,
+        purpose=purpose,
+    )  # fmt: skip
+    result = await evaluate(solution)
     for number in range(1, retries + 1):
         if not (result.is_error or (require_score and result.score is None)):
             break
@@ -194,7 +201,7 @@ async def evaluate_with_retry(
         if repaired is None or repaired.content == solution.content:  # it would only fail again, at full length
             continue
         solution = repaired
-        result = await evaluate_solution(solution, task, config, timeout_override, working_dir=working_dir)
+        result = await evaluate(solution)
     score = None if result.is_error or solution.leaking else result.score
     return solution.model_copy(update={"score": score, "is_executable": not result.is_error}), result
 

@@ -100,13 +100,13 @@ async def _sweep(run: RunContext) -> None:
 
 async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
     """The same work under another step of this run, as this step's own record."""
-    cache = run.shared.evaluation_cache
-    if "seeded" not in cache:
-        cache["seeded"] = True
+    scripts = run.shared.scripts
+    if not scripts.seeded:
+        scripts.seeded = True
         for past in run.journal.events:
             if isinstance(past, ScriptFinished):
                 _remember(run, past)
-    earlier = run.journal.find(ScriptFinished, cache[digest], digest) if digest in cache else None
+    earlier = run.journal.find(ScriptFinished, scripts.done[digest], digest) if digest in scripts.done else None
     if earlier is None or not await _restore(run, earlier):
         return None
     now = datetime.now(timezone.utc)
@@ -119,7 +119,7 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
 def _remember(run: RunContext, event: ScriptFinished) -> None:
     """Only what would come out the same again may answer for a later step: no timeout, no kill."""
     if not event.cached and not event.timed_out and event.exit_code >= 0:
-        run.shared.evaluation_cache[event.digest] = event.step
+        run.shared.scripts.done[event.digest] = event.step
 
 
 async def _run_and_record(
@@ -299,16 +299,16 @@ async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
     """Where links among the data lead, looked up once; none unless the user allows it."""
     if not run.config.allow_outside_links:
         return ()
-    if "linked places" not in run.shared.notes:
-        run.shared.notes["linked places"] = tuple(await asyncio.to_thread(data.outside_targets))
-    places: tuple[str, ...] = run.shared.notes["linked places"]
-    return places
+    scripts = run.shared.scripts
+    if scripts.linked_places is None:
+        scripts.linked_places = tuple(await asyncio.to_thread(data.outside_targets))
+    return scripts.linked_places
 
 
 def _warn_once(run: RunContext) -> None:
     """The owner of a run should see that its scripts have no world of their own."""
-    if isinstance(run.executor, LocalExecutor) and "warned" not in run.shared.notes:
-        run.shared.notes["warned"] = True
+    if isinstance(run.executor, LocalExecutor) and not run.shared.scripts.warned:
+        run.shared.scripts.warned = True
         if gap := run.executor.probe().walls.gap:
             run.record(Notice(level="warning", step="run", message=f"scripts run {gap}"))
 

@@ -12,21 +12,20 @@ from mle_star.run.context import RunContext
 
 
 async def _gpus(run: RunContext) -> list[str]:
-    notes = run.shared.notes
-    if "gpus" not in notes:
-        notes["gpus"] = visible_gpus((await asyncio.to_thread(detect_gpu_info))["gpu_count"])
-    found: list[str] = notes["gpus"]
-    return found
+    scripts = run.shared.scripts
+    if scripts.gpus is None:
+        scripts.gpus = visible_gpus((await asyncio.to_thread(detect_gpu_info))["gpu_count"])
+    return scripts.gpus
 
 
 @asynccontextmanager
 async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
     """Wait until one more script may run, and say which GPUs it gets."""
-    gpus = await _gpus(run)
-    if run.shared.script_slots is None:
-        run.shared.script_slots = asyncio.Semaphore(script_slots(gpus, run.config))
-    async with run.shared.script_slots:
-        taken: set[int] = run.shared.notes.setdefault("slots taken", set())
+    gpus, scripts = await _gpus(run), run.shared.scripts
+    if scripts.slots is None:
+        scripts.slots = asyncio.Semaphore(script_slots(gpus, run.config))
+    async with scripts.slots:
+        taken = scripts.taken
         slot = next(number for number in itertools.count() if number not in taken)
         taken.add(slot)
         try:
@@ -44,11 +43,9 @@ def log_file(run: RunContext, step: str) -> str:
 
 def directory_lock(run: RunContext) -> asyncio.Lock:
     """Two scripts never share a directory at the same time."""
-    lock: asyncio.Lock = run.shared.notes.setdefault(f"lock {run.work_dir}", asyncio.Lock())
-    return lock
+    return run.shared.scripts.locks[str(run.work_dir)]
 
 
 def digest_lock(run: RunContext, digest: str) -> asyncio.Lock:
     """Steps that ask for the same work take turns, so that the second finds what the first one left."""
-    lock: asyncio.Lock = run.shared.notes.setdefault(f"lock {digest}", asyncio.Lock())
-    return lock
+    return run.shared.scripts.locks[digest]

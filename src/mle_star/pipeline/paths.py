@@ -8,10 +8,11 @@ import math
 
 from mle_star.errors import BudgetExceeded
 from mle_star.models import Phase1Result, Phase2Result
-from mle_star.phase2_outer import OuterStepRecord, partial_result, run_phase2_outer_loop
+from mle_star.phase2_outer import partial_result, run_phase2_outer_loop
 from mle_star.pipeline.setup import work_dir
 from mle_star.pipeline.stages import Outcome, Stages
 from mle_star.run.context import path_context, scope
+from mle_star.run.search import OuterStepRecord
 
 logger = logging.getLogger("mle_star.orchestrator")
 

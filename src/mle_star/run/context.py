@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,6 +33,7 @@ from mle_star.models import (
 from mle_star.run.budget import Budget
 from mle_star.run.events import AnyEvent, BestImproved
 from mle_star.run.journal import Journal
+from mle_star.run.search import Search
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,25 @@ class Executor(Protocol):
 
 
 @dataclass
+class Scripts:
+    """What the scripts of a run share: slots, locks, what was done already and what is found out once."""
+
+    slots: asyncio.Semaphore | None = None
+    taken: set[int] = field(default_factory=set)
+    locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    done: dict[str, str] = field(default_factory=dict)
+    """By digest, the step that did this work."""
+    seeded: bool = False
+    """Is what earlier processes did in `done`?"""
+    gpus: list[str] | None = None
+    surroundings: str = ""
+    linked_places: tuple[str, ...] | None = None
+    kept_step: str = ""
+    """The step that made the kept submission."""
+    warned: bool = False
+
+
+@dataclass
 class RunShared:
     """What all contexts of one run share and change."""
 
@@ -107,10 +127,6 @@ class RunShared:
     kept_submission: tuple[float | None, str] | None = None
     scored: dict[str, tuple[float, str]] = field(default_factory=dict)
     """The best score of each place of the running phase (`phase2/path-0`), and its script."""
-    script_slots: asyncio.Semaphore | None = None
-    evaluation_cache: dict[str, Any] = field(default_factory=dict)
-    leaks: set[str] = field(default_factory=set)
-    """The steps of the detections that found something, mended or not."""
     leaking: set[str] = field(default_factory=set)
     """The scripts whose leak stays, by the last check of each: none of them may be the best."""
     passed_over: list[str] = field(default_factory=list)
@@ -119,7 +135,8 @@ class RunShared:
     """Did a loop end before its plan was done?"""
     exam: Exam | None = None
     """How scripts are judged by hidden rows; None: by what they print."""
-    notes: dict[str, Any] = field(default_factory=dict)
+    search: Search = field(default_factory=Search)
+    scripts: Scripts = field(default_factory=Scripts)
 
 
 @dataclass(frozen=True)
