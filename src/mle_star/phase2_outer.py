@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from mle_star.execution import evaluate_with_retry, exception_line, limit_in_run
+from mle_star.execution import evaluate_with_retry, exception_line
 from mle_star.execution.outcome import SCRIPT_NAME
 from mle_star.method.codeblocks import locate_block
 from mle_star.method.scores import BASELINE, parse_ablation_lines
@@ -27,6 +27,7 @@ from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.asking import ask_for, ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, BlockChosen
+from mle_star.run.limits import limit_in_run
 from mle_star.run.search import PathProgress, StepProgress
 from mle_star.safety import make_debug_callback, yes_no
 

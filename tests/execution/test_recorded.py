@@ -17,7 +17,6 @@ from mle_star.execution import (
     evaluate_solution,
     evaluate_with_retry,
     execute_in_run,
-    limit_in_run,
     prepare_path_directory,
     verify_submission,
 )
@@ -34,6 +33,7 @@ from mle_star.models import (
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
 from mle_star.run.events import BestImproved, ScriptStarted, SubmissionKept
+from mle_star.run.limits import limit_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 
 GOOD = "id,label\\n" + "".join(f"{number},1\\n" for number in range(100, 120))

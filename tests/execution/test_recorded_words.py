@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.execution import LocalExecutor, evaluate_solution, limit_in_run
+from mle_star.execution import LocalExecutor, evaluate_solution
 from mle_star.execution.recorded import KEPT_TEXT, shorten
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.budget import Budget
 from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import AnyEvent, Notice
+from mle_star.run.limits import limit_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, scored
 
 CONFIG = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)

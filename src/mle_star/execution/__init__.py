@@ -46,7 +46,6 @@ from mle_star.execution.workspace import (
 from mle_star.method.ranking import is_better_solution, rank_solutions
 from mle_star.method.scores import parse_score
 from mle_star.models import ExecutionRawResult
-from mle_star.run.limits import limit_in_run
 
 __all__ = [
     "MAX_OUTPUT_BYTES",
@@ -78,7 +77,6 @@ __all__ = [
     "get_subsample_instruction",
     "inspect_interpreter",
     "is_better_solution",
-    "limit_in_run",
     "link_input_data",
     "make_score_function",
     "parse_score",
