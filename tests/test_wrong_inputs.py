@@ -50,6 +50,8 @@ FILES: dict[str, str] = {
     "task-place/task.yaml": TASK + "data_dir: elsewhere\n",
     "task-metric-less/train.csv": CLASSES,
     "task-metric-less/task.yaml": TASK.replace("evaluation_metric: accuracy\n", ""),
+    "task-image/train.csv": CLASSES,
+    "task-image/task.yaml": TASK.replace("tabular", "image"),
     "settings.yaml": "outer_loop_steps: 0\n",
     "settings-list.yaml": "- outer_loop_steps\n",
     "settings-typo.yaml": "outer_lop_steps: 1\n",
@@ -96,6 +98,7 @@ WRONG: list[tuple[str, str]] = [
     ("run task-bare --model offline", "description is missing"),
     ("run task-place --model offline", "elsewhere"),
     ("run task-metric-less --model offline", "evaluation_metric is missing"),
+    ("run task-image --model offline", "knows tables and texts, nothing of image data"),
     # settings
     ("run classes --model ofline", "did you mean offline?"),
     ("run classes --model gpt-5", "'gpt-5' is no Claude model"),

@@ -273,7 +273,9 @@ class _Pipeline:
             diagnostics = diagnostics_of(self.context, error, reason="phase1")
             why = self._stop() or self.control.cut_off
             words = "" if why is None else f"; {why.explain(self.context.run_dir)}"
-            raise PipelineError(f"no solution: {error}{words}", diagnostics=diagnostics) from error
+            causes = "; ".join(f"{name}: {line}" for name, line in getattr(error, "errors", {}).items())
+            reason = f"{error} ({causes[:400]})" if causes else str(error)
+            raise PipelineError(f"no solution: {reason}{words}", diagnostics=diagnostics) from error
         stage.ended("completed", score=result.initial_score)
         return result
 

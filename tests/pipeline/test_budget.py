@@ -43,7 +43,7 @@ def test_no_new_work_after_the_time_limit() -> None:
     budget, clock = ledger(time_limit_seconds=100)
     budget.set_phase_deadline(10)
     clock.now += 11
-    with pytest.raises(BudgetExceeded, match="time spent: 11 of 10"):
+    with pytest.raises(BudgetExceeded, match="time spent: 11 of 100 s; this part had until 10 s"):
         budget.check()
 
 

@@ -18,7 +18,7 @@ from mle_star.run.context import AgentReply, ScriptRequest
 from mle_star.run.events import AgentStarted, AnyEvent, PhaseFinished, PhaseStarted, RunFinished, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, last_config, place_copy, request_finish
 from tests.pipeline.conftest import QuickRun, events, settings, story
-from tests.pipeline.mind import LevelExecutor, MindAgents
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, broken, fenced
 
 
 def said(result: FinalResult, run_dir: Path) -> str:
@@ -384,3 +384,9 @@ async def test_no_work_begins_after_the_end_was_told(quick: QuickRun) -> None:
     await quick(settings(L=1, max_budget_usd=0.12), listeners=[heard.append])
     begun = [index for index, event in enumerate(heard) if isinstance(event, AgentStarted)]
     assert isinstance(heard[-1], RunFinished) and begun[-1] < len(heard) - 1
+
+
+async def test_a_run_in_which_every_candidate_fails_names_the_causes(quick: QuickRun) -> None:
+    mind = Mind(overrides={name: lambda prompt: fenced(broken()) for name in ("init", "debugger")})
+    with pytest.raises(PipelineError, match=r"no solution: .*\(model 0: RuntimeError: broken; model 1: RuntimeError"):
+        await quick(agents=MindAgents(mind))

@@ -106,7 +106,8 @@ def _structured(schema: type[BaseModel], text: str, *values: Any) -> Answer | Fa
         value = read_structured(schema, _mended(text))
     if value is None:
         logger.debug("the whole reply that is no %s: %r", schema.__name__, text)
-        return Failure("unparseable", f"the reply is no {schema.__name__}: {text[:200]!r}")
+        wanted = ", ".join(f"`{name}`" for name in schema.model_fields)
+        return Failure("unparseable", f"the reply holds no JSON with {wanted}, but {text[:200]!r}")
     return Answer(text, value)
 
 

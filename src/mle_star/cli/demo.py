@@ -87,7 +87,14 @@ def demo(
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
     task = load_task(build_example(name, folder))
     typer.echo(f"task folder: {folder / name}", err=True)
-    start_run(task, load_config(SETTINGS), output, mode="auto", serve=serve)
+    typer.echo("time: about two minutes on two cores; Ctrl-C finishes with the best so far", err=True)
+    advice = [
+        "mle-star report latest --open                              why it won",
+        f"mle-star predict latest {folder / name}/input/test.csv   the model at work on new rows",
+        "mle-star leaderboard latest                                every script that was tried",
+        "mle-star run YOUR.csv --target COLUMN --model offline      the same on your data",
+    ]
+    start_run(task, load_config(SETTINGS), output, mode="auto", serve=serve, advice=advice)
 
 
 def build_example(name: str, folder: Path) -> Path:

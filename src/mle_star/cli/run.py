@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -301,6 +301,7 @@ def start_run(
     resume: bool = False,
     fork_from: Path | None = None,
     notify: str | None = None,
+    advice: Sequence[str] = (),
 ) -> None:
     """Run, show it, write the report, tell whoever waits; the exit code says how it ended."""
     from mle_star.orchestrator import run_pipeline
@@ -331,12 +332,11 @@ def start_run(
     if result.has_test and not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)
     if mode not in ("json", "quiet"):
-        _say_next(folder.root)
-
-
-def _say_next(run_dir: Path) -> None:
-    """What to do with a finished run."""
-    typer.echo(f"next: mle-star predict {run_dir.name} NEW.csv · mle-star report {run_dir.name} --open", err=True)
+        for line in advice or [
+            f"mle-star predict {folder.root.name} NEW.csv",
+            f"mle-star report {folder.root.name} --open",
+        ]:
+            typer.echo(f"next: {line}", err=True)
 
 
 @contextmanager
@@ -426,7 +426,7 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         "model": c.model,
         "plan": f"{c.num_retrieved_models} models, {c.num_parallel_solutions} paths of {c.outer_loop_steps} x "
         f"{c.inner_loop_steps} refinements, {c.ensemble_rounds if c.num_parallel_solutions > 1 else 0} ensembles",
-        "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts ({forecast.basis})",
+        "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts, repairs included ({forecast.basis})",
         "money": f"{money}, {limit}",
         "time": f"{time_in_words(task, config)}, limit {c.time_limit_seconds} s",
         "run folder": str(folder.root),

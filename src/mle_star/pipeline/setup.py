@@ -27,7 +27,7 @@ from mle_star.execution import Limits, inspect_interpreter, link_input_data, pre
 from mle_star.execution.environment import threads_per_script
 from mle_star.execution.weights import weights_at_hand
 from mle_star.knowledge import knowledge_for
-from mle_star.models import Isolation, PipelineConfig, TaskDescription
+from mle_star.models import DataModality, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
 from mle_star.run.events import AnyEvent, ExamPrepared, Notice, RunResumed, RunStarted
@@ -55,6 +55,11 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
         raise ConfigError("competition_id: the task needs a name")
     if not is_own_metric(task.evaluation_metric):
         check_direction(known_metric(task.evaluation_metric), task.metric_direction)
+    if config.model == "offline" and task.data_modality in (DataModality.image, DataModality.audio):
+        raise ConfigError(
+            f"the embedded engineer knows tables and texts, nothing of {task.data_modality.value} data: choose a "
+            "language model (--model sonnet)"
+        )
     data = Path(task.data_dir)
     if not data.is_dir():
         raise ConfigError(f"data_dir: {task.data_dir} is not a directory")

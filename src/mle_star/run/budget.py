@@ -300,7 +300,10 @@ class Budget:
 
     def out_of_time(self) -> BudgetExceeded:
         """What to raise when the deadline has passed."""
-        return BudgetExceeded(limit="time", used=round(self.elapsed(), 1), allowed=round(self.deadline, 1))
+        used, allowed = round(self.elapsed(), 1), round(self.deadline, 1)
+        share = "" if allowed >= self.time_limit else f"; {self._phase or 'this part'} had until {allowed:g} s"
+        words = f"time spent: {used:g} of {self.time_limit:g} s{share}"
+        return BudgetExceeded(limit="time", used=used, allowed=allowed, message=words)
 
     def _no_money(self) -> BudgetExceeded:
         return BudgetExceeded(limit="money", used=self.spent_usd, allowed=self.max_usd or 0.0)

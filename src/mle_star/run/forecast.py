@@ -249,7 +249,7 @@ class Forecaster:
     def _basis(self, calls: int, scripts: int) -> str:
         if not calls and not scripts:
             return "by settings and prices, before the first call"
-        return f"after {calls} calls and {scripts} scripts"
+        return f"after {calls} call{'s' * (calls != 1)} and {scripts} script{'s' * (scripts != 1)}"
 
 
 def _differs(new: float | None, old: float | None) -> bool:

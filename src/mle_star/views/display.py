@@ -25,6 +25,7 @@ from mle_star.views.story import RunStory
 from mle_star.views.summary import summary
 
 Mode = Literal["auto", "rich", "plain", "quiet", "json"]
+UNBROKEN = 1000
 REFRESH_PER_SECOND = 1.0
 """Enough for a clock that counts seconds; more would only cost."""
 
@@ -55,7 +56,8 @@ def make_display(
     elif kind == "rich":
         display = RichDisplay(Console(file=err), Console(file=out), run_dir)
     else:
-        display = PlainDisplay(err, Console(file=out), run_dir, quiet=kind == "quiet")
+        width = None if out.isatty() else UNBROKEN  # a pipe wants whole paths
+        display = PlainDisplay(err, Console(file=out, width=width), run_dir, quiet=kind == "quiet")
     return _ended(display)
 
 

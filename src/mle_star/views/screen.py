@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from rich.console import ConsoleDimensions, Group, RenderableType
 from rich.panel import Panel
@@ -96,7 +96,17 @@ def _facts(story: RunStory, now: datetime) -> Text:
     facts.append(f"{text.one_line(story.metric, 30)} {arrow}\n")
     facts.append("money  ", style="dim").append_text(_spent(text.money(story.totals.cost_usd), *_money_limits(story)))
     facts.append("\ntime   ", style="dim")
-    return facts.append_text(_spent(text.clock(_elapsed(story, now)), *_time_limits(story)))
+    facts.append_text(_spent(text.clock(_elapsed(story, now)), *_time_limits(story)))
+    return facts.append(_end(story, now))
+
+
+def _end(story: RunStory, now: datetime) -> str:
+    """When it will be over, by the forecast."""
+    whole = story.forecast.seconds if story.forecast else None
+    if whole is None or story.finished is not None:
+        return ""
+    left = max(min(whole, story.config.time_limit_seconds) - _elapsed(story, now), 0.0)
+    return f" · ends about {(now + timedelta(seconds=left)).astimezone():%H:%M}"
 
 
 def _elapsed(story: RunStory, now: datetime) -> float:

@@ -1,0 +1,120 @@
+"""From data to a run in one line: what is taken in, what is told before the start, and who is told at the end."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pandas
+import pytest
+
+from mle_star.cli.app import main
+from mle_star.cli.run import _notified
+from mle_star.errors import ConfigError
+from mle_star.models import PipelineConfig
+from mle_star.results.estimate import estimated_seconds, in_words
+from mle_star.results.source import fitting, is_data_file, make_task, taken_in
+from tests.results.conftest import houses
+from tests.views.journals import Invented
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the same houses in every form that people have."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "houses.csv").write_text(houses(), encoding="utf-8")
+    frame = pandas.read_csv("houses.csv")
+    frame.to_excel("houses.xlsx", index=False)
+    frame.to_parquet("houses.parquet")
+    with zipfile.ZipFile("one.zip", "w") as archive:
+        archive.writestr("whatever.csv", houses())
+    with zipfile.ZipFile("houses.zip", "w") as archive:
+        archive.writestr("house-prices/train.csv", houses())
+        archive.writestr("house-prices/test.csv", "rooms,kind\n1,small\n2,huge\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "data.csv").write_text(houses(), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "source", ["houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "folder"], ids=str
+)
+def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
+    place: Path, capfd: pytest.CaptureFixture[str], source: str
+) -> None:
+    before = sorted(place.rglob("*"))
+    words = ["run", source, "--target", "price", "--model", "offline", "-M", "1", "-T", "1", "-K", "1", "-L", "1"]
+    assert main([*words, "--dry-run"]) == 0
+    out, err = capfd.readouterr()
+    assert "task: predict price (regression), judged by rmse (lower is better)" in err
+    assert "90 rows of 3 columns" in err
+    held = "no test file: rows are held back" in err
+    assert held == (source != "houses.zip")
+    assert "minute" in out and "on this machine, limit 86400 s" in out
+    assert sorted(place.rglob("*")) == before
+    assert main([*words, "--dry-run", "--json"]) == 0
+    plan = json.loads(capfd.readouterr().out)
+    assert plan["config"]["scoring"] == ("auto" if held else PipelineConfig().scoring)
+
+
+def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) -> None:
+    run_dir = place / "runs" / "houses-1"
+    with taken_in(Path("houses.xlsx"), run_dir) as data:
+        guess = make_task(data, run_dir, name="houses", target="price")
+    assert [path.name for path in data.iterdir()] == ["train.csv"] and (run_dir / "task.yaml").is_file()
+    assert guess.task.competition_id == "houses"
+    assert fitting(PipelineConfig(), guess.task.data_dir).scoring == "auto"
+    assert fitting(PipelineConfig(scoring="self_reported"), guess.task.data_dir).scoring == "self_reported"
+    other = place / "runs" / "houses-2"
+    with pytest.raises(ConfigError, match="no column 'prize'"), taken_in(Path("houses.csv"), other) as data:
+        make_task(data, other, target="prize")
+    assert not other.exists()
+    with pytest.raises(ConfigError, match="is not empty"), taken_in(Path("houses.csv"), run_dir):
+        pass
+    assert (run_dir / "task.yaml").is_file()
+    assert not is_data_file(place / "folder")
+
+
+def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(place: Path) -> None:
+    runs = place / "runs"
+    small = PipelineConfig(model="offline", num_parallel_solutions=1, outer_loop_steps=1, inner_loop_steps=1)
+    first = estimated_seconds(small, place / "folder", 90, runs)
+    assert first < estimated_seconds(PipelineConfig(model="offline"), place / "folder", 90, runs)
+    sonnet = small.model_copy(update={"model": "sonnet"})
+    before = estimated_seconds(sonnet, place / "folder", 90, runs)
+    Invented(seed=3, model="sonnet").write(runs / "measured", synced=False)
+    assert estimated_seconds(sonnet, place / "folder", 90, runs) != before
+    limited = small.model_copy(update={"time_limit_seconds": 5})
+    assert estimated_seconds(limited, place / "folder", 90, runs) == 5
+    assert [in_words(s) for s in (20, 60, 240, 3 * 3600, 3 * 86400)] == [
+        "less than a minute", "about 1 minute", "about 4 minutes", "about 3 hours", "about 3 days",
+    ]  # fmt: skip
+
+
+def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> None:
+    run_dir = place / "runs" / "done"
+    Invented(seed=3).write(run_dir, synced=False)
+    with _notified(run_dir, 'echo "$STATE $SCORE" > told.txt; test "$RUN"'):
+        pass
+    state, score = (place / "told.txt").read_text().split()
+    assert state == "completed" and 0 < float(score) < 1
+    with pytest.raises(ValueError, match="planned"), _notified(run_dir, "exit 3"):
+        raise ValueError("planned")
+    assert "--notify: 'exit 3' ended with 3" in capsys.readouterr().err
+    with _notified(run_dir, "bell"):
+        pass
+    assert capsys.readouterr().err == "\a"
+
+
+def test_init_says_what_to_run_for_what_the_machine_has(
+    place: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(place))
+    assert main(["init", "folder", "--target", "price"]) == 0
+    assert "then: mle-star run folder --model offline  (no key" in capsys.readouterr().out
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-that-is-never-used")
+    assert main(["init", "folder", "--target", "price", "--force"]) == 0
+    assert capsys.readouterr().out.endswith("then: mle-star run folder\n")
