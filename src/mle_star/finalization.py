@@ -18,6 +18,7 @@ from mle_star.execution import (
     detect_error_masking,
     evaluate_with_retry,
     exception_line,
+    find_sample_submission,
     get_submission_info,
     verify_submission,
 )
@@ -241,7 +242,11 @@ async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsa
         logger.warning("submission: %s", warning)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
     path = await asyncio.to_thread(_publish, run.work_dir / SUBMISSION)
-    submission = Submission(final, path, warnings, subsampling_removed)
+    beside = sample or await asyncio.to_thread(find_sample_submission, str(run.work_dir))
+    facts = {"rows": info["row_count"], "problems": len(warnings)}
+    if beside is not None and not warnings:
+        facts["sample"] = beside.name
+    submission = Submission(final, path, warnings, subsampling_removed, facts)
     run.shared.search.submission = submission
     return submission
 
@@ -272,7 +277,7 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
         (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
     exam.judge.write_real(blended(said, members), run.work_dir / SUBMISSION)
     done = await _hand_over(solution, solution, subsampling_removed=False)
-    return Submission(done.script, done.path, [*warnings, *done.warnings])
+    return Submission(done.script, done.path, [*warnings, *done.warnings], facts=done.facts)
 
 
 async def _use_search_submission(validated: SolutionScript, reason: str) -> Submission:
@@ -284,7 +289,8 @@ async def _use_search_submission(validated: SolutionScript, reason: str) -> Subm
         return await use_kept_submission(validated, reason=reason)
     logger.warning("the submission of the search is kept: %s", reason)
     warnings = [f"the submission is that of the search, by the judged script: of the final one, {reason}"]
-    submission = Submission(validated, await asyncio.to_thread(_publish, run.run_dir / source), warnings)
+    path = await asyncio.to_thread(_publish, run.run_dir / source)
+    submission = Submission(validated, path, warnings, facts={"fallback": True})
     run.shared.search.submission = submission
     return submission
 
@@ -309,7 +315,7 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submi
         with suppress(OSError):
             (run.run_dir / SUBMISSION).unlink()  # one of an earlier process is not this result's
     logger.warning("fallback: %s; phase %s, score %s", "; ".join(warnings), solution.phase.value, solution.score)
-    return Submission(solution, path, warnings)
+    return Submission(solution, path, warnings, facts={"fallback": True} if path else {})
 
 
 def _maker_of(source: str, score: float | None, solution: SolutionScript) -> SolutionScript:

@@ -79,7 +79,7 @@ def test_the_screen_says_where_the_run_is_who_works_what_it_has_and_what_it_spen
     assert f"{story.progress[0]}/{story.progress[1]} steps" in picture
     assert re.search(r"path 0 step 2 try 2\s+planner\s+\d+:\d\d", picture)
     assert text.score(story.score) in picture
-    assert "better than the first candidate" in picture
+    assert "better than the best single model" in picture
     assert f"{text.money(story.totals.cost_usd)} of $5.00 · forecast $3.20" in picture
     assert "of 2:00:00 · forecast 45:00" in picture
     assert any(letter in picture for letter in BLOCKS[1:])

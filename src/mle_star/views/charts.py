@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from mle_star.models import MetricDirection, is_improvement
 from mle_star.views import text
@@ -89,22 +89,28 @@ class _Scale:
         return self.low <= score <= self.high
 
 
-def trajectory(attempts: Sequence[Attempt], metric: str, direction: MetricDirection, links: Sequence[str]) -> Markup:
-    """Every attempt in order, accepted ones filled, one colour per path, and the best score so far as a line."""
+def trajectory(
+    attempts: Sequence[Attempt], metric: str, direction: MetricDirection, links: Sequence[str], chosen: str = ""
+) -> Markup:
+    """Every attempt in order, accepted ones filled, one colour per path, and the best score so far as a line.
+
+    `chosen` is the step of the attempt that was handed over: it gets a ring.
+    """
     scores = [one.score for one in attempts if one.score is not None and math.isfinite(one.score)]
     if not attempts:
         return Markup('<p class="empty">Nothing has been judged yet.</p>')
     scale = _Scale(attempts, scores or [0.0, 1.0])
     parts = [*_bands(attempts, scale), *_score_axis(scale), *_attempt_axis(scale)]
     parts += _best_line(attempts, scale, direction)
+    parts += [_ring(i, one, scale) for i, one in enumerate(attempts) if one.step == chosen]
     parts += [_mark(i, one, scale, link) for i, (one, link) in enumerate(zip(attempts, links, strict=True))]
     title = f"{text.one_line(metric, 60)} of every attempt"
     words = f"{text.one_line(metric, 40)} ({direction.better_word} is better {_arrow(direction)})"
-    parts.append(_label(words, 'x="-52" y="-12"', "axis-title"))
+    parts.append(label(words, 'x="-52" y="-12"', "axis-title"))
     parts.append(
-        _label("attempts, in order of time →", f'x="100%" y="{PLOT_HEIGHT + 38}" text-anchor="end"', "axis-title")
+        label("attempts, in order of time →", f'x="100%" y="{PLOT_HEIGHT + 38}" text-anchor="end"', "axis-title")
     )
-    return _figure("trajectory", title, describe(attempts, metric, direction), parts, PLOT_HEIGHT)
+    return figure("trajectory", title, describe(attempts, metric, direction), parts, PLOT_HEIGHT, role="group")
 
 
 def describe(attempts: Sequence[Attempt], metric: str, direction: MetricDirection) -> str:
@@ -135,17 +141,18 @@ def _bands(attempts: Sequence[Attempt], scale: _Scale) -> list[Markup]:
             )
         )
         name = SHORT_TITLES[phase] if share > 0.2 else SHORT_TITLES[phase][-1] if share > 0.04 else ""
-        parts.append(_label(name, f'x="{left + share * 50:.3f}%" y="14" text-anchor="middle"', "band-name"))
+        parts.append(label(name, f'x="{left + share * 50:.3f}%" y="14" text-anchor="middle"', "band-name"))
         start = index
     return parts
 
 
 def _score_axis(scale: _Scale) -> list[Markup]:
     parts = []
-    for tick in nice_ticks(scale.low, scale.high):
+    ticks = nice_ticks(scale.low, scale.high)
+    for tick, name in zip(ticks, text.ticks(ticks), strict=True):
         y = f"{scale.y(tick):.1f}"
         parts.append(Markup('<line class="grid" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(y))
-        parts.append(_label(text.score(tick), f'x="-8" y="{y}" dy="4" text-anchor="end"', "tick"))
+        parts.append(label(name, f'x="-8" y="{y}" dy="4" text-anchor="end"', "tick"))
     return parts
 
 
@@ -154,7 +161,7 @@ def _attempt_axis(scale: _Scale) -> list[Markup]:
     ticks = [1.0] if scale.count == 1 else [tick for tick in nice_ticks(1, scale.count, 6) if tick == int(tick)]
     for tick in ticks:
         place = f'x="{scale.x(tick - 1):.3f}%" y="{PLOT_HEIGHT + 20}" text-anchor="middle"'
-        parts.append(_label(f"{tick:.0f}", place, "tick"))
+        parts.append(label(f"{tick:.0f}", place, "tick"))
     return parts
 
 
@@ -182,24 +189,51 @@ def _best_piece(x1: float, x2: float, y1: float, y2: float) -> Markup:
     return Markup(shape).format(x1, x2, y1, y2)
 
 
+def _ring(index: int, one: Attempt, scale: _Scale) -> Markup:
+    """Around the attempt that was handed over; its name where there is room for it."""
+    if one.score is None or not math.isfinite(one.score):
+        return Markup("")
+    x, y = scale.x(index), scale.y(one.score)
+    side = "end" if x > 50 else "start"
+    place = f'x="{x:.3f}%" dx="{-14 if x > 50 else 14}" y="{y + (18 if y < 30 else -8):.1f}" text-anchor="{side}"'
+    shape = Markup('<circle class="ring" cx="{:.3f}%" cy="{:.1f}" r="9"/>').format(x, y)
+    return shape + label("handed over", place, "ring-name")
+
+
 def _mark(index: int, one: Attempt, scale: _Scale, link: str) -> Markup:
     """A circle; a cross at the foot for a failure; an arrow at the edge for a score beyond the scale."""
     score = one.score if one.score is not None and math.isfinite(one.score) else None
-    colour = "c-main" if one.path is None else f"c{one.path % PATH_COLOURS}"
-    said = "failed" if score is None else f"{text.score(score)}, {'accepted' if one.accepted else 'not accepted'}"
-    hint = escape(f"{index + 1}. {text.one_line(one.label, 80)}: {said}")
     x = f"{scale.x(index):.3f}%"
+    about = link_to(link, hint(index, one), first=index == 0)
     if score is None:
-        shape = '<text class="mark cross {}" x="{}" y="{}" data-go="{}">×<title>{}</title></text>'
-        return Markup(shape).format(colour, x, PLOT_HEIGHT - 3, link, hint)
+        shape = '<text class="mark cross {}" x="{}" y="{}" {}>×<title>{}</title></text>'
+        return Markup(shape).format(colour(one), x, PLOT_HEIGHT - 3, about, hint(index, one))
     if not scale.shows(score):
         up = score > scale.high
-        shape = '<text class="mark off {}" x="{}" y="{}" data-go="{}">{}<title>{} (beyond the scale)</title></text>'
-        return Markup(shape).format(colour, x, 26 if up else PLOT_HEIGHT - 4, link, "▲" if up else "▼", hint)
+        shape = '<text class="mark off {}" x="{}" y="{}" {}>{}<title>{} (beyond the scale)</title></text>'
+        y = 26 if up else PLOT_HEIGHT - 4
+        return Markup(shape).format(colour(one), x, y, about, "▲" if up else "▼", hint(index, one))
     radius = 5 if scale.count <= 80 else 4 if scale.count <= 300 else 3
     kind = "yes" if one.accepted else "no"
-    shape = '<circle class="mark {} {}" cx="{}" cy="{:.1f}" r="{}" data-go="{}"><title>{}</title></circle>'
-    return Markup(shape).format(kind, colour, x, scale.y(score), radius, link, hint)
+    shape = '<circle class="mark {} {}" cx="{}" cy="{:.1f}" r="{}" {}><title>{}</title></circle>'
+    return Markup(shape).format(kind, colour(one), x, scale.y(score), radius, about, hint(index, one))
+
+
+def colour(one: Attempt) -> str:
+    """The class that colours an attempt: by its path."""
+    return "c-main" if one.path is None else f"c{one.path % PATH_COLOURS}"
+
+
+def hint(index: int, one: Attempt) -> str:
+    """An attempt in one line."""
+    failed = one.score is None or not math.isfinite(one.score)
+    said = "failed" if failed else f"{text.score(one.score)}, {'accepted' if one.accepted else 'not accepted'}"
+    return f"{index + 1}. {text.one_line(one.label, 80)}: {said}"
+
+
+def link_to(link: str, words: str, *, first: bool) -> Markup:
+    """What makes a mark lead to its attempt, by mouse and by keyboard: the first can be tabbed to, arrows go on."""
+    return Markup('data-go="{}" role="link" tabindex="{}" aria-label="{}"').format(link, 0 if first else -1, words)
 
 
 # --- bars ------------------------------------------------------------------------------------------------
@@ -220,50 +254,60 @@ def bars(
     def x(value: float) -> float:
         return min(max((value - low) / (high - low), 0.0), 1.0) * 100
 
-    write = {"money": text.money, "duration": text.duration}.get(show, text.score)
-    parts = []
-    for tick in time_ticks(high) if show == "duration" else nice_ticks(low, high, 4):
-        parts.append(Markup('<line class="grid" x1="{0:.3f}%" x2="{0:.3f}%" y1="0" y2="{1}"/>').format(x(tick), height))
-        place = f'x="{x(tick):.3f}%" y="{height + 16}" text-anchor="middle"'
-        parts.append(_label(write(tick), place, "tick"))
-    if origin_name:
-        parts.append(
-            Markup('<line class="origin" x1="{0:.3f}%" x2="{0:.3f}%" y1="0" y2="{1}"/>').format(x(origin), height)
-        )
+    write = {"money": text.money, "duration": text.duration}.get(show)
+    ticks = time_ticks(high) if show == "duration" else nice_ticks(low, high, 4)
+    parts = [*ticks_below(ticks, text.ticks(ticks) if write is None else list(map(write, ticks)), x, height)]
     for index, row in enumerate(rows):
+        if origin_name:  # beside the bars alone: through the names it would be hard to read
+            top = index * ROW_HEIGHT + 18
+            shape = '<line class="origin" x1="{0:.3f}%" x2="{0:.3f}%" y1="{1}" y2="{2}"/>'
+            parts.append(Markup(shape).format(x(origin), top, top + 17))
         parts.append(_bar(row, index * ROW_HEIGHT, x(origin), x(row.value)))
-    parts.append(_label(unit, f'x="100%" y="{height + 34}" text-anchor="end"', "axis-title"))
+    parts.append(label(unit, f'x="100%" y="{height + 34}" text-anchor="end"', "axis-title"))
     said = "; ".join(f"{text.one_line(row.label, 80)}: {row.shown}" for row in rows)
-    head = f"The {origin_name} is {write(origin)}. " if origin_name else ""
-    return _figure(key, title, f"{head}{said}.", parts, height, kind="bars")
+    head = f"The {origin_name} is {text.score(origin)}. " if origin_name else ""
+    return figure(key, title, f"{head}{said}.", parts, height, kind="bars")
+
+
+def ticks_below(
+    ticks: Sequence[float], names: Sequence[str], x: Callable[[float], float], height: int
+) -> Iterator[Markup]:
+    """Grid lines of a horizontal axis, each with its number below."""
+    for tick, name in zip(ticks, names, strict=True):
+        yield Markup('<line class="grid" x1="{0:.3f}%" x2="{0:.3f}%" y1="0" y2="{1}"/>').format(x(tick), height)
+        yield label(name, f'x="{x(tick):.3f}%" y="{height + 16}" text-anchor="middle"', "tick")
+
+
+def row_name(words: str, top: int) -> Markup:
+    """The name of a row, cut where the value begins, however narrow the page is."""
+    shape = '<svg x="0" y="{}" width="62%" height="{}" style="overflow: hidden">{}</svg>'
+    return Markup(shape).format(top, 21, label(text.one_line(words, 80), 'x="0" y="15"', "row-name"))
 
 
 def _bar(row: Bar, top: int, start: float, end: float) -> Markup:
-    hint = escape(f"{text.one_line(row.label, 300)}: {row.shown}{row.hint and '. ' + row.hint}")
-    # Cut where the value begins, however narrow the page is.
-    name = Markup('<svg x="0" y="{}" width="62%" height="{}" style="overflow: hidden">{}</svg>').format(
-        top, 21, _label(text.one_line(row.label, 80), 'x="0" y="15"', "row-name")
-    )
-    shown = _label(row.shown, f'x="100%" y="{top + 15}" text-anchor="end"', "row-value")
+    about = f"{text.one_line(row.label, 300)}: {row.shown}{row.hint and '. ' + row.hint}"
+    shown = label(row.shown, f'x="100%" y="{top + 15}" text-anchor="end"', "row-value")
     shape = '<rect class="bar {}" x="{:.3f}%" y="{}" width="{:.3f}%" height="11" rx="2"><title>{}</title></rect>'
     left, width = min(start, end), max(abs(end - start), 0.25)
-    return name + shown + Markup(shape).format(row.kind, left, top + 21, width, hint)
+    return row_name(row.label, top) + shown + Markup(shape).format(row.kind, left, top + 21, width, about)
 
 
 # --- pieces ----------------------------------------------------------------------------------------------
 
 
-def _figure(key: str, title: str, words: str, parts: Sequence[Markup], height: int, kind: str = "plot") -> Markup:
-    """A chart that screen readers announce by title and description."""
+def figure(
+    key: str, title: str, words: str, parts: Sequence[Markup], height: int, kind: str = "plot", role: str = "img"
+) -> Markup:
+    """A chart that screen readers announce by title and description; with marks to go to, its `role` is `group`."""
     shape = (
-        '<div class="chart {kind}"><svg width="100%" height="{height}" role="img" aria-labelledby="{key}-t {key}-d">'
+        '<div class="chart {kind}"><svg width="100%" height="{height}" role="{role}" aria-labelledby="{key}-t {key}-d">'
         '<title id="{key}-t">{title}</title><desc id="{key}-d">{words}</desc>{inside}</svg></div>'
     )
     inside = Markup("").join(parts)
-    return Markup(shape).format(key=key, title=title, words=words, height=height, inside=inside, kind=kind)
+    return Markup(shape).format(key=key, title=title, words=words, height=height, inside=inside, kind=kind, role=role)
 
 
-def _label(words: str, place: str, kind: str) -> Markup:
+def label(words: str, place: str, kind: str) -> Markup:
     """A text at a place that we made ourselves; the words are escaped."""
     return Markup('<text class="{}" {}>{}</text>').format(kind, Markup(place), words)
 

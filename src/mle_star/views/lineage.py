@@ -9,7 +9,9 @@ from mle_star.models import is_improvement_or_equal
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
 from mle_star.views.story import RunStory
 
-Source = Literal["ensemble", "path", "initial", "none"]
+Source = Literal["blend", "ensemble", "path", "initial", "none"]
+BLEND: Source = "blend"
+"""What the final pick calls several scripts that answer together."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,21 @@ def lineage_of(story: RunStory) -> Lineage:
     )
 
 
+def handed_over(story: RunStory, line: Lineage) -> str:
+    """The step of the attempt that the result is; empty while there is none, and for a blend of several."""
+    if story.finished is None or line.source in (BLEND, "none"):
+        return ""
+    if line.ensemble is not None:
+        return line.ensemble.step
+    if line.paths and line.paths[0].gains:
+        return line.paths[0].gains[-1].step
+    if line.data_changed and story.data_use is not None:
+        return story.data_use.step
+    if line.merges:
+        return line.merges[-1].step
+    return "" if line.candidate is None else line.candidate.step
+
+
 def _path_line(story: RunStory, index: int) -> PathLine:
     path = story.paths[index]
     gains = [step.kept for _, step in sorted(path.steps.items()) if step.kept is not None]
@@ -61,6 +78,8 @@ def _path_line(story: RunStory, index: int) -> PathLine:
 
 def _source(story: RunStory, lines: list[PathLine]) -> Source:
     """What the result says; before there is one, the latest stage that has a score."""
+    if story.finalists is not None and story.finalists.chosen == BLEND:
+        return BLEND
     result = story.finished.result if story.finished else None
     said = result.lineage.get("finalization", {}).get("from_phase") if result is not None else None
     if said is not None:

@@ -16,10 +16,11 @@ from markupsafe import Markup
 
 from mle_star.run.folder import RunFolder, is_running, write_whole
 from mle_star.run.journal import read_journal
-from mle_star.views import charts, text
+from mle_star.views import charts, plots, text, tree
 from mle_star.views.diffs import opcodes
 from mle_star.views.facts import PHASE_TITLES, StepStory
-from mle_star.views.lineage import lineage_of
+from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.reasons import yardsticks
 from mle_star.views.story import RunStory
 from mle_star.views.syntax import coloured, style_sheet
 from mle_star.views.tables import (
@@ -132,10 +133,10 @@ class Page:
         judged, ran = len(story.attempts), (len(story.calls), len(story.scripts))
         mended = (len(story.repairs), len(story.leaks))
         every = (story.heard, alive)
-        yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **self._places()})
+        yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **_scale_of(story), **self._places()})
         yield here("now", every, lambda: {"story": story, "working": working})
-        yield here("scores", judged, lambda: {"story": story, **_score_values(story)})
-        yield here("lineage", (judged, mended, story.state), lambda: {"story": story, "line": lineage_of(story)})
+        yield here("scores", (judged, story.state), lambda: {"story": story, **_score_values(story)})
+        yield here("lineage", (judged, mended, story.state), lambda: _lineage_values(story))
         yield here("candidates", (judged, len(story.models)), lambda: {"story": story})
         if not story.steps:
             yield here("refinement", 0, dict)
@@ -180,6 +181,7 @@ class Page:
                 folded=folded,
                 chart=chart,
                 texts=step_texts(step, cap),
+                teasers=text.teasers([one.plan for _, one in sorted(step.tries.items())]),
                 baseline=baseline_of(step),
             )
 
@@ -195,7 +197,7 @@ class Page:
 def page_title(story: RunStory, alive: bool = True) -> str:
     """What the browser's tab says: state, score, task."""
     name = text.one_line(story.task.competition_id, 60) if story.task else "run"
-    state = story.state if alive or story.finished else "stopped"
+    state = Verdict.of(story, alive=alive).state_title.lower()
     return f"{text.score(story.score)} · {name} · {state}"
 
 
@@ -226,17 +228,23 @@ def text_cap(story: RunStory) -> int:
     return next(fits, TEXT_CAPS[-1])
 
 
+def _scale_of(story: RunStory) -> dict[str, Any]:
+    rows, unit = yardsticks(story), f"{text.one_line(story.metric, 40)} ({story.direction.better_word} is better)"
+    return {"scale": plots.strip(rows, unit) if rows else None}
+
+
 def _score_values(story: RunStory) -> dict[str, Any]:
-    attempts = story.attempts
-    rows = attempt_rows(attempts)
-    chart = charts.trajectory(attempts, story.metric, story.direction, [row.link for row in rows])
-    paths = sorted({one.path for one in attempts if one.path is not None})
+    attempts, rows = story.attempts, attempt_rows(story)
+    chosen = handed_over(story, lineage_of(story))
     return {
-        "chart": chart,
-        "rows": rows,
-        "paths": paths,
-        "words": charts.describe(attempts, story.metric, story.direction),
-    }
+        "chart": charts.trajectory(attempts, story.metric, story.direction, [row.link for row in rows], chosen),
+        "rows": rows, "chosen": chosen, "words": charts.describe(attempts, story.metric, story.direction),
+        "paths": sorted({one.path for one in attempts if one.path is not None}),
+    }  # fmt: skip
+
+
+def _lineage_values(story: RunStory) -> dict[str, Any]:
+    return {"story": story, "line": lineage_of(story), "tree": tree.chart(story)}
 
 
 def _cost_values(story: RunStory) -> dict[str, Any]:

@@ -5,39 +5,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import singledispatchmethod
 from typing import Any, NamedTuple, TypeVar
 
 from mle_star.models import Isolation, MetricDirection, PipelineConfig, TaskDescription, is_improvement
-from mle_star.run.events import (
-    AblationFinished,
-    AgentFailed,
-    AgentFinished,
-    AgentStarted,
-    AnyEvent,
-    BlockChosen,
-    BudgetWarning,
-    CandidateEvaluated,
-    DataUsageChecked,
-    DebugAttempted,
-    EnsembleTried,
-    ExamPrepared,
-    FinalistsJudged,
-    FinishRequested,
-    Forecast,
-    LeakageChecked,
-    MergeTried,
-    ModelsRetrieved,
-    Notice,
-    PhaseFinished,
-    PhaseStarted,
-    RefinementTried,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    ScriptFinished,
-    ScriptStarted,
-    SubmissionKept,
-)
+from mle_star.run import events
 from mle_star.views.facts import (
     Attempt,
     Call,
@@ -69,106 +41,84 @@ class RunStory:
     """What a run has done so far. An event heard again changes nothing; a later one of a kind and step replaces it."""
 
     def __init__(self) -> None:
-        self.started: RunStarted | None = None
+        self.started: events.RunStarted | None = None
         self.config = PipelineConfig()
-        self.finished: RunFinished | None = None
-        self.forecast: Forecast | None = None
-        self.kept: SubmissionKept | None = None
-        self.exam: ExamPrepared | None = None
-        self.finalists: FinalistsJudged | None = None
+        self.finished: events.RunFinished | None = None
+        self.forecast: events.Forecast | None = None
+        self.kept: events.SubmissionKept | None = None
+        self.exam: events.ExamPrepared | None = None
+        self.finalists: events.FinalistsJudged | None = None
         self.models: list[str] = []
-        self.candidates: dict[int, CandidateEvaluated] = {}
-        self.merges: dict[int, MergeTried] = {}
-        self.data_use: DataUsageChecked | None = None
+        self.candidates: dict[int, events.CandidateEvaluated] = {}
+        self.merges: dict[int, events.MergeTried] = {}
+        self.data_use: events.DataUsageChecked | None = None
         self.paths: dict[int, PathStory] = {}
-        self.ensembles: dict[int, EnsembleTried] = {}
-        self.phases: dict[str, PhaseStarted | PhaseFinished] = {}
-        self.repairs: dict[str, DebugAttempted] = {}
-        self.leaks: dict[str, LeakageChecked] = {}
+        self.ensembles: dict[int, events.EnsembleTried] = {}
+        self.phases: dict[str, events.PhaseStarted | events.PhaseFinished] = {}
+        self.repairs: dict[str, events.DebugAttempted] = {}
+        self.leaks: dict[str, events.LeakageChecked] = {}
         self.calls: dict[tuple[str, str, datetime], Call] = {}
         self.scripts: dict[tuple[str, str, datetime], ScriptRun] = {}
         self.working: dict[str, Work] = {}
-        self.warnings: dict[str, BudgetWarning] = {}
-        self.requests: dict[datetime, FinishRequested] = {}
-        self.notices: dict[str, Notice] = {}
-        self.resumed: dict[datetime, RunResumed] = {}
+        self.warnings: dict[str, events.BudgetWarning] = {}
+        self.requests: dict[datetime, events.FinishRequested] = {}
+        self.notices: dict[str, events.Notice] = {}
+        self.resumed: dict[datetime, events.RunResumed] = {}
         self.bests: list[Best] = []
         self.best_script = ""
         self.clock = RunClock()
         self.news: deque[Headline] = deque(maxlen=LAST_EVENTS)
         self.heard = 0
         self._known: dict[str, tuple[int, Any]] = {}
-        self._handlers: dict[str, Callable[[Any], None]] = {
-            "run_started": self._run_started,
-            "run_resumed": self._run_resumed,
-            "run_finished": self._run_finished,
-            "phase_started": self._phase_started,
-            "phase_finished": self._phase_finished,
-            "agent_started": self._agent_started,
-            "agent_finished": self._agent_ended,
-            "agent_failed": self._agent_ended,
-            "script_started": self._script_started,
-            "script_finished": self._script_finished,
-            "exam_prepared": self._exam_prepared,
-            "finalists_judged": self._finalists_judged,
-            "models_retrieved": self._models_retrieved,
-            "candidate_evaluated": self._candidate_evaluated,
-            "merge_tried": self._merge_tried,
-            "data_usage_checked": self._data_usage_checked,
-            "leakage_checked": self._leakage_checked,
-            "debug_attempted": self._debug_attempted,
-            "ablation_finished": self._ablation_finished,
-            "block_chosen": self._block_chosen,
-            "refinement_tried": self._refinement_tried,
-            "ensemble_tried": self._ensemble_tried,
-            "submission_kept": self._submission_kept,
-            "forecast": self._forecast,
-            "budget_warning": self._budget_warning,
-            "finish_requested": self._finish_requested,
-            "notice": self._notice,
-        }
 
     @classmethod
-    def from_events(cls, events: Iterable[AnyEvent]) -> RunStory:
+    def from_events(cls, said: Iterable[events.AnyEvent]) -> RunStory:
         """The story that these events tell."""
         story = cls()
-        for event in events:
+        for event in said:
             story.apply(event)
         return story
 
-    def apply(self, event: AnyEvent) -> None:
+    def apply(self, event: events.AnyEvent) -> None:
         """Hear one more event; unknown kinds only move the clock."""
         self.heard += 1
         self.clock.hear(event)
-        handler = self._handlers.get(event.kind)
-        if handler is not None:
-            handler(event)
+        self._hear(event)
         news = headline(event)
         if news is not None:
             self.news.append(news)
 
+    @singledispatchmethod
+    def _hear(self, event: events.Event) -> None:
+        """What an event changes; of a kind that has no method of its own below, nothing."""
+
     # --- the run ---
 
-    def _run_started(self, event: RunStarted) -> None:
+    @_hear.register
+    def _run_started(self, event: events.RunStarted) -> None:
         self.started = self.started or event
         self.config = event.config
 
-    def _run_resumed(self, event: RunResumed) -> None:
+    @_hear.register
+    def _run_resumed(self, event: events.RunResumed) -> None:
         self.resumed[event.at] = event
         self.finished = None
         self.working.clear()
         self.config = event.config or self.config
 
-    def _run_finished(self, event: RunFinished) -> None:
+    @_hear.register
+    def _run_finished(self, event: events.RunFinished) -> None:
         self.finished = event
         self.working.clear()
 
-    def _phase_started(self, event: PhaseStarted) -> None:
+    @_hear.register
+    def _phase_started(self, event: events.PhaseStarted) -> None:
         self.phases[event.step or event.phase] = event
         if event.path is not None:
             self._path(event.path).outcome = ""
 
-    def _phase_finished(self, event: PhaseFinished) -> None:
+    @_hear.register
+    def _phase_finished(self, event: events.PhaseFinished) -> None:
         step = event.step or event.phase
         self.phases[step] = event
         if event.path is not None:
@@ -179,19 +129,24 @@ class RunStory:
 
     # --- calls and scripts ---
 
-    def _agent_started(self, event: AgentStarted) -> None:
+    @_hear.register
+    def _agent_started(self, event: events.AgentStarted) -> None:
         name = event.agent.value + (f" ({event.variant})" if event.variant else "")
         self.working[event.step] = Work(event.step, name, event.at)
 
-    def _agent_ended(self, event: AgentFinished | AgentFailed) -> None:
+    @_hear.register(events.AgentFinished)
+    @_hear.register(events.AgentFailed)
+    def _agent_ended(self, event: events.AgentFinished | events.AgentFailed) -> None:
         self.working.pop(event.step, None)
         self.calls[event.step, event.digest, event.at] = Call.of(event)
 
-    def _script_started(self, event: ScriptStarted) -> None:
+    @_hear.register
+    def _script_started(self, event: events.ScriptStarted) -> None:
         what = "script" if event.purpose == "solution" else f"{event.purpose} script"
         self.working[event.step] = Work(event.step, what, event.at, event.timeout_seconds)
 
-    def _script_finished(self, event: ScriptFinished) -> None:
+    @_hear.register
+    def _script_finished(self, event: events.ScriptFinished) -> None:
         self.working.pop(event.step, None)
         self.scripts[event.step, event.digest, event.at] = ScriptRun.of(event)
         # A submission script trains on every row: what it prints is no validation score.
@@ -201,59 +156,76 @@ class RunStory:
             self.bests.append(Best(event.score, event.step, event.at))
             self.best_script = event.script
 
-    def _exam_prepared(self, event: ExamPrepared) -> None:
+    @_hear.register
+    def _exam_prepared(self, event: events.ExamPrepared) -> None:
         self.exam = event
 
-    def _finalists_judged(self, event: FinalistsJudged) -> None:
+    @_hear.register
+    def _finalists_judged(self, event: events.FinalistsJudged) -> None:
         self.finalists = event
 
     # --- what the phases found ---
 
-    def _models_retrieved(self, event: ModelsRetrieved) -> None:
+    @_hear.register
+    def _models_retrieved(self, event: events.ModelsRetrieved) -> None:
         self.models = event.names
 
-    def _candidate_evaluated(self, event: CandidateEvaluated) -> None:
+    @_hear.register
+    def _candidate_evaluated(self, event: events.CandidateEvaluated) -> None:
         self.candidates[event.index] = event
 
-    def _merge_tried(self, event: MergeTried) -> None:
+    @_hear.register
+    def _merge_tried(self, event: events.MergeTried) -> None:
         self.merges[event.index] = event
 
-    def _data_usage_checked(self, event: DataUsageChecked) -> None:
+    @_hear.register
+    def _data_usage_checked(self, event: events.DataUsageChecked) -> None:
         self.data_use = event
 
-    def _leakage_checked(self, event: LeakageChecked) -> None:
+    @_hear.register
+    def _leakage_checked(self, event: events.LeakageChecked) -> None:
         self.leaks[event.step] = event
 
-    def _debug_attempted(self, event: DebugAttempted) -> None:
+    @_hear.register
+    def _debug_attempted(self, event: events.DebugAttempted) -> None:
         self.repairs[event.step] = event
 
-    def _ablation_finished(self, event: AblationFinished) -> None:
+    @_hear.register
+    def _ablation_finished(self, event: events.AblationFinished) -> None:
         self._path(event.path).step(event.t).ablation = event
 
-    def _block_chosen(self, event: BlockChosen) -> None:
+    @_hear.register
+    def _block_chosen(self, event: events.BlockChosen) -> None:
         self._path(event.path).step(event.t).block = event
 
-    def _refinement_tried(self, event: RefinementTried) -> None:
+    @_hear.register
+    def _refinement_tried(self, event: events.RefinementTried) -> None:
         self._path(event.path).step(event.t).tries[event.k] = event
 
-    def _ensemble_tried(self, event: EnsembleTried) -> None:
+    @_hear.register
+    def _ensemble_tried(self, event: events.EnsembleTried) -> None:
         self.ensembles[event.r] = event
 
     # --- around them ---
 
-    def _submission_kept(self, event: SubmissionKept) -> None:
+    @_hear.register
+    def _submission_kept(self, event: events.SubmissionKept) -> None:
         self.kept = event
 
-    def _forecast(self, event: Forecast) -> None:
+    @_hear.register
+    def _forecast(self, event: events.Forecast) -> None:
         self.forecast = event
 
-    def _budget_warning(self, event: BudgetWarning) -> None:
+    @_hear.register
+    def _budget_warning(self, event: events.BudgetWarning) -> None:
         self.warnings[event.limit] = event
 
-    def _finish_requested(self, event: FinishRequested) -> None:
+    @_hear.register
+    def _finish_requested(self, event: events.FinishRequested) -> None:
         self.requests[event.at] = event
 
-    def _notice(self, event: Notice) -> None:
+    @_hear.register
+    def _notice(self, event: events.Notice) -> None:
         self.notices[f"{event.step} {event.message}"] = event
 
     # --- what readers ask ---
@@ -281,7 +253,7 @@ class RunStory:
     @property
     def phase(self) -> str:
         """The phase that the run is in."""
-        begun = [event.phase for event in self.phases.values() if isinstance(event, PhaseStarted)]
+        begun = [event.phase for event in self.phases.values() if isinstance(event, events.PhaseStarted)]
         return begun[-1] if begun else self.clock.phase
 
     @property
@@ -298,9 +270,9 @@ class RunStory:
         return next((value for value in scores if value is not None), None)
 
     @property
-    def chosen_candidate(self) -> CandidateEvaluated | None:
+    def chosen_candidate(self) -> events.CandidateEvaluated | None:
         """The candidate with the best score, the first one on ties."""
-        chosen: CandidateEvaluated | None = None
+        chosen: events.CandidateEvaluated | None = None
         for _, candidate in sorted(self.candidates.items()):
             if candidate.score is None:
                 continue
@@ -309,7 +281,7 @@ class RunStory:
         return chosen
 
     @property
-    def best_ensemble(self) -> EnsembleTried | None:
+    def best_ensemble(self) -> events.EnsembleTried | None:
         """The round that Phase 3 hands on: of those that were best when they came, the last."""
         return next((one for _, one in sorted(self.ensembles.items(), reverse=True) if one.best), None)
 
@@ -384,7 +356,7 @@ class RunStory:
         return sorted(found, key=lambda attempt: attempt.at)
 
     @property
-    def refinements(self) -> list[RefinementTried]:
+    def refinements(self) -> list[events.RefinementTried]:
         """Every attempt of every path."""
         return [one for step in self.steps for _, one in sorted(step.tries.items())]
 

@@ -29,6 +29,8 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     table.add_row("score", _score(story, verdict))
     if story.score is not None:
         table.add_row("measured by", Text(verdict.measured))
+    if verdict.why:
+        table.add_row("why", Text(text.one_line(verdict.why, 400)))
     if len(verdict.stages) > 1:
         table.add_row("by phase", Text(" → ".join(f"{one.name} {text.score(one.score)}" for one in verdict.stages)))
     for index, (attempt, gain) in enumerate(gains(story)):
@@ -37,8 +39,11 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     table.add_row("time", Text(f"{verdict.time} ({verdict.time_note})"))
     table.add_row("model", Text(f"{text.one_line(verdict.model, 60)} ({verdict.model_note})"))
     table.add_row("isolation", Text(f"{verdict.isolation} ({verdict.isolation_note})"))
-    submission = str(verdict.submission) if verdict.submission else verdict.submission_note
-    table.add_row("submission", Text(submission, style="bold"))
+    file = verdict.file
+    table.add_row("submission", Text(file.note if file.path is None else str(file.path), style="bold"))
+    if file.path is not None:
+        lead = "" if file.label == "File to submit" else f"{file.label.lower()}: "
+        table.add_row("", Text(lead + file.note, style="" if file.level == "ready" else "yellow"))
     for name, path in files(run_dir):
         table.add_row(name, Text(str(path)))
     for warning in verdict.warnings:

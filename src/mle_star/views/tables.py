@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -17,11 +16,14 @@ from mle_star.views.story import RunStory
 
 
 class AttemptRow(NamedTuple):
-    """An attempt and the element of the page that tells more about it."""
+    """An attempt, the element of the page that tells more about it, what it changed and how long its scripts ran."""
 
     number: int
     attempt: Attempt
     link: str
+    teaser: str
+    change: float | None
+    seconds: float
 
 
 class PhaseRow(NamedTuple):
@@ -63,9 +65,30 @@ class Failure(NamedTuple):
 # --- scores ----------------------------------------------------------------------------------------------
 
 
-def attempt_rows(attempts: Sequence[Attempt]) -> list[AttemptRow]:
-    """Attempts with their numbers and links."""
-    return [AttemptRow(number, one, link_of(one)) for number, one in enumerate(attempts, 1)]
+def attempt_rows(story: RunStory) -> list[AttemptRow]:
+    """Every attempt with its number and link; what it changed is set against the best before it."""
+    rows: list[AttemptRow] = []
+    ran = _seconds_by_attempt(story)
+    best: float | None = None
+    teasers = text.teasers([one.note for one in story.attempts], 110)
+    for number, (one, teaser) in enumerate(zip(story.attempts, teasers, strict=True), 1):
+        change = None if best is None or one.score is None else one.score - best
+        rows.append(AttemptRow(number, one, link_of(one), teaser, change, ran.get(one.step, 0.0)))
+        if one.score is not None and (best is None or is_improvement(one.score, best, story.direction)):
+            best = one.score
+    return rows
+
+
+def _seconds_by_attempt(story: RunStory) -> dict[str, float]:
+    """How long the scripts of each attempt ran, repairs included."""
+    found = dict.fromkeys((one.step for one in story.attempts), 0.0)
+    for run in story.scripts.values():
+        step = run.step
+        while step and step not in found:
+            step = step.rpartition("/")[0]
+        if step:
+            found[step] += run.seconds
+    return found
 
 
 def link_of(attempt: Attempt) -> str:

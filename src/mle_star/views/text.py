@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import takewhile
 
 from mle_star.models import MetricDirection
 
@@ -46,6 +48,19 @@ def one_line(text: str, width: int = 160) -> str:
     return words if len(words) <= width else words[: width - 1].rstrip() + "…"
 
 
+def teasers(texts: Sequence[str], width: int = 140) -> list[str]:
+    """Each text as one line, begun where it differs from the one before when both begin alike."""
+    shown: list[str] = []
+    before = ""
+    for text in texts:
+        line = one_line(text, 4 * width)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, line, strict=False)))
+        start = line.rfind(" ", 0, shared) + 1 if width // 2 < shared < len(line) else 0
+        shown.append(one_line(f"… {line[start:]}" if start else line, width))
+        before = line
+    return shown
+
+
 def _picture(match: re.Match[str]) -> str:
     """A control character as its picture: ␀ for NUL."""
     code = ord(match.group())
@@ -64,21 +79,30 @@ def _short_line(line: str, limit: int) -> str:
 
 
 def score(value: float | None) -> str:
-    """A score with as many digits as tell scores apart."""
+    """A score with as many digits as tell scores apart, the same number wherever it is shown."""
     if value is None:
         return "–"
     if not math.isfinite(value):
         return str(value)
     if abs(value) >= 10_000:
         return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.4g}"
-    return f"{value:.5g}"
+    return "0" if value == 0 else f"{value:#.5g}".rstrip(".")
+
+
+def ticks(values: Sequence[float]) -> list[str]:
+    """Round numbers for an axis, all with as many decimals as one of them needs."""
+    short = [f"{value:.5g}" for value in values]
+    if any("e" in one for one in short) or any(abs(value) >= 10_000 for value in values):
+        return [score(value) for value in values]
+    decimals = max((len(one.partition(".")[2]) for one in short), default=0)
+    return [f"{value:.{decimals}f}" for value in values]
 
 
 def signed(value: float) -> str:
     """A difference of scores, always with its sign."""
     if not math.isfinite(value):
         return str(value)
-    size = f"{abs(value):.3g}" if abs(value) < 1000 else score(abs(value))
+    size = f"{abs(value):#.3g}".rstrip(".") if abs(value) < 1000 else score(abs(value))
     return "±0" if value == 0 else f"{'+' if value > 0 else '−'}{size}"
 
 

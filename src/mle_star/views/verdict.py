@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mle_star.models import is_improvement
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
+from mle_star.views.reasons import how_sure, promise_of, why
 from mle_star.views.story import RunStory
 
 Level = Literal["good", "flat", "bad", "none"]
@@ -17,6 +18,7 @@ OFFLINE = "offline"
 STATES = {
     "running": "Running",
     "completed": "Completed",
+    "early": "Ended early",
     "interrupted": "Interrupted",
     "failed": "Failed",
     "stopped": "Stopped without an end",
@@ -24,11 +26,21 @@ STATES = {
 
 
 class Stage(NamedTuple):
-    """A score on the way."""
+    """A score on the way. `worse`: than that of the stage before, by the same measure."""
 
     name: str
     score: float
     what: str
+    worse: bool = False
+
+
+class File(NamedTuple):
+    """The file to submit, or why there is none. `level` says how far it can be relied on."""
+
+    path: Path | None
+    label: str
+    note: str
+    level: Literal["ready", "partial", "missing"]
 
 
 @dataclass(frozen=True)
@@ -39,12 +51,15 @@ class Verdict:
     state_title: str
     detail: str
     score: float | None
+    score_note: str
     measured: str
+    checked: bool
+    why: str
+    sure: str
     gain: str
     gain_level: Level
     stages: list[Stage]
-    submission: Path | None
-    submission_note: str
+    file: File
     cost: str
     cost_note: str
     time: str
@@ -55,19 +70,24 @@ class Verdict:
     isolation_note: str
     warnings: list[str]
 
+    @property
+    def submission(self) -> Path | None:
+        """The file to submit, or the best one so far."""
+        return self.file.path
+
     @classmethod
     def of(cls, story: RunStory, run_dir: Path | None = None, *, alive: bool = True) -> Verdict:
         """The verdict as things stand. `alive`: a process is at work on the run."""
-        state = story.state if alive or story.finished else "stopped"
+        state = _state(story, alive)
         gain, level = _gain(story)
-        file, note = _submission(story, run_dir)
         isolation, isolation_note = _isolation(story)
         cost_note, time_note = _limits(story)
         return cls(
             state=state, state_title=STATES[state], detail=_detail(story, state), score=story.score,
-            measured=_measured(story), gain=gain,
-            gain_level=level, stages=_stages(story), submission=file, submission_note=note,
-            cost=text.money(story.totals.cost_usd), cost_note=cost_note,
+            score_note={"running": "so far", "stopped": "so far", "failed": "before it failed"}.get(state, ""),
+            measured=_measured(story), checked=story.exam is not None and not story.exam.why_not,
+            why=why(story), sure=how_sure(story), gain=gain, gain_level=level, stages=_stages(story),
+            file=_file(story, run_dir, state), cost=text.money(story.totals.cost_usd), cost_note=cost_note,
             time=text.duration(story.clock.seconds), time_note=time_note,
             model="offline (embedded engineer)" if _is_offline(story) else story.started.model if story.started else "",
             model_note="rules, no language model" if _is_offline(story) else "language model",
@@ -75,12 +95,19 @@ class Verdict:
         )  # fmt: skip
 
 
+def _state(story: RunStory, alive: bool) -> str:
+    """The run's state; a result that a limit or a wish cut short is one of its own."""
+    if story.finished is None:
+        return "running" if alive else "stopped"
+    result = story.finished.result
+    return "early" if story.state == "completed" and result is not None and result.stopped_by else story.state
+
+
 def _measured(story: RunStory) -> str:
-    """Who measured the score, on what, how sure it is, and what a dummy would get."""
-    exam = story.exam
+    """Who measured the score, on what, how sure it is, and what a dummy would get; in one line."""
+    exam, promise = story.exam, promise_of(story)
     if exam is None or exam.why_not:
         return "self-reported: as the script itself measured it"
-    promise = story.finished.result.promise if story.finished and story.finished.result else None
     rows = exam.search_rows if promise is None or promise.rows is None else promise.rows
     words = f"harness, {rows:,} hidden rows"
     if promise is not None and promise.low is not None and promise.high is not None:
@@ -101,18 +128,19 @@ def _detail(story: RunStory, state: str) -> str:
 
 
 def _gain(story: RunStory) -> tuple[str, Level]:
-    """The score against the first candidate's, in words."""
-    first, now = story.first_score, story.score
-    if first is None or now is None:
-        return "", "none"
-    against = f"the first candidate ({text.score(first)})"
-    if now == first:
+    """The score against that of the best single model, in words: a weak first candidate flatters every run."""
+    single, now = story.chosen_candidate, story.score
+    if single is None or single.score is None or now is None or story.state == "failed":
+        return "", "none"  # a failed run has gained nothing
+    base = single.score
+    against = f"the best single model ({text.one_line(single.model_name, 40)}, {text.score(base)})"
+    if now == base:
         return f"no better than {against}", "flat"
-    better = is_improvement(now, first, story.direction)
-    percent = text.gain_percent(first, now, story.direction)
-    amount = text.signed(now - first) if percent is None else f"{abs(percent):.1f} %"
+    better = is_improvement(now, base, story.direction)
+    percent = text.gain_percent(base, now, story.direction)
+    amount = text.signed(now - base) if percent is None else f"{abs(percent):.1f} %"
     if percent is not None and abs(percent) < 0.05:
-        amount = text.signed(now - first)
+        amount = text.signed(now - base)
     return f"{amount} {'better' if better else 'worse'} than {against}", "good" if better else "bad"
 
 
@@ -121,29 +149,61 @@ def _stages(story: RunStory) -> list[Stage]:
     found: list[Stage] = []
     if story.first_score is not None:
         found.append(Stage("First candidate", story.first_score, "where the run started"))
-    what = {"phase1": "candidates merged", "phase2": "best refined path", "phase3": "best ensemble"}
+    merged = sum(merge.accepted for merge in story.merges.values())
+    refined = any(one.accepted for one in story.refinements)
+    what = {
+        "phase1": f"{text.plural(merged, 'model')} merged in" if merged else "best candidate, nothing merged in",
+        "phase2": "best refined path" if refined else "no attempt was better",
+        "phase3": "best ensemble",
+    }
     for phase, words in what.items():
         event = story.phases.get(phase)
         value = getattr(event, "score", None)
         if value is not None and getattr(event, "outcome", "") == "completed":
-            found.append(Stage(SHORT_TITLES[phase], value, words))
+            found.append(Stage(SHORT_TITLES[phase], value, words, _is_worse(story, found, value)))
     if story.finished is not None and story.finished.score is not None:
-        found.append(Stage("Result", story.finished.score, "validated score"))
+        value, promise = story.finished.score, promise_of(story)
+        if promise is not None:  # measured on other rows than the scores before: no better or worse than they
+            found.append(Stage("Result", value, "on rows kept for the end"))
+        else:
+            found.append(Stage("Result", value, "of the solution handed over", _is_worse(story, found, value)))
     return found
 
 
-def _submission(story: RunStory, run_dir: Path | None) -> tuple[Path | None, str]:
-    """The file to submit; before the end, the best one that was put aside."""
+def _is_worse(story: RunStory, before: list[Stage], value: float) -> bool:
+    return bool(before) and is_improvement(before[-1].score, value, story.direction)
+
+
+def _file(story: RunStory, run_dir: Path | None, state: str) -> File:
+    """The file to submit; before the end, or after a failure, the best one that was put aside."""
+    result = story.finished.result if story.finished else None
     if story.finished is not None and story.finished.submission_path:
         here = RunFolder(run_dir).submission if run_dir is not None else None
         # A run folder may have been moved since: the file beside the journal is the one.
         path = here if here is not None and here.is_file() else Path(story.finished.submission_path)
-        return path, "checked and ready"
+        facts = {} if result is None else result.lineage.get("finalization", {})
+        note, sound = _file_note(story, facts)
+        return File(path, "File to submit", note, "ready" if sound else "partial")
+    if result is not None and not result.has_test:
+        return File(None, "Result", "solution.py: the task asks for no answers, so there is no file", "ready")
     if story.kept is not None:
         kept = story.kept
-        note = f"the best so far: {text.plural(kept.rows, 'row')}, score {text.score(kept.score)}"
-        return (run_dir / kept.path if run_dir is not None else Path(kept.path)), note
-    return None, "there is none" if story.finished is not None else "there is none yet"
+        note = f"{text.plural(kept.rows, 'row')}, score {text.score(kept.score)}"
+        label = {"failed": "Best file before the run failed"}.get(state, "Best file so far")
+        return File(run_dir / kept.path if run_dir is not None else Path(kept.path), label, note, "partial")
+    there_is_none = "there is none" if story.finished is not None else "there is none yet"
+    return File(None, "File to submit", there_is_none, "missing")
+
+
+def _file_note(story: RunStory, facts: dict[str, Any]) -> tuple[str, bool]:
+    """What was found in the file, and whether it is what was wanted."""
+    rows, sample = facts.get("rows"), facts.get("sample")
+    words = [] if rows is None else [text.plural(rows, "row")]
+    if sample:
+        words.append(f"columns match {text.one_line(str(sample), 60)}")
+    if facts.get("fallback"):
+        return ", ".join([*words, "kept from the search: the final script did not do"]), False
+    return ", ".join(words) or "in its place", not facts.get("problems")
 
 
 def _limits(story: RunStory) -> tuple[str, str]:
@@ -177,7 +237,7 @@ def _isolation(story: RunStory) -> tuple[str, str]:
     if not counts:
         return "–", "no script has run yet"
     weakest = min(counts, key=lambda one: (one.strength, one.network_blocked, len(one.limits)))
-    name = weakest.sandbox
+    name = weakest.sandbox.replace("+", " + ")
     words = ["no network" if weakest.network_blocked else "network open"]
     words += [text.plural(len(weakest.limits), "limit")] if weakest.limits else []
     every = len(counts) == 1

@@ -44,7 +44,7 @@
       for (const gone of known.values()) gone.remove();
     }
     const now = document.getElementById("now");
-    now.hidden = !now.querySelector(".progress");
+    now.hidden = !now.querySelector(".news");
     tick();
   };
 

@@ -113,6 +113,40 @@
   const goToHash = () => { if (location.hash.length > 1 && !document.querySelector(`section${CSS.escape ? "#" + CSS.escape(location.hash.slice(1)) : location.hash}`)) go(location.hash.slice(1)); };
   addEventListener("hashchange", goToHash);
 
+  // --- marks by keyboard: one can be tabbed to, arrows lead on, Enter opens ---
+
+  document.addEventListener("keydown", (event) => {
+    const mark = event.target.closest(".mark[data-go]");
+    const ahead = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!mark || (event.key !== "Enter" && !ahead)) return;
+    event.preventDefault();
+    if (event.key === "Enter") { go(mark.dataset.go); return; }
+    const marks = [...mark.closest("svg").querySelectorAll(".mark[data-go]")];
+    const next = marks[marks.indexOf(mark) + ahead];
+    if (!next) return;
+    mark.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
+  });
+
+  // --- sorting ---
+
+  const sortBy = (head) => {
+    const column = [...head.parentElement.children].indexOf(head);
+    const up = head.getAttribute("aria-sort") !== "ascending";
+    for (const one of head.parentElement.children) one.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const body = head.closest("table").tBodies[0];
+    const key = (row) => row.children[column].dataset.value ?? row.children[column].textContent.trim();
+    const compare = (a, b) => {
+      const [one, other] = [key(a), key(b)];
+      if (one === "" || other === "") return (one === "") - (other === ""); // what has no value stays below
+      const order = Number.isNaN(+one) || Number.isNaN(+other) ? one.localeCompare(other, "en", { numeric: true }) : one - other;
+      return up ? order : -order;
+    };
+    body.append(...[...body.rows].sort(compare));
+  };
+
   // --- times of day, as the reader's clock shows them ---
 
   const localise = (root) => {
@@ -150,6 +184,7 @@
     if (mark) go(mark.dataset.go);
     const button = event.target.closest("button");
     if (!button) return;
+    if (button.dataset.sort !== undefined) sortBy(button.closest("th"));
     if (button.dataset.copy !== undefined) copy(button, button.dataset.copy);
     if (button.dataset.copyFrom) copy(button, document.getElementById(button.dataset.copyFrom).textContent);
     if (button.dataset.fold) for (const step of document.querySelectorAll("details.step")) step.open = button.dataset.fold === "open";

@@ -1,0 +1,162 @@
+"""Why the result is what it is: what won, which change brought how much, and how sure that is, in sentences."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mle_star.models import Measure, is_improvement
+from mle_star.views import text
+from mle_star.views.lineage import BLEND, Lineage, lineage_of
+from mle_star.views.story import RunStory
+
+
+class Gain(NamedTuple):
+    """What one change on the way to the solution brought: above 0 is better, whichever way the metric goes."""
+
+    what: str
+    amount: float
+    link: str
+
+
+class Yardstick(NamedTuple):
+    """A score on the one scale: what it is, and between which values it lies for sure enough."""
+
+    name: str
+    score: float
+    kind: str
+    low: float | None = None
+    high: float | None = None
+
+
+def why(story: RunStory) -> str:
+    """What won, what brought most and what brought nothing; empty while there is no score."""
+    line = lineage_of(story)
+    if line.candidate is None or story.score is None:
+        return ""
+    gains = gains_of(story, line)
+    said = [_winner(story, line)]
+    best = max(gains, key=lambda gain: gain.amount, default=None)
+    if best is not None and best.amount > 0:
+        others = f", more than any other of {text.plural(len(gains), 'change')}" if len(gains) > 2 else ""
+        said.append(f"Most was gained by {best.what}: {text.signed(best.amount)[1:]}{others}.")
+    nothing = _in_vain(story)
+    return " ".join([*said, *([nothing] if nothing else [])])
+
+
+def how_sure(story: RunStory) -> str:
+    """On what the score was measured, between which values it lies, what a dummy gets; or that nobody checked it."""
+    exam, promise = story.exam, promise_of(story)
+    if exam is None or exam.why_not:
+        because = f" ({text.one_line(exam.why_not, 160)})" if exam is not None else ""
+        return f"The script measured itself, nobody checked it{because}: expect less on new rows."
+    rows = exam.search_rows if promise is None or promise.rows is None else promise.rows
+    measured = f"Measured on {text.plural(rows, 'row')} that no script saw the answers of"
+    if promise is not None and promise.low is not None and promise.high is not None:
+        measured += f": on new rows expect {text.score(promise.low)} to {text.score(promise.high)} (95 %)"
+    return f"{measured}."
+
+
+def promise_of(story: RunStory) -> Measure | None:
+    """What the result promises on new rows, where the harness measured it."""
+    result = story.finished.result if story.finished else None
+    promise = None if result is None else result.promise
+    return promise if promise is not None and promise.measured == "harness" else None
+
+
+def yardsticks(story: RunStory) -> list[Yardstick]:
+    """What the score can be compared with, all on one scale: a dummy, the best single model, the result."""
+    found: list[Yardstick] = []
+    if story.exam is not None and story.exam.baseline is not None:
+        found.append(Yardstick("dummy", story.exam.baseline.score, "dummy"))
+    single = story.chosen_candidate
+    if single is not None and single.score is not None:
+        found.append(Yardstick(f"best single model ({text.one_line(single.model_name, 30)})", single.score, "single"))
+    if story.score is not None and len(found):
+        promise = promise_of(story)
+        name = "result" if story.state == "completed" else "best so far"
+        low, high = (None, None) if promise is None else (promise.low, promise.high)
+        found.append(Yardstick(name, story.score, "result", low, high))
+    return found if len(found) > 1 else []
+
+
+def split_in_words(story: RunStory) -> str:
+    """How the hidden rows were chosen."""
+    exam = story.exam
+    if exam is None or exam.why_not:
+        return ""
+    kind, _, reason = exam.rule.partition(": ")
+    how = {
+        "time": "the latest rows",
+        "groups": "whole groups",
+        "classes": "rows drawn at random, every class in its share",
+        "quantiles": "rows drawn at random, small and large values in their share",
+    }.get(kind, "rows drawn at random")
+    because = f" (because {reason})" if kind in ("time", "groups") else ""
+    views = f" in {exam.views} rounds, each hiding others" if exam.views > 1 else ""
+    later = f"; {exam.select_rows:,} more were kept for the final pick alone" if exam.select_rows else ""
+    return f"Hidden: {how}{because}, {exam.search_rows:,} in all{views}{later}."
+
+
+def gains_of(story: RunStory, line: Lineage) -> list[Gain]:
+    """What each change on the line to the solution brought, in order."""
+    sign = 1 if story.direction.value == "maximize" else -1
+    found: list[Gain] = []
+    for merge in line.merges:
+        if merge.score is not None:
+            amount = sign * (merge.score - merge.base_score)
+            found.append(Gain(f"merging in {text.one_line(merge.reference_model, 60)}", amount, f"merge-{merge.index}"))
+    for path in line.paths:
+        for one in path.gains:
+            study = story.paths[path.index].steps[one.t].ablation
+            if study is None or one.score is None:
+                continue
+            amount = sign * (one.score - study.solution_score)
+            what = f"refining on path {one.path} (“{text.one_line(_first_sentence(one.plan), 90)}”)"
+            found.append(Gain(what, amount, f"try-{one.path}-{one.t}-{one.k}"))
+    if line.ensemble is not None and line.ensemble.score is not None:
+        reached = [path.score for path in line.paths if path.score is not None]
+        if reached:
+            before = max(reached) if sign > 0 else min(reached)
+            amount = sign * (line.ensemble.score - before)
+            found.append(Gain("combining the paths", amount, f"round-{line.ensemble.r}"))
+    return found
+
+
+def _winner(story: RunStory, line: Lineage) -> str:
+    assert line.candidate is not None
+    base = text.one_line(line.candidate.model_name, 60)
+    others = [text.one_line(merge.reference_model, 40) for merge in line.merges]
+    start = f"{base} with {_listed(others)} merged in" if others else base
+    lead = "won" if story.finished is not None else "leads"
+    if line.source == BLEND and story.finalists is not None:
+        chosen = next((one for one in story.finalists.finalists if one["name"] == BLEND), {})
+        return f"A blend of {chosen.get('members', 'several')} scripts {lead}, its weights found on hidden rows."
+    if line.source == "ensemble":
+        return f"An ensemble of {text.plural(len(line.paths), 'refined path')} {lead}; all began from {start}."
+    if line.source == "path" and line.paths:
+        steps = text.plural(len(line.paths[0].gains), "accepted change")
+        return f"{start} {lead}, refined on path {line.paths[0].index} by {steps}."
+    return f"{start} {lead}{' as it was' if story.paths else ''}."
+
+
+def _in_vain(story: RunStory) -> str:
+    """What was tried and brought nothing, so that no number flatters."""
+    tried = story.refinements
+    if tried and not any(one.accepted for one in tried):
+        return f"Refinement brought nothing: none of {text.plural(len(tried), 'attempt')} was better."
+    best, reached = story.best_ensemble, [path.best_score for path in story.paths.values()]
+    known = [score for score in reached if score is not None]
+    if best is None or best.score is None or not known:
+        return ""
+    before = max(known) if story.direction.value == "maximize" else min(known)
+    worse = not is_improvement(best.score, before, story.direction)
+    return "No ensemble was better than the best path." if worse else ""
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _first_sentence(plan: str) -> str:
+    head, dot, _ = plan.partition(". ")
+    return head if dot else plan.rstrip(".")

@@ -1,0 +1,137 @@
+"""What the pages say of a result: why it won, beside what, how sure, and what it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mle_star.models import FinalResult, Measure, MetricDirection, Phase1Result, SolutionPhase, SolutionScript
+from mle_star.run.events import AnyEvent, EnsembleTried, ExamPrepared, MergeTried, RefinementTried, RunFinished
+from mle_star.views import RunStory, text
+from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.reasons import gains_of, how_sure, split_in_words, why, yardsticks
+from mle_star.views.tables import attempt_rows
+from mle_star.views.tree import nodes_of
+from mle_star.views.verdict import Verdict
+from tests.views.journals import Invented
+
+
+def ended(invented: Invented, **facts: object) -> list[AnyEvent]:
+    """The run with a whole result in its last line."""
+    events = list(invented.events())
+    last = events[-1]
+    assert isinstance(last, RunFinished)
+    script = SolutionScript(content="print(1)", phase=SolutionPhase.final, score=last.score)
+    phase1 = Phase1Result(
+        retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script, initial_score=0.5
+    )
+    result = FinalResult(
+        task=invented.task, config=invented.config, phase1=phase1, phase2_results=[], phase3=None,
+        final_solution=script, submission_path=last.submission_path, total_duration_seconds=1.0, total_cost_usd=0.0,
+    ).model_copy(update=facts)  # fmt: skip
+    return [*events[:-1], last.model_copy(update={"result": result})]
+
+
+def test_the_sentence_names_what_won_and_the_change_that_brought_most() -> None:
+    story = RunStory.from_events(Invented(seed=11).events())
+    gains = gains_of(story, lineage_of(story))
+    most = max(gains, key=lambda gain: gain.amount)
+    assert {gain.link.partition("-")[0] for gain in gains} == {"merge", "try", "round"}
+    said = why(story)
+    assert said.startswith("An ensemble of 2 refined paths won")
+    assert f"by {most.what}: {text.signed(most.amount)[1:]}" in said
+
+
+@pytest.mark.parametrize("direction", list(MetricDirection))
+def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direction: MetricDirection) -> None:
+    events = [
+        event.model_copy(update={"accepted": False}) if isinstance(event, (RefinementTried, MergeTried)) else event
+        for event in Invented(seed=11, direction=direction, R=1).events()
+    ]
+    story = RunStory.from_events(event for event in events if not isinstance(event, EnsembleTried))
+    assert "Refinement brought nothing: none of 18 attempts was better." in why(story)
+    verdict = Verdict.of(story)
+    single = story.chosen_candidate
+    assert single is not None
+    assert f"the best single model ({single.model_name}, {text.score(single.score)})" in verdict.gain
+    assert verdict.stages[1].what == "best candidate, nothing merged in"
+    assert verdict.stages[2].what == "no attempt was better"
+
+
+def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval() -> None:
+    promise = Measure(score=0.85, low=0.83, high=0.87, rows=1200, measured="harness")
+    exam = ExamPrepared(
+        step="run", rule="time: date of the test rows lies after that of the training rows", views=1, search_rows=900,
+        select_rows=1200, baseline=Measure(score=0.6, measured="harness"),
+    )  # fmt: skip
+    events = ended(Invented(seed=11), promise=promise)
+    story = RunStory.from_events([events[0], exam, *events[1:]])
+    rows = yardsticks(story)
+    assert [row.kind for row in rows] == ["dummy", "single", "result"]
+    assert (rows[-1].low, rows[-1].high) == (0.83, 0.87)
+    assert how_sure(story) == (
+        "Measured on 1,200 rows that no script saw the answers of: on new rows expect 0.83000 to 0.87000 (95 %)."
+    )
+    assert split_in_words(story) == (
+        "Hidden: the latest rows (because date of the test rows lies after that of the training rows), 900 in all; "
+        "1,200 more were kept for the final pick alone."
+    )
+    assert Verdict.of(story).checked
+    alone = RunStory.from_events(events)
+    assert [row.kind for row in yardsticks(alone)] == ["single", "result"]
+    assert not Verdict.of(alone).checked
+    assert "nobody checked it" in how_sure(alone)
+
+
+def test_a_failed_run_boasts_of_nothing_and_a_cut_one_says_so(tmp_path: Path) -> None:
+    failed = Verdict.of(RunStory.from_events(Invented(seed=11, outcome="failed").events()), tmp_path)
+    assert (failed.state_title, failed.gain, failed.score_note) == ("Failed", "", "before it failed")
+    assert (failed.file.label, failed.file.level) == ("Best file before the run failed", "partial")
+    cut = Verdict.of(RunStory.from_events(ended(Invented(seed=11), stopped_by="time")), tmp_path)
+    assert (cut.state, cut.state_title) == ("early", "Ended early")
+    alone = Verdict.of(RunStory.from_events(ended(Invented(seed=11, outcome="failed"), has_test=False)), tmp_path)
+    assert alone.file.path is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "note", "level"),
+    [
+        ({"rows": 171, "sample": "sample.csv"}, "171 rows, columns match sample.csv", "ready"),
+        ({"rows": 171, "problems": 2}, "171 rows", "partial"),
+        ({"fallback": True}, "kept from the search: the final script did not do", "partial"),
+    ],
+)
+def test_the_file_to_submit_is_described_by_what_was_found_in_it(
+    facts: dict[str, object], note: str, level: str, tmp_path: Path
+) -> None:
+    events = ended(Invented(seed=11), lineage={"finalization": {"from_phase": "ensemble", **facts}})
+    file = Verdict.of(RunStory.from_events(events), tmp_path).file
+    assert (file.note, file.level) == (note, level)
+
+
+def test_every_attempt_hangs_on_the_one_that_it_grew_out_of() -> None:
+    story = RunStory.from_events(Invented(seed=11, L=2, T=3).events())
+    nodes = nodes_of(story)
+    assert [node.attempt for node in nodes] == story.attempts
+    for index, node in enumerate(nodes):
+        assert all(parent < index for parent in node.parents)
+        assert bool(node.parents) == (node.attempt.kind != "candidate")
+        assert all(nodes[parent].attempt.accepted for parent in node.parents)
+        if node.attempt.kind == "ensemble":
+            assert len(node.parents) == 2
+    result = handed_over(story, lineage_of(story))
+    assert story.best_ensemble is not None
+    assert result == story.best_ensemble.step
+    rows = attempt_rows(story)
+    assert sum(row.seconds for row in rows) == pytest.approx(
+        sum(run.seconds for run in story.scripts.values() if run.purpose == "solution")
+    )
+
+
+def test_teasers_begin_where_texts_differ() -> None:
+    same = "Pool the models of all solutions and weigh them by what they said of rows that were held out "
+    first, second, third = text.teasers([same + "with ranks.", same + "with logits.", "Another idea."], 60)
+    assert first.startswith("Pool the models")
+    assert second == "… logits."
+    assert third == "Another idea."
