@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test lint format bench bench-quality trace soak mutate lock clean
+.PHONY: help demo test lint format docs bench bench-quality trace soak mutate lock clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -33,6 +33,9 @@ format: $(STAMP) ## mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(STAMP) ## the guides as pages, in .site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+
 bench: $(STAMP) ## run the benchmarks; each prints ratios against its yardstick
 	@for b in agents harness pipeline display; do echo "== $$b"; $(BIN)/python benchmarks/$$b.py || exit 1; done
 
@@ -54,4 +57,4 @@ lock: $(STAMP) ## raise the locked dependencies
 	$(BIN)/uv pip compile --upgrade --quiet --universal --python-version 3.10 --extra ml --extra ray --extra mlflow --extra kaggle --extra dev --no-annotate --no-header pyproject.toml -o requirements.lock
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo dist mutants
+	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo dist mutants .site

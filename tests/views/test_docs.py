@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import mkdocs.commands.build
+import mkdocs.config
 import pytest
 import yaml
 from tools import reference
@@ -16,8 +18,13 @@ from mle_star.models import PipelineConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-GUIDES = ["quick-start", "own-data", "models", "budgets", "safety", "resume", "method", "architecture", "extending"]
+QUESTIONS = ["one-csv", "kaggle", "gateway", "too-slow", "cost", "truth"]
+GUIDES = [
+    *QUESTIONS, "index", "quick-start", "own-data", "models", "budgets", "safety", "resume", "method", "architecture",
+    "extending",
+]  # fmt: skip
 TEXTS = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in GUIDES}
+NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 CALLS = re.findall(r"mle-star ([a-z]+)([^`#\n]*)", "\n".join(TEXTS.values()))
 
 
@@ -89,3 +96,15 @@ def test_the_python_of_the_guides_compiles() -> None:
     for text in TEXTS.values():
         for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
             compile(block, "<guide>", "exec")
+
+
+def test_the_pages_build_without_a_warning_and_ask_nothing_of_the_network(tmp_path: Path) -> None:
+    config = mkdocs.config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path / "site"))
+    assert config.strict
+    mkdocs.commands.build.build(config)  # strict: a warning is an error
+    listed = {page.rpartition("/")[2] for page in re.findall(r": ([\w-]+\.md)$", NAVIGATION, re.MULTILINE)}
+    assert listed == {path.name for path in DOCS.glob("*.md")}
+    assert {f"{name}.md" for name in QUESTIONS} <= listed
+    for page in (tmp_path / "site").glob("*.html"):
+        html = page.read_text(encoding="utf-8")
+        assert not re.search(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=.?https?:", html), page.name

@@ -109,6 +109,11 @@ COMMANDS: tuple[Command, ...] = (
         "Solve a competition of MLE-bench: task from its folders, submission where it is graded.",
     ),
     Command("mlflow", "mle_star.cli.mlflow:mlflow", "Send a run, or what is missing of it, to an MLflow server."),
+    Command(
+        "ui",
+        "mle_star.cli.ui:ui",
+        "Serve one page with all runs: live ones on top, searchable, two of them compared; end with Ctrl-C.",
+    ),
 )
 
 HELP = """Hand over a task and a folder of data; get back a validated submission, a readable script and a report.

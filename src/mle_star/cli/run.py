@@ -348,8 +348,8 @@ def _notified(run_dir: Path, command: str | None) -> Iterator[None]:
         if command == "bell":
             typer.echo("\a", err=True, nl=False)
         elif command is not None:
-            from mle_star.cli.browse import glance
             from mle_star.execution.notice import call_command
+            from mle_star.views.shelf import glance
 
             seen = glance(run_dir) if (run_dir / "journal.jsonl").exists() else None
             told = {"RUN": str(run_dir), "STATE": seen.state if seen else "failed"}

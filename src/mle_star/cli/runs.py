@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mle_star.cli.browse import StepRecord
+    from mle_star.serving.guarded import GuardedServer
 
 MOST_STEPS = 12
 
@@ -57,9 +58,9 @@ def runs(
     from rich.table import Table
     from rich.text import Text
 
-    from mle_star.cli.browse import find_runs, glance
     from mle_star.run.finding import runs_folder
     from mle_star.views import text
+    from mle_star.views.shelf import find_runs, glance
 
     looked_at = find_runs(runs_folder() if folder is None else folder)
     found = sorted((glance(run_dir) for run_dir in looked_at), key=lambda one: (one.begun, one.name))
@@ -156,7 +157,11 @@ def watch(
     """
     from mle_star.views.live import LiveServer, check_run
 
-    server = LiveServer(check_run(run_folder), port=port)
+    serve(LiveServer(check_run(run_folder), port=port), open_it=open_it)
+
+
+def serve(server: GuardedServer, *, open_it: bool) -> None:
+    """Say the address, and serve until Ctrl-C."""
     address = server.start()
     typer.echo(address)
     if open_it:

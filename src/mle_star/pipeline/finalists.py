@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.blend import blended, can_blend, find_weights
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
+from mle_star.evaluation.portrait import portrait
 from mle_star.execution.bank import read_bank
 from mle_star.execution.recorded import execute_in_run
 from mle_star.models import (
@@ -23,7 +24,7 @@ from mle_star.models import (
     is_improvement,
 )
 from mle_star.run.context import RunContext, current_run, scope
-from mle_star.run.events import FinalistsJudged, ScriptFinished
+from mle_star.run.events import FinalistsJudged, ScriptFinished, SolutionExamined
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +96,19 @@ async def _judge(
                 best = finalist
         table = [{"name": f.name, **f.measure.model_dump(), "members": len(f.scripts)} for f in finalists]
         run.record(FinalistsJudged(finalists=table, chosen=best.name))
+        await asyncio.to_thread(_examine, run, exam, bank, best.scripts)
         logger.info("final pick: %s, %s on %s rows", best.name, best.measure.score, best.measure.rows)
         return Pick(best, [finalist for finalist in finalists if finalist is not best])
+
+
+def _examine(run: RunContext, exam: Exam, bank: dict[str, Answers], scripts: dict[str, float]) -> None:
+    """Record what the answers of these scripts look like beside the truth, where a chart can say so."""
+    said = {script: bank[script] for script in scripts if script in bank}
+    if said:
+        answers = next(iter(said.values())) if len(said) == 1 else blended(said, scripts)
+        found = portrait(exam.judge, answers, sorted(answers.hidden))
+        if found is not None:
+            run.record(SolutionExamined(**asdict(found)))
 
 
 def _entries(

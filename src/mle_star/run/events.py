@@ -302,6 +302,17 @@ class FinalistsJudged(Event):
     chosen: str = ""
 
 
+class SolutionExamined(Event):
+    """What the answers of the solution that was picked look like beside the truth, on hidden rows."""
+
+    kind: Literal["solution_examined"] = "solution_examined"
+    rows: int
+    classes: list[str] = []
+    confusion: list[list[int]] = []  # a row for each true class, a column for each said one
+    calibration: list[tuple[float, float, int]] = []  # chance said, share found, rows
+    points: list[tuple[float, float]] = []  # truth and answer of some rows
+
+
 class SubmissionKept(Event):
     """A submission that passes the schema check was put aside as the best so far."""
 
@@ -373,6 +384,7 @@ AnyEvent = Annotated[
     | SubmissionKept
     | ExamPrepared
     | FinalistsJudged
+    | SolutionExamined
     | Forecast
     | BudgetWarning
     | FinishRequested

@@ -20,7 +20,7 @@ from mle_star.views import charts, plots, text, tree
 from mle_star.views.diffs import opcodes
 from mle_star.views.facts import PHASE_TITLES, StepStory
 from mle_star.views.lineage import handed_over, lineage_of
-from mle_star.views.reasons import yardsticks
+from mle_star.views.reasons import split_in_words, yardsticks
 from mle_star.views.story import RunStory
 from mle_star.views.syntax import coloured, style_sheet
 from mle_star.views.tables import (
@@ -40,11 +40,12 @@ from mle_star.views.tables import (
 from mle_star.views.verdict import Verdict
 
 HERE = Path(__file__).parent
-SHORT = {"candidates": "Candidates", "repairs": "Repairs", "costs": "Cost", "about": "About"}
+SHORT = {"trust": "Trust", "candidates": "Candidates", "repairs": "Repairs", "costs": "Cost", "about": "About"}
 """Names for the navigation, where the section's own is long."""
 SECTIONS = {
     "now": "At work now",
     "scores": "Scores",
+    "trust": "Can it be trusted",
     "lineage": "Lineage",
     "candidates": "Candidates and merges",
     "refinement": "Refinement",
@@ -86,8 +87,8 @@ def write_report(run_dir: Path) -> Path:
 class Page:
     """Renders the story of one run. With a `token` the page is served, is kept up to date and has two buttons."""
 
-    def __init__(self, run_dir: Path, *, token: str = "") -> None:
-        self.run_dir, self.token = run_dir, token
+    def __init__(self, run_dir: Path, *, token: str = "", home: str = "") -> None:
+        self.run_dir, self.token, self.home = run_dir, token, home
         self._rendered: dict[str, tuple[Hashable, str]] = {}
 
     def html(self, story: RunStory, *, alive: bool = True) -> str:
@@ -95,10 +96,10 @@ class Page:
         pieces: dict[str, list[tuple[str, Markup]]] = {}
         for fragment in self.fragments(story, alive=alive):
             pieces.setdefault(fragment.section, []).append((fragment.name, Markup(self._html_of(fragment))))
-        scripts = [_static("report.js")] + ([_static("live.js")] if self.token else [])
-        return self._render(
+        scripts = [static("report.js")] + ([static("live.js")] if self.token else [])
+        return render(
             "page.html.j2", pieces=pieces, sections=SECTIONS, short=SHORT, title=page_title(story, alive),
-            styles=_styles(), scripts=[Markup(script) for script in scripts], token=self.token,
+            styles=styles(), scripts=[Markup(script) for script in scripts], token=self.token, home=self.home,
             policy=content_policy(scripts, live=bool(self.token)),
             written=text.moment(story.clock.last) if story.clock.last else "",
         )  # fmt: skip
@@ -132,10 +133,12 @@ class Page:
         working = alive and story.finished is None
         judged, ran = len(story.attempts), (len(story.calls), len(story.scripts))
         mended = (len(story.repairs), len(story.leaks))
+        told = (story.exam, story.finalists, story.examined)
         every = (story.heard, alive)
         yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **_scale_of(story), **self._places()})
         yield here("now", every, lambda: {"story": story, "working": working})
         yield here("scores", (judged, story.state), lambda: {"story": story, **_score_values(story)})
+        yield here("trust", tuple(one and one.at for one in told), lambda: _trust_values(story))
         yield here("lineage", (judged, mended, story.state), lambda: _lineage_values(story))
         yield here("candidates", (judged, len(story.models)), lambda: {"story": story})
         if not story.steps:
@@ -155,13 +158,13 @@ class Page:
         yield here("about", every, lambda: {"story": story, "rows": settings_rows(story)})
 
     def _piece(self, section: str, stamp: Hashable, values: Callable[[], dict[str, Any]]) -> Fragment:
-        return Fragment(section, section, stamp, lambda: self._render(f"{section}.html.j2", **values()))
+        return Fragment(section, section, stamp, lambda: render(f"{section}.html.j2", **values()))
 
     def _places(self) -> dict[str, Any]:
         """Where the run's files are: beside a report on disk, behind the token on a served page."""
 
         def link(path: str) -> str:
-            return f"/files/{quote(path)}?token={self.token}" if self.token else quote(path)
+            return f"files/{quote(path)}?token={self.token}" if self.token else quote(path)
 
         return {"run_dir": self.run_dir, "link": link}
 
@@ -171,9 +174,9 @@ class Page:
             tuple(sorted((k, one.at) for k, one in step.tries.items())),
         )  # fmt: skip
 
-        def render() -> str:
+        def draw() -> str:
             chart = ablation_chart(story, step) if step.ablation is not None else None
-            return self._render(
+            return render(
                 "step.html.j2",
                 story=story,
                 step=step,
@@ -185,10 +188,7 @@ class Page:
                 baseline=baseline_of(step),
             )
 
-        return Fragment("refinement", f"step-{step.path}-{step.t}", stamp, render)
-
-    def _render(self, template: str, **values: Any) -> str:
-        return _environment().get_template(template).render(**values)
+        return Fragment("refinement", f"step-{step.path}-{step.t}", stamp, draw)
 
 
 # --- values ----------------------------------------------------------------------------------------------
@@ -243,6 +243,19 @@ def _score_values(story: RunStory) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _trust_values(story: RunStory) -> dict[str, Any]:
+    examined = story.examined
+    values: dict[str, Any] = {"confusion": None, "calibration": None, "residuals": None}
+    if examined is not None and examined.classes:
+        values["confusion"] = plots.confusion(examined.classes, examined.confusion)
+    if examined is not None and examined.calibration:
+        values["calibration"] = plots.calibration(examined.calibration)
+    if examined is not None and examined.points:
+        values["residuals"] = plots.residuals(examined.points)
+    split = split_in_words(story)
+    return {"story": story, "split": split, "self_reported": not split, "examined": examined, **values}
+
+
 def _lineage_values(story: RunStory) -> dict[str, Any]:
     return {"story": story, "line": lineage_of(story), "tree": tree.chart(story)}
 
@@ -260,6 +273,11 @@ def _code_of(story: RunStory) -> Markup:
 
 
 # --- the template's surroundings ---------------------------------------------------------------------------
+
+
+def render(template: str, **values: Any) -> str:
+    """A template with its values."""
+    return _environment().get_template(template).render(**values)
 
 
 @lru_cache(maxsize=1)
@@ -283,13 +301,15 @@ def _json(value: Any) -> Markup:
 
 
 @lru_cache(maxsize=8)
-def _static(name: str) -> str:
+def static(name: str) -> str:
+    """A file of `static/`."""
     return (HERE / "static" / name).read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)
-def _styles() -> Markup:
-    return Markup(f"{_static('report.css')}\n{style_sheet()}")
+def styles() -> Markup:
+    """The style sheet of every page."""
+    return Markup(f"{static('report.css')}\n{style_sheet()}")
 
 
 def content_policy(scripts: list[str], *, live: bool) -> str:

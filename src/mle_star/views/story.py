@@ -48,6 +48,7 @@ class RunStory:
         self.kept: events.SubmissionKept | None = None
         self.exam: events.ExamPrepared | None = None
         self.finalists: events.FinalistsJudged | None = None
+        self.examined: events.SolutionExamined | None = None
         self.models: list[str] = []
         self.candidates: dict[int, events.CandidateEvaluated] = {}
         self.merges: dict[int, events.MergeTried] = {}
@@ -163,6 +164,10 @@ class RunStory:
     @_hear.register
     def _finalists_judged(self, event: events.FinalistsJudged) -> None:
         self.finalists = event
+
+    @_hear.register
+    def _solution_examined(self, event: events.SolutionExamined) -> None:
+        self.examined = event
 
     # --- what the phases found ---
 

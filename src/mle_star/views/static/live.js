@@ -71,7 +71,7 @@
   zone.append(bar);
   const ask = async (what, question) => {
     if (question && !confirm(question)) return;
-    const reply = await fetch(`/${what}`, { method: "POST", headers: { "X-MLE-Star-Token": token }, cache: "no-store" });
+    const reply = await fetch(what, { method: "POST", headers: { "X-MLE-Star-Token": token }, cache: "no-store" });
     word.textContent = reply.ok ? (what === "finish" ? "Asked to finish with the best so far …" : "Asked to stop …") : `Refused: ${await reply.text()}`;
     if (reply.ok) finish.disabled = true;
     if (reply.ok && what === "stop") stop.disabled = true;
@@ -81,7 +81,7 @@
 
   // --- news ---
 
-  const source = new EventSource(`/events?token=${encodeURIComponent(token)}`);
+  const source = new EventSource(`events?token=${encodeURIComponent(token)}`);
   let over = false;
   source.addEventListener("news", (event) => {
     const news = JSON.parse(event.data);

@@ -1,0 +1,146 @@
+"""Report, live page, list of runs and comparison as people see them: on a phone and on a desk, light and dark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from mle_star.models import Measure
+from mle_star.run.events import AnyEvent, ExamPrepared, FinalistsJudged, RunFinished, SolutionExamined
+from mle_star.run.journal import Journal
+from mle_star.views import write_report
+from mle_star.views.index import IndexServer
+from mle_star.views.live import LiveServer
+from tests.views.conftest import Watched
+from tests.views.journals import Invented
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+Watch = Callable[..., Watched]
+HERE = Path(__file__).parent
+LOOKS = (HERE / "looks.js").read_text(encoding="utf-8")
+AXE = (HERE / "vendor" / "axe.min.js").read_text(encoding="utf-8")
+SCREENS = os.environ.get("SCREENS_TO", "")
+"""A folder that the pictures go to, for people; without it they are made and forgotten."""
+SIGHTS = [(390, "light"), (390, "dark"), (1440, "light"), (1440, "dark")]
+
+
+def judged(invented: Invented) -> list[AnyEvent]:
+    """A run with everything that a harness that judges by hidden rows adds."""
+    events = list(invented.events())
+    promise = Measure(score=0.8531, low=0.8402, high=0.8660, rows=1200, measured="harness", printed=0.871)
+    exam = ExamPrepared(
+        at=events[0].at, step="run", rule="classes: every class has its share", views=3, search_rows=2400,
+        select_rows=1200, baseline=Measure(score=0.52, measured="harness"),
+    )  # fmt: skip
+    table = [{"name": name, **promise.model_dump(), "members": n} for name, n in (("path 1", 1), ("ensemble 1", 1))]
+    pick = FinalistsJudged(at=events[-2].at, step="finalists", finalists=table, chosen="ensemble 1")
+    said = SolutionExamined(
+        at=events[-2].at, step="finalists", rows=3600, classes=["no", "yes, on the whole", "undecided"],
+        confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],
+        calibration=[(n / 10 + 0.05, n / 10 + 0.03, 40 * n + 10) for n in range(10)],
+        points=[(n / 7, n / 7 + (n % 5 - 2) / 4) for n in range(60)],
+    )  # fmt: skip
+    return [events[0], exam, *events[1:-1], pick, said, events[-1]]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The pages by name, of a finished, a failed and a live run."""
+    shelf = tmp_path_factory.mktemp("shelf")
+    runs = {"good-20260131-140500": Invented(seed=11), "failed-20260131-120000": Invented(seed=4, outcome="failed")}
+    for name, invented in runs.items():
+        invented.write(shelf / name, synced=False)
+    good = shelf / "good-20260131-140500"
+    events = judged(Invented(seed=11, run_dir=good))
+    assert isinstance(events[-1], RunFinished)
+    (good / "journal.jsonl").write_text("".join(e.model_dump_json() + "\n" for e in events), encoding="utf-8")
+    with ExitStack() as stack:
+        going = stack.enter_context(Journal(shelf / "live-20260131-160000" / "journal.jsonl"))
+        for event in list(Invented(seed=5).events())[:150]:
+            going.record(event)
+        live, index = LiveServer(shelf / "live-20260131-160000"), IndexServer(shelf)
+        for server in (live, index):
+            server.start()
+            stack.callback(server.stop)
+        names = "a=good-20260131-140500&b=failed-20260131-120000"
+        yield {
+            "report": write_report(good).as_uri(),
+            "failed": write_report(shelf / "failed-20260131-120000").as_uri(),
+            "live": live.address,
+            "ui": index.address,
+            "compare": f"http://127.0.0.1:{index.port}/compare?token={index.token}&{names}",
+        }
+
+
+@pytest.mark.parametrize("name", ["report", "failed", "live", "ui", "compare"])
+def test_nothing_overlaps_or_sticks_out_and_everybody_can_use_it(
+    name: str, places: dict[str, str], watch: Watch, tmp_path: Path
+) -> None:
+    folder = Path(SCREENS) if SCREENS else tmp_path
+    for width, scheme in SIGHTS:
+        seen = watch(width=width, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
+        page = seen.open(places[name])
+        page.locator("h1").first.wait_for()
+        where = f"{name} at {width}, {scheme}"
+        page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+        assert page.evaluate(f"({LOOKS})()") == [], where
+        if (width, scheme) in ((390, "light"), (1440, "dark")):
+            page.evaluate(AXE)
+            found = page.evaluate(
+                "axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'best-practice']})"
+                ".then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact))"
+                ".map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.html).join(' | ')}`))"
+            )
+            assert found == [], where
+        assert seen.complaints == [], where
+        page.context.close()
+
+
+def test_the_list_is_searched_two_are_compared_and_each_opens_its_report(places: dict[str, str], watch: Watch) -> None:
+    seen = watch()
+    page = seen.open(places["ui"])
+    runs = page.locator(".run")
+    assert runs.count() == 3
+    assert "running" in runs.first.inner_text()  # live ones on top
+    page.locator("#search").fill("FAILED")
+    assert page.locator(".run:visible").count() == 1
+    page.locator("#search").fill("")
+    assert not page.locator("#compare").is_enabled()
+    for name in ("good-20260131-140500", "failed-20260131-120000"):
+        page.locator(f".run[data-name='{name}'] input").check()
+    assert page.locator(".run input:disabled").count() == 1
+    page.locator("#compare").click()
+    page.wait_for_url("**/compare?*")
+    assert "good-20260131-140500" in page.locator("main").inner_text()
+    assert page.locator("td.ahead").count() >= 1
+    page.locator("thead a").first.click()
+    page.wait_for_selector("body[data-state=completed]")
+    assert "Completed" in page.locator(".verdict").inner_text()
+    with page.expect_download() as download:
+        page.locator(".submit a").click()
+    assert Path(download.value.path()).read_text(encoding="utf-8") == "id,label\n1,0\n"
+    page.locator(".home a").click()
+    page.wait_for_selector(".run")
+    assert seen.complaints == []
+
+
+def test_marks_are_reached_by_keyboard_and_columns_sort(places: dict[str, str], watch: Watch) -> None:
+    page = watch().open(places["report"])
+    page.locator("#scores .mark[tabindex='0']").focus()
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.locator("#try-0-0-0 table.diff").wait_for()
+    head = page.locator("#all-attempts th", has_text="accuracy")
+    for order, flip in (("ascending", 1), ("descending", -1)):
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == order
+        cells = page.locator("#all-attempts td:nth-child(4)").all_inner_texts()
+        scores = [float(cell) for cell in cells if cell != "–"]
+        assert scores == sorted(scores, reverse=flip < 0)
+        assert cells[-2:] == ["–", "–"]  # what has no score stays below
