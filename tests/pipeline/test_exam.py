@@ -13,7 +13,7 @@ import pytest
 from mle_star.models import ExecutionRawResult, FinalResult, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import AnyEvent, ExamPrepared, FinalistsJudged, Notice, ScriptFinished
+from mle_star.run.events import AnyEvent, ExamPrepared, FinalistsJudged, Notice, ScriptFinished, SolutionExamined
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, levels
 
@@ -155,6 +155,13 @@ async def test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart(
     assert {one["name"] for one in judged.finalists} >= {"initial solution", "ensemble 1"}
     assert result.promise is not None and result.promise.rows == 500 and noise_of(result) == 0.05
     assert result.task.data_dir == str(folder)
+    portrait = events(tmp_path / "run", SolutionExamined)[-1]  # of what was picked, on every hidden row
+    right, wrong = (
+        portrait.confusion[0][0] + portrait.confusion[1][1],
+        portrait.confusion[0][1] + portrait.confusion[1][0],
+    )
+    assert (right + wrong, portrait.classes) == (1000, ["0", "1"])
+    assert wrong / portrait.rows == pytest.approx(0.05, abs=0.02)
 
 
 async def test_a_final_script_that_answers_otherwise_is_not_handed_over(quick: QuickRun, tmp_path: Path) -> None:

@@ -19,8 +19,10 @@ from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import FinishRequested, RunFinished
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import Journal, read_journal
+from mle_star.serving.guarded import GuardedServer
 from mle_star.views import RunStory, text
 from mle_star.views.follow import Follower
+from mle_star.views.index import IndexServer
 from mle_star.views.live import LiveServer, check_run
 from mle_star.views.page import SECTIONS
 from tests.pipeline.conftest import settings
@@ -165,7 +167,7 @@ def test_a_finished_run_can_be_watched_and_hostile_words_stay_words(tmp_path: Pa
 # --- the guard ---------------------------------------------------------------------------------------------------
 
 
-def ask(server: LiveServer, method: str, path: str, **headers: str) -> tuple[int, str]:
+def ask(server: GuardedServer, method: str, path: str, **headers: str) -> tuple[int, str]:
     """One request, with exactly these headers."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -219,6 +221,33 @@ def test_only_the_files_of_a_result_are_served(tmp_path: Path) -> None:
         status, words = ask(server, "POST", "/finish", X_MLE_Star_Token=token)
         assert (status, words) == (409, "no process is at work on this run")
         assert not RunFolder(tmp_path / "run").control.exists()
+
+
+def test_the_list_of_runs_has_the_same_guard_and_shows_nothing_but_its_runs(tmp_path: Path) -> None:
+    Invented(T=1).write(tmp_path / "runs" / "one", synced=False)
+    Invented(T=1).write(tmp_path / "elsewhere", synced=False)
+    server = IndexServer(tmp_path / "runs")
+    server.start()
+    try:
+        token, own = f"token={server.token}", f"http://127.0.0.1:{server.port}"
+        for path in ("/", "/rows", "/compare?a=one&b=one", "/runs/one/", "/runs/one/files/solution.py"):
+            join = "&" if "?" in path else "?"
+            assert ask(server, "GET", path)[0] == 403
+            assert ask(server, "GET", f"{path}{join}{token}", Host="evil.example")[0] == 403
+            assert ask(server, "GET", f"{path}{join}{token}")[0] == 200, path
+        assert ask(server, "POST", f"/runs/one/stop?{token}")[0] == 403  # an address can be sent across sites
+        assert ask(server, "POST", "/runs/one/stop", X_MLE_Star_Token=server.token, Origin=own)[0] == 409
+        for path in (
+            "/runs/elsewhere/",
+            "/runs/..%2felsewhere/",
+            "/runs/../elsewhere/",
+            "/runs/one/files/journal.jsonl",
+        ):
+            assert ask(server, "GET", f"{path}?{token}")[0] == 404, path
+        assert ask(server, "GET", f"/compare?a=one&b=elsewhere&{token}")[0] == 404
+        assert f"{text.score(server.glances()[0].score)}" in ask(server, "GET", f"/rows?{token}")[1]
+    finally:
+        server.stop()
 
 
 def test_the_page_cannot_be_framed_cached_or_reached_from_elsewhere(tmp_path: Path) -> None:

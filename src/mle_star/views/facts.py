@@ -47,6 +47,13 @@ def path_of(step: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def place_of(step: str, attempt: str = "attempt", between: str = ", ") -> str:
+    """`phase2/path-0/t-1/k-2` as `path 0, step 1, attempt 2`; empty where it names none of these."""
+    words = {"path": "path", "t": "step", "k": attempt, "r": "round", "candidate": "candidate", "merge": "merge"}
+    parts = (part.partition("-") for part in step.split("/"))
+    return between.join(f"{words[name]} {number}" for name, _, number in parts if name in words and number.isdigit())
+
+
 @dataclass(frozen=True)
 class Call:
     """One call of an agent, answered or not. `failure` says why there is no answer."""

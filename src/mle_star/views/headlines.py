@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from mle_star.method.scores import BASELINE
 from mle_star.run import events
 from mle_star.views import text
-from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
+from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES, place_of
 
 Level = Literal["info", "good", "warning", "error"]
 Said = tuple[Level, str]
@@ -33,18 +33,13 @@ def headline(event: events.AnyEvent) -> Headline | None:
     said = _said(event)
     if said is None:
         return None
-    return Headline(event.at, said[0], _place(event.step), text.one_line(said[1], 240), event.kind in _MINOR)
-
-
-def _place(step: str) -> str:
-    """`phase2/path-0/t-1/k-2` as `path 0, step 1, attempt 2`."""
-    words = {"path": "path", "t": "step", "k": "attempt", "r": "round", "candidate": "candidate", "merge": "merge"}
-    found = []
-    for part in step.split("/"):
-        name, _, number = part.partition("-")
-        if name in words and number.isdigit():
-            found.append(f"{words[name]} {number}")
-    return ", ".join(found) or SHORT_TITLES.get(step.partition("/")[0], "run")
+    return Headline(
+        event.at,
+        said[0],
+        place_of(event.step) or SHORT_TITLES.get(event.step.partition("/")[0], "run"),
+        text.one_line(said[1], 240),
+        event.kind in _MINOR,
+    )
 
 
 @singledispatch
@@ -93,7 +88,7 @@ def _agent_failed(event: events.AgentFailed) -> Said:
 def _script_finished(event: events.ScriptFinished) -> Said | None:
     if not event.is_error:
         return None
-    why = "time limit reached" if event.timed_out else _last_line(event.traceback or event.stderr)
+    why = "time limit reached" if event.timed_out else text.last_line(event.traceback or event.stderr)
     return "warning", f"script failed: {why or f'exit code {event.exit_code}'}"
 
 
@@ -219,7 +214,3 @@ def _finish_requested(event: events.FinishRequested) -> Said:
 @_said.register
 def _notice(event: events.Notice) -> Said:
     return event.level, event.message
-
-
-def _last_line(error: str) -> str:
-    return next((line.strip() for line in reversed(error.splitlines()) if line.strip()), "")

@@ -13,7 +13,7 @@ from rich.text import Text
 from mle_star.models import MetricDirection, is_improvement
 from mle_star.run.events import RunStarted
 from mle_star.views import text
-from mle_star.views.facts import PHASE_TITLES, PathStory, Work
+from mle_star.views.facts import PHASE_TITLES, PathStory, Work, place_of
 from mle_star.views.headlines import Headline
 from mle_star.views.story import RunStory
 from mle_star.views.verdict import Verdict
@@ -155,20 +155,14 @@ def _path_rows(story: RunStory, path: PathStory, now: datetime) -> Iterator[tupl
         yield f"path {path.index}", path.outcome, "", score
     for work in works:
         place, limit = _place(work), "" if work.limit_seconds is None else f" of {text.clock(work.limit_seconds)}"
-        yield f"path {path.index} {place}".rstrip(), work.what, _since(work, now) + limit, score
+        yield place, work.what, _since(work, now) + limit, score
     if not works and not path.outcome:
         yield f"path {path.index}", "waiting", "", score
 
 
 def _place(work: Work) -> str:
-    """`t-1/k-2` as `step 1 try 2`; the place itself where there is none of these."""
-    names = {"t": "step", "k": "try", "r": "round", "candidate": "candidate", "merge": "merge"}
-    found = []
-    for part in work.step.split("/"):
-        name, _, number = part.partition("-")
-        if name in names and number.isdigit():
-            found.append(f"{names[name]} {number}")
-    return " ".join(found)
+    """`path 0 step 1 try 2`, as far as the step says it."""
+    return place_of(work.step, "try", " ")
 
 
 def _since(work: Work, now: datetime) -> str:

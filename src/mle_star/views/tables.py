@@ -208,7 +208,7 @@ def interventions(story: RunStory) -> list[Intervention]:
 def failures(story: RunStory) -> list[Failure]:
     """Scripts, calls and phases that failed, in order of time."""
     found = [
-        Failure(run.at, "script", run.step, _last_line(run.error), run.error)
+        Failure(run.at, "script", run.step, text.last_line(run.error, "failed"), run.error)
         for run in story.scripts.values()
         if run.is_error
     ]
@@ -223,10 +223,6 @@ def failures(story: RunStory) -> list[Failure]:
         if event.kind == "phase_finished" and event.outcome in ("failed", "cancelled")
     ]
     return sorted(found, key=lambda one: one.at)
-
-
-def _last_line(error: str) -> str:
-    return next((line.strip() for line in reversed(error.splitlines()) if line.strip()), "failed")
 
 
 # --- settings --------------------------------------------------------------------------------------------

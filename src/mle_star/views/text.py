@@ -48,6 +48,11 @@ def one_line(text: str, width: int = 160) -> str:
     return words if len(words) <= width else words[: width - 1].rstrip() + "…"
 
 
+def last_line(error: str, otherwise: str = "") -> str:
+    """The line of an error that says what it was."""
+    return next((line.strip() for line in reversed(error.splitlines()) if line.strip()), otherwise)
+
+
 def teasers(texts: Sequence[str], width: int = 140) -> list[str]:
     """Each text as one line, begun where it differs from the one before when both begin alike."""
     shown: list[str] = []
