@@ -63,7 +63,8 @@ def confusion(classes: Sequence[str], table: Sequence[Sequence[int]]) -> Markup:
         rows.append(Markup('<tr><th scope="row">{}</th>{}</tr>').format(text.one_line(name, 24), cells))
     shape = (
         '<div class="scroll" tabindex="0"><table class="confusion"><caption class="hint">'
-        "Rows: the truth. Columns: what was said.</caption><thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table></div>"
+        "Rows: the truth. Columns: what was said.</caption>"
+        "<thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table></div>"
     )
     return Markup(shape).format(head, Markup("").join(rows))
 
