@@ -116,7 +116,7 @@ class Data:
         if self.rule.kind != "time":
             random.Random(seed).shuffle(order)
         changed = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
-        _link_rest(self.folder, target, changed)
+        link_rest(self.folder, target, changed)
         write_rows(target / layout.train.name, self.train, kept, [], None)
         if self.labels is not None and layout.labels is not None and layout.labels_key is not None:
             gone = {row[0] for row in self.train.values([layout.labels_key], list(hidden))}
@@ -227,7 +227,7 @@ def _refuse(layout: Layout, folder: Path) -> None:
         raise Unsupported("training and test table are files of different kinds")
 
 
-def _link_rest(source: Path, target: Path, changed: set[str]) -> None:
+def link_rest(source: Path, target: Path, changed: set[str]) -> None:
     """The files that stay as they are, linked by name; folders are made, so that a view holds nothing but files."""
     if target.exists():
         shutil.rmtree(target)

@@ -245,13 +245,15 @@ def _score_values(story: RunStory) -> dict[str, Any]:
 
 def _trust_values(story: RunStory) -> dict[str, Any]:
     examined = story.examined
-    values: dict[str, Any] = {"confusion": None, "calibration": None, "residuals": None}
+    values: dict[str, Any] = {"confusion": None, "calibration": None, "residuals": None, "importance": None}
     if examined is not None and examined.classes:
         values["confusion"] = plots.confusion(examined.classes, examined.confusion)
     if examined is not None and examined.calibration:
         values["calibration"] = plots.calibration(examined.calibration)
     if examined is not None and examined.points:
         values["residuals"] = plots.residuals(examined.points)
+    if examined is not None and examined.importance:
+        values["importance"] = plots.importance(examined.importance, story.metric)
     split = split_in_words(story)
     return {"story": story, "split": split, "self_reported": not split, "examined": examined, **values}
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from mle_star.views import text
-from mle_star.views.charts import figure, label, nice_ticks, row_name, ticks_below
+from mle_star.views.charts import Bar, bars, figure, label, nice_ticks, row_name, ticks_below
 from mle_star.views.reasons import Yardstick
 
 STRIP_ROW = 40
 SQUARE = 260
+MOST_COLUMNS = 12
 
 
 def strip(rows: Sequence[Yardstick], unit: str) -> Markup:
@@ -79,6 +80,13 @@ def calibration(bins: Sequence[tuple[float, float, int]]) -> Markup:
     words = "; ".join(hint for *_, hint in dots)
     names = ("chance that was said", "share that was so")
     return _square("calibration", "Calibration", words, dots, (0.0, 1.0), names)
+
+
+def importance(columns: Sequence[tuple[str, float]], metric: str) -> Markup:
+    """How much worse the score is with the values of each column mixed up: the columns that matter most, first."""
+    rows = [Bar(name, max(worse, 0.0), text.signed(worse)) for name, worse in columns[:MOST_COLUMNS]]
+    unit = f"{text.one_line(metric, 40)}, worse by"
+    return bars("importance", "Columns that the solution leans on", rows, unit=unit)
 
 
 def residuals(points: Sequence[tuple[float, float]]) -> Markup:

@@ -1,0 +1,95 @@
+"""Which columns a solution leans on: hidden rows are asked about once more for each column, with that column permuted.
+
+One run of the script is enough: its test file holds all the copies. A column whose copy is answered much worse matters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mle_star.data.values import is_number
+from mle_star.evaluation.grading import Judge
+from mle_star.evaluation.records import Unsupported, write_rows
+from mle_star.evaluation.views import Data, View, link_rest
+
+MOST_COLUMNS = 40
+MOST_ROWS = 12_000
+FEWEST_COPIES = 50
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """The view with its copies: of the hidden rows as they are, then of them with each column permuted."""
+
+    judge: Judge
+    view: View
+    columns: tuple[str, ...]
+    count: int
+
+    def importance(self, submission: Path) -> list[tuple[str, float]]:
+        """By how much the score is worse without each column, by a submission that was made on the view."""
+        answers = self.judge.read(submission, self.view).hidden
+        first = len(self.judge.data.truth) - self.count * (1 + len(self.columns))
+        scores = []
+        for block in range(1 + len(self.columns)):
+            places = range(first + block * self.count, first + (block + 1) * self.count)
+            scores.append(self.judge.grade(answers, places).score)
+        sign = 1 if self.judge.metric.higher_is_better else -1
+        worse = {column: sign * (scores[0] - score) for column, score in zip(self.columns, scores[1:], strict=True)}
+        return sorted(worse.items(), key=lambda pair: -pair[1])
+
+
+def permuted_view(judge: Judge, hidden: Sequence[int], target: Path, *, seed: int) -> Permuted:
+    """Write the view; `Unsupported` says why there can be none."""
+    data = judge.data
+    if data.test is None or data.sample is None or data.labels is not None or data.rule.kind == "time":
+        raise Unsupported("columns are permuted only where there are a test file and a sample, and no order of time")
+    layout, dice = data.layout, random.Random(seed)
+    asked = set(data.test.table.columns)
+    columns = [c for c in data.train.table.columns if c in asked and c != layout.key][:MOST_COLUMNS]
+    count = min(len(hidden), MOST_ROWS // (1 + len(columns)))
+    if not columns or count < FEWEST_COPIES:
+        raise Unsupported("there are too few hidden rows, or too many columns")
+    rows = sorted(dice.sample(list(hidden), count))
+    objects = [{k: v for k, v in row.items() if k in asked} for row in data.train.objects(rows)]
+    blocks = [objects, *(_permuted(objects, column, dice) for column in columns)]
+    copies = [row for block in blocks for row in block]
+    virtual = _with_copies(data, rows, len(blocks))
+    for row, key in zip(copies, virtual.keys[len(data.keys) :], strict=True) if layout.key is not None else ():
+        row[layout.key or ""] = key
+    changed = {t.name for t in (layout.train, layout.test, layout.sample) if t is not None}
+    link_rest(data.folder, target, changed)
+    away = set(hidden)
+    write_rows(target / layout.train.name, data.train, [i for i in range(data.train.count) if i not in away], [], None)
+    write_rows(target / data.test.table.name, data.test, [], copies, None)
+    example = data.sample.objects([0])[0]
+    shared = [name for name in (layout.key,) if name is not None]
+    wanted = [{**example, **{name: row[name] for name in shared}} for row in copies]
+    write_rows(target / data.sample.table.name, data.sample, [], wanted, None)
+    places = range(len(data.truth), len(virtual.truth))
+    view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), 0)
+    return Permuted(Judge(virtual, judge.metric), view, tuple(columns), count)
+
+
+def _permuted(objects: list[dict[str, Any]], column: str, dice: random.Random) -> list[dict[str, Any]]:
+    values = [row.get(column) for row in objects]
+    dice.shuffle(values)
+    return [{**row, column: value} for row, value in zip(objects, values, strict=True)]
+
+
+def _with_copies(data: Data, rows: Sequence[int], blocks: int) -> Data:
+    """The data with the truth of every copy behind that of the rows, and keys that nobody has."""
+    truth = [*data.truth, *(data.truth[row] for _ in range(blocks) for row in rows)]
+    keys, count = list(data.keys), len(rows) * blocks
+    if data.layout.key is not None:
+        known = [*data.keys, *(row[0] for row in data.test.values([data.layout.key]))] if data.test else data.keys
+        numbers = [int(float(key)) for key in known if is_number(key)]
+        if len(numbers) == len(known):
+            keys += [str(max(numbers) + 1 + number) for number in range(count)]
+        else:
+            keys += [f"copy-{number}" for number in range(count)]
+    return replace(data, truth=truth, keys=keys)
