@@ -78,6 +78,10 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
         "1,200 more were kept for the final pick alone."
     )
     assert Verdict.of(story).checked
+    assert Verdict.of(story).gain_level == "good"
+    wide = ended(Invented(seed=11), promise=promise.model_copy(update={"low": 0.7, "high": 0.95}))
+    unsure = Verdict.of(RunStory.from_events([wide[0], exam, *wide[1:]]))
+    assert (unsure.gain.endswith("which may be chance"), unsure.gain_level) == (True, "flat")
     alone = RunStory.from_events(events)
     assert [row.kind for row in yardsticks(alone)] == ["single", "result"]
     assert not Verdict.of(alone).checked

@@ -141,7 +141,16 @@ def _gain(story: RunStory) -> tuple[str, Level]:
     amount = text.signed(now - base) if percent is None else f"{abs(percent):.1f} %"
     if percent is not None and abs(percent) < 0.05:
         amount = text.signed(now - base)
-    return f"{amount} {'better' if better else 'worse'} than {against}", "good" if better else "bad"
+    words = f"{amount} {'better' if better else 'worse'} than {against}"
+    promise = promise_of(story)
+    if (
+        promise is not None
+        and promise.low is not None
+        and promise.high is not None
+        and promise.low <= base <= promise.high
+    ):
+        return f"{words}, which may be chance", "flat"
+    return words, "good" if better else "bad"
 
 
 def _stages(story: RunStory) -> list[Stage]:
