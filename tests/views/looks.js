@@ -2,13 +2,18 @@
 () => {
   const found = [];
   const visible = (one) => one.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
+  const inner = (svg) => { // the box of an inner drawing is that of its contents: this is what it shows of them
+    const outer = svg.parentElement.getBoundingClientRect();
+    const [left, top] = [outer.left + svg.x.baseVal.value, outer.top + svg.y.baseVal.value];
+    return { left, top, right: left + svg.width.baseVal.value, bottom: top + svg.height.baseVal.value };
+  };
   const clipped = (box, one) => {
     let { left, top, right, bottom } = box;
     for (let up = one.parentElement; up && up !== document.body; up = up.parentElement) {
       const how = getComputedStyle(up);
       if (how.overflowX === "visible" && how.overflowY === "visible") continue;
       if (up.tagName === "svg" && up.parentElement.tagName !== "svg") continue; // our charts draw beyond their frame
-      const frame = up.getBoundingClientRect();
+      const frame = up.tagName === "svg" ? inner(up) : up.getBoundingClientRect();
       [left, top, right, bottom] = [Math.max(left, frame.left), Math.max(top, frame.top), Math.min(right, frame.right), Math.min(bottom, frame.bottom)];
     }
     return { left, top, right, bottom };
