@@ -9,9 +9,9 @@ import typer
 
 
 def ui(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")] = Path(
-        "runs"
-    ),
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="A fixed port instead of a free one.")] = 0,
     open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
@@ -27,8 +27,10 @@ def ui(
     """
     from mle_star.cli.runs import serve
     from mle_star.errors import ConfigError
+    from mle_star.run.finding import runs_folder
     from mle_star.views.index import IndexServer
 
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; name the one that holds your runs")
-    serve(IndexServer(folder, port=port), open_it=open_it)
+    place = runs_folder() if folder is None else folder
+    if not place.is_dir():
+        raise ConfigError(f"{place} is no folder; name the one that holds your runs")
+    serve(IndexServer(place, port=port), open_it=open_it)
