@@ -25,7 +25,7 @@ from mle_star.models import MetricDirection
 from mle_star.run.events import EVENT_ADAPTER, RunResumed
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text, write_report
-from mle_star.views.display import Mode, choose_mode, make_display
+from mle_star.views.display import choose_mode, make_display
 from mle_star.views.screen import BLOCKS, screen, sparkline
 from tests.views.journals import Invented
 
@@ -241,7 +241,7 @@ def test_a_resumed_run_is_shown_with_what_it_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("auto", "plain"), ("rich", "rich"), ("json", "json")])
-def test_a_pipe_gets_lines_unless_told_otherwise(mode: Mode, expected: Mode) -> None:
+def test_a_pipe_gets_lines_unless_told_otherwise(mode: str, expected: str) -> None:
     assert choose_mode(mode, io.StringIO()) == expected
 
 

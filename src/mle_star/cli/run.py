@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,14 +21,6 @@ if TYPE_CHECKING:
 
 EXIT_NO_SUBMISSION, EXIT_INTERRUPTED = 2, 130
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class View(str, Enum):
-    """How a run is shown on the terminal."""
-
-    auto = "auto"
-    rich = "rich"
-    plain = "plain"
 
 
 Folder = Annotated[
@@ -76,7 +67,9 @@ From = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings, errors and, at the end, the summary.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
-Show = Annotated[View, typer.Option("--display", help="A moving screen, or a line for each event.")]
+Show = Annotated[
+    str, typer.Option("--display", help="auto, rich (a moving screen), plain (a line for each event), or a plugin's.")
+]
 Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine's browsers.")]
 Mlflow = Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server or folder.")]
 Notify = Annotated[
@@ -114,7 +107,7 @@ def run(
     parent: From = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
-    display: Show = View.auto,
+    display: Show = "auto",
     serve: Serve = False,
     mlflow: Mlflow = None,
     notify: Notify = None,
@@ -210,7 +203,7 @@ def resume(
     assignments: Assignments = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
-    display: Show = View.auto,
+    display: Show = "auto",
     serve: Serve = False,
     mlflow: Mlflow = None,
     notify: Notify = None,
@@ -285,9 +278,9 @@ def _of_run(run_dir: Path, explicit: dict[str, Any], file: Path | None) -> tuple
 # --- the run -------------------------------------------------------------------------------------------------
 
 
-def _mode(display: View, *, quiet: bool, as_json: bool) -> Any:
+def _mode(display: str, *, quiet: bool, as_json: bool) -> str:
     """The renderer's name."""
-    return "json" if as_json else "quiet" if quiet else display.value
+    return "json" if as_json else "quiet" if quiet else display
 
 
 def start_run(

@@ -5,18 +5,20 @@ A display is a listener of the journal: make one, hand it to `run_pipeline`, and
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Literal, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from mle_star.errors import JournalError
+from mle_star.config import did_you_mean
+from mle_star.errors import ConfigError, JournalError
 from mle_star.run.events import AnyEvent, RunResumed, RunStarted
 from mle_star.run.journal import read_journal
 from mle_star.views.headlines import headline
@@ -24,8 +26,10 @@ from mle_star.views.screen import screen
 from mle_star.views.story import RunStory
 from mle_star.views.summary import summary
 
-Mode = Literal["auto", "rich", "plain", "quiet", "json"]
 UNBROKEN = 1000
+MODES = ("auto", "rich", "plain", "quiet", "json")
+VIEW_GROUP = "mle_star.views"
+"""Entry points: name = what `--display` is given, value = a function of the run's folder that gives a display."""
 REFRESH_PER_SECOND = 1.0
 """Enough for a clock that counts seconds; more would only cost."""
 
@@ -41,7 +45,7 @@ class Display(Protocol):
 
 
 def make_display(
-    mode: Mode = "auto", *, run_dir: Path | None = None, out: TextIO | None = None, err: TextIO | None = None
+    mode: str = "auto", *, run_dir: Path | None = None, out: TextIO | None = None, err: TextIO | None = None
 ) -> AbstractContextManager[Display]:
     """A display to hand to `run_pipeline` as a listener, within `with`.
 
@@ -55,13 +59,24 @@ def make_display(
         display = JsonDisplay(out, run_dir)
     elif kind == "rich":
         display = RichDisplay(Console(file=err), Console(file=out), run_dir)
-    else:
+    elif kind in ("plain", "quiet"):
         width = None if out.isatty() else UNBROKEN  # a pipe wants whole paths
         display = PlainDisplay(err, Console(file=out, width=width), run_dir, quiet=kind == "quiet")
+    else:
+        display = _plugin(kind)(run_dir)
     return _ended(display)
 
 
-def choose_mode(mode: Mode, stream: TextIO) -> Mode:
+def _plugin(name: str) -> Callable[[Path | None], Display]:
+    """What makes the display of this name, from a package that offers it."""
+    points = {point.name: point for point in importlib.metadata.entry_points(group=VIEW_GROUP)}
+    if name not in points:
+        raise ConfigError(f"unknown display {name!r}; {did_you_mean(name, [*MODES, *sorted(points)])}")
+    make: Callable[[Path | None], Display] = points[name].load()
+    return make
+
+
+def choose_mode(mode: str, stream: TextIO) -> str:
     """`auto` is `rich` on a terminal that can move its cursor, else `plain`."""
     if mode != "auto":
         return mode

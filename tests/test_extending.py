@@ -1,0 +1,109 @@
+"""The recipes of docs/extending.md, each done as the page says it, in a package that is not ours."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import mle_star
+from mle_star.errors import ConfigError
+from mle_star.views.display import make_display
+
+PAGE = (Path(__file__).parent.parent / "docs" / "extending.md").read_text(encoding="utf-8")
+PACKAGE = Path(mle_star.__file__).parent
+
+
+def blocks(heading: str) -> list[str]:
+    """The code that the page shows below a heading, without its fences."""
+    section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    found = re.findall(r"^( *)(`{3,})\w+\n(.*?)\n\1\2$", section, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(code) for _, _, code in found]
+
+
+def scratch_package(folder: Path, heading: str) -> None:
+    """Write what the page shows as a module with entry points, as installing it would."""
+    module, points = blocks(heading)[:2]
+    name = module.split("\n", 1)[0].removeprefix("# ").removesuffix(".py")
+    (folder / f"{name}.py").write_text(module, encoding="utf-8")
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    group = re.sub(r'project\.entry-points\."(.+)"', r"\1", points).replace('"', "")
+    (info / "entry_points.txt").write_text(group, encoding="utf-8")
+
+
+def run_beside(folder: Path, code: str) -> str:
+    """What a fresh interpreter prints that finds `folder` first."""
+    code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+USES = {
+    "A metric": (
+        "from mle_star.data.metrics import known_metric\nimport numpy\n"
+        "print(known_metric('Lift at half').compute(numpy.array(['a', 'b']), numpy.array(['a', 'b'])))",
+        "2.0\n",
+    ),
+    "A view": (
+        "from mle_star.views.display import make_display\nfrom mle_star.run.events import BestImproved\n"
+        "with make_display('ticker') as display: display(BestImproved(step='phase1', score=0.75, digest='x'))",
+        "phase1 0.75\nover: 0.75\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("heading", USES)
+def test_a_package_of_somebody_elses_adds_it(heading: str, tmp_path: Path) -> None:
+    scratch_package(tmp_path, heading)
+    code, said = USES[heading]
+    assert run_beside(tmp_path, code) == said
+
+
+def test_a_display_that_nobody_offers_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean plain"):
+        make_display("plian")
+
+
+def test_an_agent_takes_four_places(tmp_path: Path) -> None:
+    member, duty, row, prompt = blocks("An agent")[:4]
+    copy = tmp_path / "mle_star"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, anchor, line in [
+        ("models.py", '    test = "test"\n', f"    {member}\n"),
+        ("models.py", "_DUTIES: dict[AgentType, str] = {\n", f"    {duty}\n"),
+        ("prompts/registry.py", '("reference discussion", "final solution"), ()),\n', f"    {row}\n"),
+    ]:
+        text = (copy / file).read_text(encoding="utf-8")
+        assert text.count(anchor) == 1, (file, anchor)
+        (copy / file).write_text(text.replace(anchor, anchor + line), encoding="utf-8")
+    (copy / "templates" / "critic.md.j2").write_text(prompt + "\n", encoding="utf-8")
+    code = (
+        "from mle_star.models import AgentType, agent_config\nfrom mle_star.prompts import render\n"
+        "print(agent_config(AgentType.critic).description, render(AgentType.critic, solution_script='x = 1'))"
+    )
+    said = run_beside(tmp_path, code)
+    assert said.startswith("Says what is weak about a solution script.")
+    assert "What is the weakest part of this script?\n\n```python\nx = 1\n```" in said
+
+
+def test_an_executor_takes_one_class(tmp_path: Path) -> None:
+    stub, suite = blocks("An executor")[:2]
+    assert "async def run(self, request: ScriptRequest) -> ExecutionRawResult:" in stub
+    body = "        return await LocalExecutor().run(request)\n"
+    imports = (
+        "import pytest\nfrom mle_star.execution import LocalExecutor\nfrom mle_star.models import ExecutionRawResult\n"
+        "from mle_star.run.context import ScriptRequest\n"
+    )
+    (tmp_path / "test_elsewhere.py").write_text(f"{imports}{stub}\n{body}\n{suite}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    command += ["-k", "exit_code or stdin", "test_elsewhere.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout
