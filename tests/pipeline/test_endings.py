@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -303,8 +304,9 @@ async def test_durations_are_those_of_all_processes(quick: QuickRun, tmp_path: P
 
 async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(quick: QuickRun, tmp_path: Path) -> None:
     first = await quick(settings(L=1))
-    agents = Changed("retriever", before=lambda label, agent: asyncio.sleep(600))
+    agents, started = Changed("retriever", before=lambda label, agent: asyncio.sleep(600)), time.monotonic()
     again = await quick(settings(L=1, time_limit_seconds=1), agents=agents, resume=True)
+    assert time.monotonic() - started < 40, "new work is cut off at the limit, however much is recorded"
     assert again.final_solution == first.final_solution
     assert Path(again.submission_path).read_text("utf-8") == story(first)["submitted"]
     assert again.stopped_by == "time" and "the result from before stands" in again.warnings[0]
@@ -317,8 +319,8 @@ async def test_resume_says_which_limit_to_raise(quick: QuickRun, tmp_path: Path)
     await quick(settings(L=1, max_budget_usd=0.1), agents=MindAgents(before=a_second))
     run = tmp_path / "run"
     assert _spent_limits(run, settings()) == []
-    time, money = _spent_limits(run, settings(time_limit_seconds=1, max_budget_usd=0.1))
-    assert "time limit is used up" in time and "raise it with --time-limit" in time
+    seconds, money = _spent_limits(run, settings(time_limit_seconds=1, max_budget_usd=0.1))
+    assert "time limit is used up" in seconds and "raise it with --time-limit" in seconds
     assert "money limit is used up (0.1" in money and "raise it with --max-budget" in money
 
 

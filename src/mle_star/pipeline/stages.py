@@ -21,7 +21,7 @@ T = TypeVar("T")
 Outcome = Literal["completed", "failed", "skipped", "cancelled"]
 
 REPLAY_SECONDS = 60.0
-"""What a stage gets to take over recorded results when its own time is used up."""
+"""What a stage gets to take over recorded results once its own time is used up."""
 CANCEL_SECONDS = 20.0
 """How long cancelled work may take to clean up after itself."""
 PHASE_OF: dict[str, SolutionPhase] = {
@@ -155,21 +155,25 @@ class Stages:
     async def within(self, seconds: float, work: Coroutine[Any, Any, T], *parts: str) -> T:
         """The result of `work`, or `BudgetExceeded` when its seconds or the money are over; its steps are in `parts`.
 
-        Work that only takes over recorded results when the money goes meets the limit by itself, at its first new step.
+        Work that only takes over recorded results when a limit is reached meets it by itself, at its first new step.
         A full disk is a limit, too: whatever ends the whole run leaves as `BudgetExceeded`, and is remembered.
         """
-        if self.context.journal.pending(parts):
-            seconds = max(seconds, REPLAY_SECONDS)
         task, spent = asyncio.create_task(work), asyncio.get_running_loop().create_future()
+        journal = self.context.journal
+        takes_over = journal.pending(parts)
 
         def stop() -> None:
-            journal = self.context.journal
             if not spent.done() and (journal.in_progress(parts) or not journal.pending(parts)):
                 spent.set_result(None)
 
+        async def wait(timeout: float) -> None:
+            await asyncio.wait({task, spent}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
         try:
             with nullcontext() if parts[0] == "finalization" else self.budget.when_spent(stop):
-                await asyncio.wait({task, spent}, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED)
+                await wait(max(seconds, 0.0))
+                if takes_over and not task.done() and not spent.done() and not journal.in_progress(parts):
+                    await wait(REPLAY_SECONDS)
         except asyncio.CancelledError:
             await _cancel(task)
             raise
