@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2
+# One more than there are cores: tests wait for processes, too.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .PHONY: help demo test lint format docs bench bench-quality trace soak mutate lock clean
 help: ## list the targets
@@ -20,7 +21,7 @@ demo: $(STAMP) ## run the whole method on an example task, with no key and no in
 	$(BIN)/mle-star demo
 
 test: $(STAMP) ## run every test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP) ## format, lint, types, layers and the oldest Python
 	$(BIN)/ruff format --check .

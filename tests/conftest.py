@@ -28,7 +28,8 @@ SECRET_PREFIXES = (
     "MLE_STAR_",
 )
 SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS", "_PROXY")
-OTHERS = ("IS_SANDBOX", "NO_COLOR", "FORCE_COLOR")  # not secret, but they change what the program does
+OTHERS = ("IS_SANDBOX", "NO_COLOR", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE")
+"""Not secret, but they change what the program does, or how long its hundreds of processes take to start."""
 KEPT = ("MLE_STAR_SOAK",)  # asks for the long versions of some tests
 
 
@@ -72,9 +73,13 @@ def _hear_ctrl_c() -> None:
 
 
 _strip_environment()
+sys.dont_write_bytecode = False  # else every worker rewrites the asserts of every test anew
 _hear_ctrl_c()
 sys.addaudithook(_refuse_the_outside)
-hypothesis_settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    max_examples=100 if os.environ.get("MLE_STAR_SOAK") else 40,
+)  # fmt: skip
 hypothesis_settings.load_profile("any machine")  # how quick it is says nothing about the program
 
 

@@ -45,7 +45,14 @@ class Bench:
     @property
     def processes(self) -> list[psutil.Process]:
         """The CLI processes that live now."""
-        return [process for process in marked_processes(self.agents.marker) if process.name() == "claude"]
+        return [process for process in marked_processes(self.agents.marker) if _is_cli(process)]
+
+
+def _is_cli(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "claude"
+    except psutil.NoSuchProcess:
+        return False
 
 
 class OpenBench(Protocol):

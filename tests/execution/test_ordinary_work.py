@@ -22,7 +22,7 @@ SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
         ("auto", "root", ["MODELS", "LOOPBACK"]),
         ("auto", "ordinary", ["LOOPBACK", "MODELS"] if SOAK else ["LOOPBACK"]),
         ("namespaces", "root", ["LOOPBACK", "MODELS"] if SOAK else ["LOOPBACK"]),
-        ("namespaces", "ordinary", ["MODELS", "LOOPBACK"]),
+        ("namespaces", "ordinary", ["MODELS", "LOOPBACK"] if SOAK else ["LOOPBACK"]),
         ("none", "root", ["MODELS"]),
         ("none", "ordinary", ["MODELS"] if SOAK else []),
     ],

@@ -110,7 +110,7 @@ outcomes = st.one_of(scores, scores, st.none())
 )
 @example([0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5], None, None, MetricDirection.maximize)
 @example([0.5, None, 0.25], [0.25, 0.25, 0.0], 0.9, 0.1, MetricDirection.minimize)
-@hypothesis_settings(max_examples=120)
+@hypothesis_settings(max_examples=50)
 def test_the_phase_does_what_the_model_says(
     candidates: list[Outcome], merges: list[Outcome], data: Outcome, leak: Outcome, direction: MetricDirection
 ) -> None:

@@ -92,7 +92,7 @@ async def test_at_the_end_of_all_time_whatever_is_under_way_ends_and_what_was_ke
 @pytest.mark.req("REQ-OR-023", "REQ-OR-026", "REQ-OR-043")
 async def test_a_path_that_takes_too_long_is_cut_off_with_the_best_it_had(quick: QuickRun, tmp_path: Path) -> None:
     state = PipelineState()
-    shares = PhaseTimeBudget(phase1=0.02, phase2=0.08, phase3=0.1, finalization=0.8)
+    shares = PhaseTimeBudget(phase1=0.02, phase2=0.13, phase3=0.1, finalization=0.75)
     config = settings(time_limit_seconds=60, K=3, phase_time_budget=shares)
     result = await quick(config, agents=MindAgents(before=hang("coder", label="path-1", after=1)), state=state)
     assert state.phase2_path_statuses == ["completed", "cancelled"]

@@ -73,7 +73,6 @@ class RunInThread:
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
 def test_the_page_follows_a_run_to_its_end(task: TaskDescription, tmp_path: Path, watch: Watch) -> None:
     run_dir, seen = tmp_path / "run", watch()
     with served(run_dir) as server:  # before there is anything to see
@@ -102,7 +101,6 @@ def test_the_page_follows_a_run_to_its_end(task: TaskDescription, tmp_path: Path
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
 def test_finish_now_ends_the_run_gracefully_with_a_submission(
     task: TaskDescription, tmp_path: Path, watch: Watch
 ) -> None:
@@ -128,7 +126,6 @@ def test_finish_now_ends_the_run_gracefully_with_a_submission(
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
 def test_stop_asks_once_more_and_then_stops_at_once(task: TaskDescription, tmp_path: Path, watch: Watch) -> None:
     run_dir = tmp_path / "run"
     run = RunInThread(task, run_dir, delay=0.15, T=40, K=10)
@@ -151,7 +148,6 @@ def test_stop_asks_once_more_and_then_stops_at_once(task: TaskDescription, tmp_p
 
 
 @pytest.mark.browser
-@pytest.mark.xdist_group("browser")
 def test_a_finished_run_can_be_watched_and_hostile_words_stay_words(tmp_path: Path, watch: Watch) -> None:
     nasty = "</script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>"
     Invented(T=1, K=2, R=1, words=nasty).write(tmp_path / "run", synced=False)

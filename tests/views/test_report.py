@@ -18,7 +18,7 @@ from mle_star.views.page import SECTIONS
 from tests.views.conftest import Watched
 from tests.views.journals import Invented
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 Watch = Callable[..., Watched]
 
 NASTY = {
