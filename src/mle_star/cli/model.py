@@ -136,19 +136,26 @@ def compare(run_folder: Run, other: Other) -> None:
     from rich.text import Text
 
     from mle_star.cli.runs import console as make_console
-    from mle_star.results.leaderboard import comparison, is_comparable
-    from mle_star.views import text
+    from mle_star.run.folder import RunFolder
+    from mle_star.run.journal import read_journal
+    from mle_star.views import RunStory, text
+    from mle_star.views.comparison import Comparison
 
+    first, second = (RunStory.from_events(read_journal(RunFolder(one).journal)) for one in (run_folder, other))
+    both = Comparison.of(first, second)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("", run_folder.name, other.name):
         table.add_column(name, overflow="fold")
-    for name, one, two in comparison(run_folder, other):
-        style = "" if one == two or name in ("state", "task") else "bold"
-        table.add_row(Text(name, style="dim"), *(Text(text.one_line(cell, 120), style=style) for cell in (one, two)))
+    for pair in (*both.facts, *both.settings):
+        styles = ["bold" if pair.better == side else "" for side in ("first", "second")]
+        cells = zip((pair.first, pair.second), styles, strict=True)
+        table.add_row(
+            Text(pair.name, style="dim"), *(Text(text.one_line(cell, 160), style=style) for cell, style in cells)
+        )
     console = make_console()
     console.print(table)
-    if not is_comparable(run_folder, other):
-        console.print("the two have other data or another metric: their scores are not comparable")
+    if both.why_not:
+        console.print(f"their scores are not comparable: {both.why_not}")
 
 
 def promote(

@@ -1,4 +1,4 @@
-"""Looking back: the scripts of a run by score, several runs side by side, and another script handed over."""
+"""Looking back: the scripts of a run by score, and another script handed over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mle_star.results.model import Model, complete, read_result, script_of
 from mle_star.run.events import RunFinished, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
 from mle_star.run.journal import Journal, read_journal
-from mle_star.views import text
 
 
 def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
@@ -44,53 +43,6 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
         same = [row for row in rows if row["score"] == final_score]
         (same or rows or [{}])[0]["chosen"] = True
     return rows
-
-
-def comparison(one: Path, other: Path) -> list[tuple[str, str, str]]:
-    """Two runs, name by name: what they are, what they came to, and the settings in which they differ."""
-    pairs = [_facts(run_dir) for run_dir in (one, other)]
-    names = list(dict.fromkeys([*pairs[0], *pairs[1]]))
-    rows = [(name, pairs[0].get(name, "–"), pairs[1].get(name, "–")) for name in names if not name.startswith(" ")]
-    differing = [
-        (name.strip(), pairs[0].get(name, "–"), pairs[1].get(name, "–"))
-        for name in names
-        if name.startswith(" ") and pairs[0].get(name) != pairs[1].get(name)
-    ]
-    return [*rows, *differing]
-
-
-def _facts(run_dir: Path) -> dict[str, str]:
-    """What is worth comparing; names that begin with a blank are settings."""
-    first, last = first_line(run_dir), None
-    scripts = calls = 0
-    for event in read_journal(RunFolder(run_dir).journal):
-        last = event if isinstance(event, RunFinished) else last
-        scripts += event.kind == "script_finished"
-        calls += event.kind == "agent_finished"
-    task, result = first.task, None if last is None else last.result
-    promise = None if result is None else result.promise
-    facts = {
-        "task": f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.better_word} is better)",
-        "model": first.model,
-        "state": "running" if is_running(run_dir) else "stopped" if last is None else last.state,
-        "score": text.score(None if last is None else last.score),
-    }
-    if promise is not None and promise.low is not None and promise.high is not None:
-        facts["between"] = f"{text.score(promise.low)} and {text.score(promise.high)} ({promise.rows} hidden rows)"
-    if result is not None:
-        facts["solution"] = (
-            f"{result.final_solution.phase.value}, {len(result.final_solution.content.splitlines())} lines"
-        )
-    facts["calls and scripts"] = f"{calls} and {scripts}"
-    facts["cost"] = text.money(None if last is None else last.cost_usd)
-    facts["time"] = text.duration(None if last is None else last.seconds)
-    return {**facts, **{f" {name}": str(value) for name, value in first.config.model_dump().items()}}
-
-
-def is_comparable(one: Path, other: Path) -> bool:
-    """Are the scores of two runs about the same thing?"""
-    first, second = first_line(one).task, first_line(other).task
-    return (first.evaluation_metric, first.data_dir) == (second.evaluation_metric, second.data_dir)
 
 
 def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, float | None]:

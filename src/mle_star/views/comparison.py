@@ -59,7 +59,7 @@ def _facts(first: RunStory, second: RunStory, apart: bool) -> list[Pair]:
         ahead = "first" if is_improvement(a.score, b.score, direction) else "second"
     found = [
         Pair("Task", _task(first), _task(second)),
-        Pair("Score", f"{text.score(a.score)} {first.metric}", f"{text.score(b.score)} {second.metric}", ahead),
+        Pair("Score", text.score(a.score), text.score(b.score), ahead),
         Pair("Measured by", a.measured, b.measured),
         Pair("State", a.state_title, b.state_title),
         Pair("Model", a.model, b.model),
@@ -76,7 +76,9 @@ def _less(first: float, second: float) -> Literal["first", "second", ""]:
 
 
 def _task(story: RunStory) -> str:
-    return "–" if story.task is None else story.task.competition_id
+    return (
+        f"{story.task.competition_id} ({story.metric}, {story.direction.better_word} is better)" if story.task else "–"
+    )
 
 
 def _settings(first: RunStory, second: RunStory) -> list[Pair]:
