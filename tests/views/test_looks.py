@@ -52,16 +52,19 @@ def judged(invented: Invented) -> list[AnyEvent]:
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The pages by name, of a finished, a failed and a live run."""
     shelf = tmp_path_factory.mktemp("shelf")
-    runs = {"good-20260131-140500": Invented(seed=11), "failed-20260131-120000": Invented(seed=4, outcome="failed")}
+    runs = {
+        "good-20260131-140500": Invented(seed=11, T=1),
+        "failed-20260131-120000": Invented(seed=4, T=1, outcome="failed"),
+    }
     for name, invented in runs.items():
         invented.write(shelf / name, synced=False)
     good = shelf / "good-20260131-140500"
-    events = judged(Invented(seed=11, run_dir=good))
+    events = judged(Invented(seed=11, T=1, run_dir=good))
     assert isinstance(events[-1], RunFinished)
     (good / "journal.jsonl").write_text("".join(e.model_dump_json() + "\n" for e in events), encoding="utf-8")
     with ExitStack() as stack:
         going = stack.enter_context(Journal(shelf / "live-20260131-160000" / "journal.jsonl"))
-        for event in list(Invented(seed=5).events())[:150]:
+        for event in list(Invented(seed=5, T=1).events())[:90]:
             going.record(event)
         live, index = LiveServer(shelf / "live-20260131-160000"), IndexServer(shelf)
         for server in (live, index):
@@ -82,7 +85,7 @@ def test_nothing_overlaps_or_sticks_out_and_everybody_can_use_it(
     name: str, places: dict[str, str], watch: Watch, tmp_path: Path
 ) -> None:
     folder = Path(SCREENS) if SCREENS else tmp_path
-    for width, scheme in SIGHTS:
+    for width, scheme in SIGHTS if name in ("report", "live", "ui") else SIGHTS[::3]:
         seen = watch(width=width, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
         page = seen.open(places[name])
         page.locator("h1").first.wait_for()
@@ -90,7 +93,7 @@ def test_nothing_overlaps_or_sticks_out_and_everybody_can_use_it(
         page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, where
         assert page.evaluate(f"({LOOKS})()") == [], where
-        if (width, scheme) in ((390, "light"), (1440, "dark")):
+        if (width, scheme) in SIGHTS[::3]:
             page.evaluate(AXE)
             found = page.evaluate(
                 "axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'best-practice']})"
@@ -144,4 +147,4 @@ def test_marks_are_reached_by_keyboard_and_columns_sort(places: dict[str, str], 
         cells = page.locator("#all-attempts td:nth-child(4)").all_inner_texts()
         scores = [float(cell) for cell in cells if cell != "–"]
         assert scores == sorted(scores, reverse=flip < 0)
-        assert cells[-2:] == ["–", "–"]  # what has no score stays below
+        assert set(cells[len(scores) :]) == {"–"}  # what has no score stays below
