@@ -77,7 +77,7 @@ def test_an_agent_takes_four_places(tmp_path: Path) -> None:
     copy = tmp_path / "mle_star"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for file, anchor, line in [
-        ("models.py", '    test = "test"\n', f"    {member}\n"),
+        ("basics/enums.py", '    test = "test"\n', f"    {member}\n"),
         ("models.py", "_DUTIES: dict[AgentType, str] = {\n", f"    {duty}\n"),
         ("prompts/registry.py", '("reference discussion", "final solution"), ()),\n', f"    {row}\n"),
     ]:

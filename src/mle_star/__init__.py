@@ -52,7 +52,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"{__name__}.{_SINGLE[name]}"), name)
     if name != "__all__" and name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    homes = [import_module(f"{__name__}.{home}") for home in ("models", "errors")]
+    homes = [import_module(f"{__name__}.{home}") for home in ("models", "basics.enums", "basics.settings", "errors")]
     found = {n: v for home in homes for n, v in vars(home).items() if getattr(v, "__module__", "") == home.__name__}
     public = {n: v for n, v in found.items() if not n.startswith("_")}
     if name == "__all__":

@@ -1,0 +1,1 @@
+"""What every other module speaks of: the enums, the base of all values, and the settings."""

@@ -1,0 +1,212 @@
+"""All settings of a run: names, defaults, bounds and what they mean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, get_args
+
+from pydantic import ConfigDict, Field, StrictBool, field_validator, model_validator
+
+from mle_star.basics.enums import AgentType, Frozen, ToolProfile
+
+
+class PhaseTimeBudget(Frozen):
+    """The share of the time limit that each phase may use."""
+
+    phase1: float = Field(default=0.10, gt=0)
+    phase2: float = Field(default=0.65, gt=0)
+    phase3: float = Field(default=0.15, gt=0)
+    finalization: float = Field(default=0.10, gt=0)
+
+    @model_validator(mode="after")
+    def _shares_add_up(self) -> PhaseTimeBudget:
+        total = self.phase1 + self.phase2 + self.phase3 + self.finalization
+        if not math.isclose(total, 1.0, abs_tol=1e-6):
+            raise ValueError(f"the four shares must add up to 1, not {total:g}")
+        return self
+
+
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Thinking = Literal["adaptive", "disabled"]
+
+
+class RoleSettings(Frozen):
+    """What one agent does otherwise than the rest: its model, how hard it tries, whether it thinks first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: str | None = Field(default=None, min_length=1)
+    effort: Effort | None = None
+    thinking: Thinking | int | None = Field(default=None, description="`adaptive`, `disabled`, or so many tokens")
+
+    @field_validator("model")
+    @classmethod
+    def _reached_like_the_others(cls, value: str | None) -> str | None:
+        if value == "offline":
+            raise ValueError("the embedded engineer plays all agents or none: set `model` to it")
+        return value
+
+    @field_validator("thinking")
+    @classmethod
+    def _enough_to_think(cls, value: Thinking | int | None) -> Thinking | int | None:
+        if isinstance(value, int) and value < 1024:
+            raise ValueError("thinking takes at least 1024 tokens")
+        return value
+
+
+Briefing = Literal["data", "limits", "memory", "script", "best", "errors", "knowledge", "research", "refit"]
+"""What agents are told beyond the specification: the data brief, limits and times, what was tried, the whole script
+
+around a block, the best so far, an error analysis, knowledge files, the retriever's notes, to refit on all rows."""
+Diversity = Literal["families", "starts", "emphasis", "borrowing"]
+Preset = Literal["quick", "good", "best"]
+
+_HARD: dict[str, dict[str, str]] = {name: {"effort": "high"} for name in ("planner", "extractor", "ens_planner")}
+PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {
+        "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 1,
+        "ensemble_rounds": 1, "max_debug_attempts": 2, "leakage_checks": "promising",
+        "agents": {name: {"effort": "low"} for name in ("summarize", "leakage", "data", "test")},
+    },
+    "good": {"leakage_checks": "promising", "agents": {**_HARD, "summarize": {"effort": "low"}}},
+    "best": {
+        "num_retrieved_models": 6, "outer_loop_steps": 6, "num_parallel_solutions": 3, "ensemble_rounds": 6,
+        "agents": {
+            **{name: {"model": "opus", "effort": "high"} for name in (*_HARD, "retriever", "coder", "ensembler")},
+            "summarize": {"effort": "low"},
+        },
+    },
+}  # fmt: skip
+"""Sizes, roles and efforts under one name; every setting that is given goes before its preset."""
+
+
+class PipelineConfig(Frozen):
+    """All settings of a run. `PipelineConfig()` is complete and carries the paper's numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    num_retrieved_models: int = Field(default=4, description="M: models to look up in Phase 1")
+    outer_loop_steps: int = Field(default=4, description="T: rounds of ablation and block choice per path")
+    inner_loop_steps: int = Field(default=4, description="K: attempts on each block")
+    num_parallel_solutions: int = Field(default=2, description="L: refinement paths, side by side")
+    ensemble_rounds: int = Field(default=5, description="R: ensemble plans to try")
+    time_limit_seconds: int = Field(default=86400, description="wall-clock limit of the whole run")
+    subsample_limit: int = Field(default=30000, description="training rows used while refining")
+    max_debug_attempts: int = Field(default=3, description="repairs of a failing script before giving up")
+
+    model: str = Field(default="sonnet", description="model name or alias; `offline` is the embedded engineer")
+    base_url: str | None = Field(
+        default=None, description="a server that speaks the Messages API; none: ANTHROPIC_BASE_URL, else Anthropic's"
+    )
+    tool_use: Literal["auto", "none"] = Field(
+        default="auto", description="`none`: JSON is asked for in the text, for servers without tools; auto finds out"
+    )
+    prices_file: str | None = Field(default=None, description="a YAML file with prices: `name: [input, output]`")
+    preset: Preset | None = Field(default=None, description="sizes, roles and efforts under one name")
+    agents: dict[AgentType, RoleSettings] = Field(
+        default={}, description="model, effort and thinking by agent, where they differ"
+    )
+    permission_mode: Literal["bypassPermissions", "acceptEdits", "default", "dontAsk", "plan"] = Field(
+        default="bypassPermissions", description="the SDK's permission mode for agents with tools"
+    )
+    tool_profile: ToolProfile = Field(default="minimal", description="`full` gives agents a shell and file tools")
+    max_budget_usd: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="money limit of the whole run"
+    )
+    phase_time_budget: PhaseTimeBudget | None = Field(default=None, description="shares of the time limit")
+    agent_timeout_seconds: int = Field(default=900, description="limit of one agent call")
+    client_reuse: Literal["auto", "fresh", "clear"] = Field(
+        default="auto",
+        description="`fresh`: a client per call; `clear`: reused after /clear; `auto` by model",
+    )
+    max_warm_clients: int = Field(default=6, description="idle connected clients kept ready")
+    max_concurrent_paths: int | None = Field(default=None, description="paths at a time; none: all")
+
+    script_timeout_seconds: int | None = Field(
+        default=None, description="limit of one script; none: by what was measured"
+    )
+    max_concurrent_scripts: int | None = Field(default=None, description="scripts at a time; none: L")
+    script_memory_gb: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="memory of one script; none: by machine"
+    )
+    script_disk_gb: float = Field(
+        default=50.0, gt=0, allow_inf_nan=False, description="what a script may write; never over half the free space"
+    )
+    script_files: int = Field(default=500_000, description="files that a script may make")
+    python: str | None = Field(default=None, description="interpreter for scripts; none: the one running mle-star")
+    seed: int = Field(default=42, description="handed to scripts as MLE_STAR_SEED")
+    allow_network: StrictBool = Field(default=False, description="let scripts reach the network")
+    allow_outside_links: StrictBool = Field(
+        default=False, description="let links among the data lead out of the data folder"
+    )
+    require_sandbox: StrictBool = Field(
+        default=False, description="refuse to run scripts that have no world of their own"
+    )
+    model_caches: tuple[str, ...] = Field(default=(), description="folders with weights that scripts may read")
+    use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")
+    scoring: Literal["auto", "self_reported"] = Field(
+        default="self_reported",
+        description="auto: the harness hides labelled rows and scores scripts by them; else scripts score themselves",
+    )
+    equivalence_bound: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="how far the final answers must agree with those of the search (0 to 1)",
+    )
+    prefer_best_input: StrictBool = Field(
+        default=True, description="finalize a path's solution when it beats every ensemble"
+    )
+    leakage_checks: Literal["all", "promising"] = Field(
+        default="all", description="`promising`: ask only for scripts that would be accepted, after they have run"
+    )
+    briefing: tuple[Briefing, ...] = Field(
+        default=get_args(Briefing), description="what agents are told beyond the specification"
+    )
+    diversity: tuple[Diversity, ...] = Field(
+        default=get_args(Diversity), description="how candidates and paths are kept from being twins"
+    )
+    knowledge: str | None = Field(default=None, description="folder of your own knowledge files (*.md) for the agents")
+    reference_files: tuple[str, ...] = Field(
+        default=(), description="texts of others that the final script is compared with: is it a copy?"
+    )
+    blocked_commands: tuple[str, ...] = Field(default=(), description="more shell patterns that agents may not run")
+
+    work_dir: str = Field(default=".", description="where the run's working directories are made")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = Field(
+        default="INFO", description="how much the log says"
+    )
+    log_file: str | None = Field(default=None, description="append the log to this file, too")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _under_the_preset(cls, data: Any) -> Any:
+        preset = PRESETS.get(str(data.get("preset"))) if isinstance(data, dict) else None
+        if preset is None:
+            return data
+        given = data.get("agents")
+        agents = {**preset["agents"], **given} if isinstance(given, dict) else preset["agents"]
+        return {**preset, **data, "agents": given if given is not None and agents is preset["agents"] else agents}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bool_for_a_number(cls, value: Any, info: Any) -> Any:
+        annotation = str(cls.model_fields[info.field_name].annotation)
+        if isinstance(value, bool) and ("int" in annotation or "float" in annotation):
+            raise ValueError("a number is wanted, not true or false")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _integers_are_positive(cls, value: Any, info: Any) -> Any:
+        least = 0 if info.field_name == "seed" else 1
+        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            raise ValueError(f"must be at least {least}, not {value}")
+        return value
+
+    def role(self, agent: AgentType) -> RoleSettings:
+        """What is set for one agent; its model is always told."""
+        chosen = self.agents.get(agent, RoleSettings())
+        if self.model == "offline" or chosen.model is None:
+            return chosen.model_copy(update={"model": self.model})
+        return chosen
