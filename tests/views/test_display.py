@@ -81,7 +81,7 @@ def test_the_screen_says_where_the_run_is_who_works_what_it_has_and_what_it_spen
     assert text.score(story.score) in picture
     assert "better than the best single model" in picture
     assert f"{text.money(story.totals.cost_usd)} of $5.00 · forecast $3.20" in picture
-    assert "of 2:00:00 · forecast 45:00" in picture
+    assert re.search(r"of 2:00:00 · forecast 45:00 · ends about \d\d:\d\d", picture)
     assert any(letter in picture for letter in BLOCKS[1:])
     assert "accepted, " in picture
     assert "Ctrl-C" in lines[-1]
@@ -190,9 +190,8 @@ def test_without_a_terminal_there_is_one_line_an_event_and_a_summary(run_dir: Pa
     assert "First candidate" in end
     assert "Phase 2" in end
     assert text.money(story.totals.cost_usd) in end
-    flat = "".join(end.split())
     for name in ("final/submission.csv", "solution.py", "report.html", "journal.jsonl"):
-        assert str(run_dir / name) in flat
+        assert str(run_dir / name) in end  # a pipe breaks no path
 
 
 def test_quiet_says_only_what_must_be_said(run_dir: Path) -> None:

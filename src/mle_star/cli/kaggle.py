@@ -24,7 +24,7 @@ class Action(str, Enum):
 
 def kaggle(
     action: Annotated[Action, typer.Argument(help="get a competition, submit a run, or ask for scores.")],
-    what: Annotated[str, typer.Argument(metavar="COMPETITION|RUN", help="get: a competition; else: a run's folder.")],
+    what: Annotated[str, typer.Argument(metavar="COMPETITION|RUN", help="get: a competition; else: a run.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="get: the task folder to make.")] = None,
     competition: Annotated[str, typer.Option(help="submit: where to; else the competition of the run's task.")] = "",
     message: Annotated[str, typer.Option("--message", "-m", help="submit: what to say of it.")] = "",
@@ -38,15 +38,17 @@ def kaggle(
     \b
     Examples:
       mle-star kaggle get spaceship-titanic
-      mle-star kaggle submit runs/spaceship-titanic-20260131-140509
-      mle-star kaggle status runs/spaceship-titanic-20260131-140509
+      mle-star kaggle submit spaceship-titanic-20260131
+      mle-star kaggle status spaceship-titanic-20260131
     """
+    from mle_star.run.finding import find_run
+
     if action is Action.get:
         _get(what, output or Path(what))
     elif action is Action.submit:
-        _submit(Path(what), competition, message, yes=yes)
+        _submit(find_run(what), competition, message, yes=yes)
     else:
-        _status(Path(what))
+        _status(find_run(what))
 
 
 def _get(competition: str, folder: Path) -> None:

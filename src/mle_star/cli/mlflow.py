@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mle_star.cli.names import Run
 from mle_star.errors import ConfigError
 
 
 def mlflow(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run_folder: Run,
     uri: Annotated[str, typer.Argument(metavar="URI", help="A tracking server, or a folder or database of MLflow.")],
 ) -> None:
     """Send a run, or what is missing of it, to an MLflow server.
@@ -21,8 +21,8 @@ def mlflow(
 
     \b
     Examples:
-      mle-star mlflow runs/titanic-20260131-140509 http://127.0.0.1:5000
-      mle-star mlflow runs/titanic-20260131-140509 sqlite:///mlflow.db
+      mle-star mlflow titanic-20260131 http://127.0.0.1:5000
+      mle-star mlflow titanic-20260131 sqlite:///mlflow.db
     """
     from mle_star.integrations.mlflow import MlflowMirror
     from mle_star.run.folder import RunFolder

@@ -32,6 +32,7 @@ def fit(
     metric: str | None = None,
     maximize: bool | None = None,
     model: str | None = None,
+    preset: str | None = None,
     time_limit: int | None = None,
     run_dir: Path | str | None = None,
     quiet: bool = False,
@@ -40,10 +41,11 @@ def fit(
 ) -> Run:
     """Run the whole method on a data frame, a table, a zip, a data folder or a task folder; wait for the result.
 
-    `time_limit` is in seconds, `settings` are any of `PipelineConfig` by name, and `options` those of `run_pipeline`.
-    It works under a running event loop, too. The report lies in the run's folder.
+    `preset` is quick, good or best, `time_limit` is in seconds, `settings` are any of `PipelineConfig` by name, and
+    `options` those of `run_pipeline`.
+    It works under a running event loop, too, and writes the report.
     """
-    given = {"model": model, "time_limit_seconds": time_limit, **(settings or {})}
+    given = {"model": model, "preset": preset, "time_limit_seconds": time_limit, **(settings or {})}
     config = load_config({name: value for name, value in given.items() if value is not None})
     if options.get("agents") is None:
         check_credentials(config, options.get("base_url"))
