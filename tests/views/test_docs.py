@@ -93,9 +93,11 @@ def test_the_files_in_the_guides_are_valid(tmp_path: Path) -> None:
 
 
 def test_the_python_of_the_guides_compiles() -> None:
-    for text in TEXTS.values():
+    for name, text in TEXTS.items():
+        if name == "extending":
+            continue  # pieces of modules: tests/test_extending.py puts them in their places and runs them
         for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-            compile(block, "<guide>", "exec")
+            compile(block, name, "exec")
 
 
 def test_the_pages_build_without_a_warning_and_ask_nothing_of_the_network(tmp_path: Path) -> None:
