@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mle_star.errors import ConfigError
-from mle_star.knowledge import MAX_CHARACTERS, knowledge_for
+from mle_star.knowledge import MAX_CHARACTERS, knowledge_for, known_models
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 
 OWN = Path(__file__).parent.parent / "src" / "mle_star" / "knowledge"
@@ -49,3 +49,15 @@ def test_files_of_the_user_come_first_and_cannot_open_a_section(tmp_path: Path) 
     assert "Hum." not in text and "## Tables" in text
     with pytest.raises(ConfigError, match="is no folder"):
         knowledge_for(task(), (), str(tmp_path / "ours.md"))
+
+
+def test_there_are_models_to_start_from_and_those_of_the_user_come_first(tmp_path: Path) -> None:
+    for modality in (DataModality.tabular, DataModality.text, DataModality.mixed):
+        known = known_models(task(modality))
+        assert len(known) >= 2
+        for model in known:
+            compile(model.example_code, model.model_name, "exec")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "ours.md").write_text("# Ours\n```python\n# as we do it\nx = 1\n```\n", encoding="utf-8")
+    first = known_models(task(), str(tmp_path))[0]
+    assert (first.model_name, first.example_code) == ("Ours", "# as we do it\nx = 1\n")

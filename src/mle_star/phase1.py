@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
 from mle_star.execution.artifacts import keep_clean_ones
+from mle_star.knowledge import known_models
 from mle_star.models import (
     AgentType,
     Phase1Result,
@@ -74,7 +75,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
     started = time.monotonic()
     with scope("phase1") as run:
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
-        models = await retrieve_models(task, config)  # line 1
+        models = await find_models(task, config)  # line 1
         run.shared.search.phase1 = progress = Phase1Progress(models, task, _passed_over_before(run))
         await _try_candidates(progress, config)  # lines 2-5
         ranked = progress.ranked()  # line 6
@@ -190,6 +191,22 @@ def _passed_over_before(run: RunContext) -> frozenset[str]:
 
 
 # --- line 1: retrieval -----------------------------------------------------------------------------------
+
+
+async def find_models(task: TaskDescription, config: PipelineConfig) -> list[RetrievedModel]:
+    """The retriever's models; where it gives nothing usable, those of the knowledge files, unless they are off."""
+    try:
+        return await retrieve_models(task, config)
+    except (AgentError, ValueError) as error:
+        unusable = isinstance(error, ValueError) or error.reason in ("unparseable", "refusal", "other")
+        models = known_models(task, config.knowledge)[: config.num_retrieved_models] if unusable else []
+        if not models or "knowledge" not in config.briefing:
+            raise
+        names = [model.model_name for model in models]
+        words = f"the retriever gave nothing usable ({error}); the run starts from models that everybody has"
+        current_run().record(Notice(level="warning", message=f"{words}: {', '.join(names)}"))
+        current_run().record(ModelsRetrieved(names=names))
+        return models
 
 
 async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list[RetrievedModel]:

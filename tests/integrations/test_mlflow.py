@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -34,7 +35,8 @@ class Server:
             "--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db", "--artifacts-destination", str(self._folder),
         ]  # fmt: skip
         with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+            bare = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+            self._process = subprocess.Popen(words, stdout=log, stderr=log, env=bare, start_new_session=True)
         for _ in range(600):
             try:
                 urllib.request.urlopen(f"{self.uri}/health", timeout=2)

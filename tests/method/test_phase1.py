@@ -29,6 +29,7 @@ from mle_star.models import (
     build_default_agent_configs,
 )
 from mle_star.phase1 import (
+    find_models,
     generate_candidate,
     merge_solutions,
     parse_retriever_output,
@@ -36,7 +37,14 @@ from mle_star.phase1 import (
     run_phase1,
 )
 from mle_star.run.context import Executor, ScriptRequest
-from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, SubmissionKept
+from mle_star.run.events import (
+    CandidateEvaluated,
+    DataUsageChecked,
+    MergeTried,
+    ModelsRetrieved,
+    Notice,
+    SubmissionKept,
+)
 from tests.method.conftest import (
     GARBAGE,
     NO_LEAKAGE,
@@ -97,6 +105,20 @@ async def test_models_are_asked_for_with_web_tools_and_a_schema(quick_run: Scrip
     assert call.config.to_output_format() == {"type": "json_schema", "schema": RetrieverOutput.model_json_schema()}
     assert quick_run.task.description in call.prompt and "list 3 of them" in call.prompt
     assert [event.names for event in quick_run.events(ModelsRetrieved)] == [["alpha", "beta", "gamma"]]
+
+
+@pytest.mark.parametrize("reply", ["I know no models.", {"models": [{"model_name": "", "example_code": "x"}]}])
+async def test_a_retriever_that_gives_nothing_usable_is_replaced_by_what_everybody_knows(
+    quick_run: ScriptedRun, reply: str | dict[str, Any]
+) -> None:
+    quick_run.agents.always("retriever", reply)
+    found = await find_models(quick_run.task, settings(M=2))
+    assert len(found) == 2 and all("sklearn" in model.example_code for model in found)
+    names = [model.model_name for model in found]
+    assert [event.names for event in quick_run.events(ModelsRetrieved)] == [names]
+    assert "the retriever gave nothing usable" in quick_run.events(Notice)[-1].message
+    with pytest.raises(ValueError):
+        await find_models(quick_run.task, settings(M=2, briefing=()))
 
 
 @pytest.mark.req("REQ-P1-003", "REQ-P1-004")

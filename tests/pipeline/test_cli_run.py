@@ -165,7 +165,7 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
 
 
 async def test_a_pipeline_that_fails_is_exit_code_3(data_dir: Path, tmp_path: Path, task: TaskDescription) -> None:
-    brain = MindBrain(Mind(overrides={"retriever": lambda prompt: "I know no models."}))
+    brain = MindBrain(Mind(overrides={"init": lambda prompt: "I write no code."}))
     async with MessagesServer(brain) as server:
         code, _, err = await _Cli(server.base_url).run(
             "run", str(data_dir), "--model", "sonnet", *SMALL, "--quiet", "--output", str(tmp_path / "run")

@@ -462,7 +462,7 @@ async def test_a_run_can_be_watched_while_it_goes_on(quick: QuickRun) -> None:
 
 @pytest.mark.req("REQ-OR-051")
 async def test_a_second_run_knows_nothing_of_the_first(quick: QuickRun, tmp_path: Path) -> None:
-    mind = Mind(overrides={"retriever": lambda prompt: "no models today"})
+    mind = Mind(overrides={"init": lambda prompt: "no code today"})
     with pytest.raises(PipelineError):
         await quick(agents=MindAgents(mind), name="first")
     results = [await quick(name=name) for name in ("second", "third")]
