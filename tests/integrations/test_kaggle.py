@@ -20,7 +20,6 @@ from mle_star.integrations.kaggle import kept
 from mle_star.run.folder import RunFolder
 from tests.views.journals import Invented
 
-pytestmark = pytest.mark.xdist_group("kaggle")
 SERVICE = "http://localhost"  # where the client looks for a service under test; a proxy leads to the stand-in's port
 DATA = {
     "train.csv": "id,size,colour,price\n" + "".join(f"{i},{i % 7},{'rgb'[i % 3]},{i * 1.5}\n" for i in range(60)),

@@ -22,7 +22,6 @@ from mle_star.results.model import load_model
 from mle_star.run.journal import read_journal
 
 Captured = pytest.CaptureFixture[str]
-pytestmark = pytest.mark.xdist_group("results")
 
 NEW = pandas.DataFrame({"rooms": [3, 4, 5], "kind": ["huge", "small", "castle"]}, index=[7, 8, 9])
 

@@ -18,7 +18,7 @@ from mle_star.views.live import LiveServer
 from tests.views.conftest import Watched
 from tests.views.journals import Invented
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.browser
 Watch = Callable[..., Watched]
 HERE = Path(__file__).parent
 LOOKS = (HERE / "looks.js").read_text(encoding="utf-8")
