@@ -4,7 +4,7 @@ Every contender gets the same data, the same seconds of wall clock and the same 
 `task.yaml`, `input/` and `answers.csv`; beside the folders lies `score.py`, which prints the metric. No contender sees
 the answers.
 
-    python benchmarks/quality.py --tasks DIR --seconds 300 --rivals flaml,autogluon
+    python benchmarks/quality.py --tasks DIR --seconds 60,150,300 --seeds 1,2,3 --rivals flaml,autogluon
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import csv
+import itertools
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,6 +46,8 @@ class Row:
     metric: str
     direction: str
     score: float | None
+    limit: int = 0
+    seed: int = 0
     promised: float | None = None
     candidate: float | None = None
     candidate_promised: float | None = None
@@ -62,14 +66,19 @@ def main() -> None:
     rows: list[Row] = []
     for folder in (folder for folder in folders if folder.name in chosen):
         task = yaml.safe_load((folder / "task.yaml").read_text())
-        for contender in ("mle-star", *rivals):
-            row = Row(folder.name, contender, task["evaluation_metric"], task["metric_direction"], None)
-            compete(row, folder, arguments.seconds, arguments.tasks / "score.py")
-            rows.append(row)
-            print(line_of(row), flush=True)
-            write_csv(rows, BENCH / "quality.csv")  # after each: a long run that is stopped keeps what it has
-        mark_winner([row for row in rows if row.task == folder.name])
+        for seconds, seed in itertools.product(numbers(arguments.seconds), numbers(arguments.seeds)):
+            these: list[Row] = []
+            for contender in ("mle-star", *rivals):
+                metric, direction = task["evaluation_metric"], task["metric_direction"]
+                row = Row(folder.name, contender, metric, direction, None, seconds, seed)
+                compete(row, folder, seconds, arguments.tasks / "score.py")
+                rows.append(row)
+                these.append(row)
+                print(line_of(row), flush=True)
+                write_csv(rows, BENCH / "quality.csv")  # after each: a long run that is stopped keeps what it has
+            mark_winner(these)
     write_csv(rows, BENCH / "quality.csv")
+    print_medians(rows)
     print_wins(rows, rivals)
     draw(rows, BENCH / "quality.png")
 
@@ -78,10 +87,28 @@ def read_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", type=Path, default=ROOT.parent / "shared" / "data", help="a folder of task folders")
-    parser.add_argument("--seconds", type=int, default=300, help="wall clock for each contender")
+    parser.add_argument(
+        "--seconds", default="300", help="wall clock for each contender; several with commas between them"
+    )
+    parser.add_argument("--seeds", default="42", help="seeds, with commas between them")
     parser.add_argument("--rivals", default="flaml", help="of: flaml, autogluon; empty for none")
     parser.add_argument("--only", default="", help="names of folders, separated by commas")
     return parser.parse_args()
+
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers with commas between them."""
+    return [int(part) for part in text.split(",")]
+
+
+def print_medians(rows: list[Row]) -> None:
+    """The median score over the seeds, for each task, limit and contender."""
+    groups: dict[tuple[str, int, str], list[float]] = {}
+    for row in rows:
+        if row.score is not None:
+            groups.setdefault((row.task, row.limit, row.contender), []).append(row.score)
+    for (task, limit, contender), scores in groups.items():
+        print(f"{task:20} {limit:5} s  {contender:12} median {statistics.median(scores):.6g} of {len(scores)}")
 
 
 def compete(row: Row, folder: Path, seconds: int, scorer: Path) -> None:
@@ -95,10 +122,11 @@ def compete(row: Row, folder: Path, seconds: int, scorer: Path) -> None:
         submission = run / "final" / "submission.csv"
         if row.contender == "mle-star":
             command = [sys.executable, "-m", "mle_star.cli.app", "run", str(given), "--model", "offline", "--quiet"]
-            command += ["--time-limit", str(seconds), "--output", str(run)]
+            command += ["--time-limit", str(seconds), "--output", str(run), "--set", f"seed={row.seed}"]
         else:
             script = ROOT / "benchmarks" / "rivals" / f"{row.contender}_run.py"
             command = [str(interpreter(row.contender)), str(script), str(given), str(submission), str(seconds)]
+            command += [str(row.seed)]
         started = time.monotonic()
         try:
             done = subprocess.run(command, timeout=seconds + GRACE, capture_output=True, text=True, check=False)
@@ -188,10 +216,11 @@ def _short(score: float | None) -> str:
 
 def print_wins(rows: list[Row], rivals: list[str]) -> None:
     """Against each rival: on how many of the tasks are we ahead?"""
-    ours = {row.task: row for row in rows if row.contender == "mle-star"}
+    mine = {(row.task, row.limit, row.seed): row for row in rows if row.contender == "mle-star"}
+    ours = {f"{task} {limit} s, seed {seed}": row for (task, limit, seed), row in mine.items()}
     for rival in rivals:
         theirs = [row for row in rows if row.contender == rival]
-        won = [row.task for row in theirs if better(ours[row.task].score, row.score, row.direction)]
+        won = [r.task for r in theirs if better(mine[r.task, r.limit, r.seed].score, r.score, r.direction)]
         print(f"ahead of {rival} on {len(won)} of {len(theirs)}: {', '.join(won)}")
     seen = [task for task, row in ours.items() if better(row.score, row.candidate, row.direction)]
     said = [task for task, row in ours.items() if not better(row.candidate_promised, row.promised, row.direction)]

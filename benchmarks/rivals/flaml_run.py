@@ -23,7 +23,7 @@ def main() -> None:
     automl = AutoML()
     automl.fit(
         x, np.log1p(y) if job.log_target else y, task=kind, metric=METRICS.get(job.metric, job.metric),
-        time_budget=seconds, seed=1, verbose=0, n_jobs=2,
+        time_budget=seconds, seed=int(sys.argv[4]), verbose=0, n_jobs=2,
     )  # fmt: skip
     asked = job.test[x.columns]
     write_answer(job, automl.predict_proba(asked)[:, 1] if job.wants_probability else automl.predict(asked), submission)

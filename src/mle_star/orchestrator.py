@@ -53,6 +53,7 @@ from mle_star.pipeline.result import (
 from mle_star.pipeline.setup import (
     check_credentials,
     check_inputs,
+    check_model,
     choose_folder,
     connected,
     first_event,
@@ -120,6 +121,7 @@ async def run_pipeline(
     config = effective_config(config)
     if agents is None:
         check_credentials(config, base_url)
+        await asyncio.to_thread(check_model, task, config, base_url)
     folder = choose_folder(task, config, run_dir)
     folder = folder.open() if resume else folder.create()
     _open_log(config, console=console)

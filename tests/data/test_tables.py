@@ -13,7 +13,8 @@ import pytest
 from mle_star.data.columns import describe
 from mle_star.data.layout import find_layout
 from mle_star.data.tables import Table, read_table
-from mle_star.engineer.rules import tables as scripts
+from mle_star.engineer.parts.features.reading import read_table as read_in_script
+from mle_star.engineer.profile import table_settings
 
 
 def look(path: Path) -> Table:
@@ -26,7 +27,7 @@ def as_scripts_read(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch)
     """The frame that the engineer's scripts make of the file."""
     (folder / "input").symlink_to(folder)
     monkeypatch.chdir(folder)
-    frame = eval(scripts.Table(table).reader, {"pd": pandas, "json": json, "Path": Path})
+    frame = read_in_script(table_settings(table))
     assert isinstance(frame, pandas.DataFrame)
     return frame
 
@@ -88,7 +89,7 @@ def test_every_form_of_a_table_is_the_same_table(tmp_path: Path, monkeypatch: py
         table = look(path)
         assert (table.columns, table.rows, table.whole) == (("id", "x", "kind"), 30, True), path
         assert [float(cell) for cell in table.sample["x"]] == list(frame["x"]), path
-        loaded = eval(scripts.Table(table).reader, {"pd": pandas, "json": json, "Path": Path})
+        loaded = read_in_script(table_settings(table))
         pandas.testing.assert_frame_equal(loaded, frame, check_dtype=False)
 
 

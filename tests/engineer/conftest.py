@@ -1,51 +1,54 @@
-"""Runs the engineer's scripts: forked from an interpreter that is warm, in the soak where scripts belong."""
+"""Runs the engineer's scripts in this process: quick, and nothing else is to be seen here."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Awaitable, Callable, Iterator
+import contextlib
+import io
+import runpy
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mle_star.execution import LocalExecutor, build_evaluation_result, setup_working_directory, write_script
-from mle_star.execution.environment import script_environment
-from mle_star.models import EvaluationResult, PipelineConfig, SolutionPhase, SolutionScript, TaskDescription
-from mle_star.run.context import Executor, ScriptRequest
-from tests.engineer.forks import ForkingExecutor
+from mle_star.engineer import planning
+from mle_star.engineer.catalogue import families, fitting_families
+from mle_star.engineer.design import Design
+from mle_star.engineer.profile import Profile, look
+from mle_star.engineer.reading import Question
+from tests.engineer.small_tasks import SmallTask
 
-Run = Callable[[str], Awaitable[EvaluationResult]]
-CONFIG, SECONDS = PipelineConfig(), 120
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[Executor]:
-    """The harness in the soak; else what saves each script the import of its libraries."""
-    if os.environ.get("MLE_STAR_SOAK"):
-        yield LocalExecutor(CONFIG)
-        return
-    forking = ForkingExecutor(script_environment(CONFIG))
-    yield forking
-    forking.close()
+Run = Callable[[str], str]
 
 
 @pytest.fixture
-def run_script(tmp_path: Path, executor: Executor) -> Run:
-    """Run a script beside `tmp_path/input`; its submission is at `tmp_path/final/submission.csv`."""
-    task = TaskDescription.model_validate(
-        {
-            "competition_id": "small", "task_type": "tabular", "data_modality": "tabular", "description": "small",
-            "evaluation_metric": "rmse", "metric_direction": "minimize", "data_dir": str(tmp_path / "input"),
-        }
-    )  # fmt: skip
-    folder = setup_working_directory(str(tmp_path))
+def run_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a script beside `tmp_path/input`; what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLE_STAR_SHARE", "3")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
-    async def run(code: str) -> EvaluationResult:
-        path = write_script(SolutionScript(content=code, phase=SolutionPhase.init), folder)
-        env = script_environment(CONFIG)
-        raw = await executor.run(
-            ScriptRequest(script_path=path, working_dir=folder, timeout_seconds=SECONDS, env=env)
-        )  # fmt: skip
-        return build_evaluation_result(raw, task=task, timeout_seconds=SECONDS)
+    def run(code: str) -> str:
+        path, said = tmp_path / "solution.py", io.StringIO()
+        path.write_text(code, encoding="utf-8")
+        with contextlib.redirect_stdout(said):
+            runpy.run_path(str(path), run_name="__main__")
+        return said.getvalue()
 
     return run
+
+
+def profile_of(task: SmallTask) -> Profile:
+    """What the engineer sees of a small task."""
+    asked = Question.of("init", None, task.system, "", 0)
+    return look(asked.metric, asked.folder, asked.description, asked.packages)
+
+
+def quick(profile: Profile, *keys: str) -> Design:
+    """A first design of these families, or of one that suits the task, with their cheap settings."""
+    chosen = [families()[key] for key in keys] or [fitting_families(profile)[0]]
+    designs = [planning.first_design(profile, family, 30_000) for family in chosen]
+    design = planning.united(designs, "weights" if len(designs) > 1 else "mean")
+    models = {name: {**own, **families()[own["family"]].cheap} for name, own in design.models.items()}
+    folds = {**design.folds, "count": min(2, design.folds["count"]), "repeats": 1}
+    return replace(design, models=models, folds=folds)

@@ -160,13 +160,6 @@ def two_labels(folder: Path) -> SmallTask:
     return write(folder, rows, ["first", "second"], metric="auc", task="Predict `first` and `second`.")
 
 
-def two_kinds(folder: Path) -> SmallTask:
-    rows = _with(table(300), "wide", lambda r: "no" if r["s"] < -0.7 else "none" if r["s"] < 0.7 else "yes")
-    answers, task = ["high", "wide_no", "wide_none", "wide_yes"], "All is new. The target is `high`, `wide`."
-    rows = _with(rows, "high", lambda r: int(r["s"] > 0))
-    return write(folder, rows, ["high", "wide"], metric="auc", answers=answers, sample=False, task=task)
-
-
 def many_classes(folder: Path) -> SmallTask:
     dice = random.Random(3)
     centres = {f"species {k}": [dice.gauss(0, 1) for _ in range(12)] for k in range(99)}
@@ -301,11 +294,222 @@ def one_file(folder: Path) -> SmallTask:
     return task
 
 
+# --- odd ones --------------------------------------------------------------------------------------------
+
+
+def no_id(folder: Path) -> SmallTask:
+    """The submission repeats the test columns, semicolons and decimal commas included."""
+    rows = [{k: v for k, v in row.items() if k not in ("id", "kind")} for row in table(300)]
+    task = write(folder, [{"id": n, **r, "y": round(r["s"], 3)} for n, r in enumerate(rows)], "y", metric="R2")
+    frame = pandas.DataFrame(rows).drop(columns="s")
+    frame.loc[:, "n1"] = pandas.to_numeric(frame["n1"])
+    frame["y"] = [round(row["s"], 3) for row in rows]
+    train, test = frame.iloc[:200], frame.iloc[200:]
+    train.to_csv(folder / "train.csv", sep=";", decimal=",", index=False)
+    test.drop(columns="y").to_csv(folder / "test.csv", sep=";", decimal=",", index=False)
+    test.assign(y=0).to_csv(folder / "sample_submission.csv", sep=";", decimal=",", index=False)
+    return SmallTask(task.name, task.system, [*test.columns], len(test), folder)
+
+
+def repeated_keys(folder: Path) -> SmallTask:
+    rows = _with(table(240), "y", lambda r: round(r["s"], 3))
+    return write(
+        folder, [{**r, "id": f"k{n // 3}"} for n, r in enumerate(rows)], "y", metric="mae", direction="minimize"
+    )
+
+
+def many_rows_a_key(folder: Path) -> SmallTask:
+    task = with_extra_table(folder)
+    dice = random.Random(8)
+    sales = [
+        {"shop": f"shop {dice.randrange(30)}", "amount": dice.gauss(5, 2), "day": dice.randint(1, 7)}
+        for _ in range(500)
+    ]
+    _table(folder, "sales", sales, "csv", ",")
+    return task
+
+
+def nested_records(folder: Path) -> SmallTask:
+    dice, rows = random.Random(5), list[Row]()
+    for row in table(260):
+        label = "high" if row["s"] > 0 else "low"
+        words = ["salt", "pepper", "olive oil"] if label == "high" else ["sugar", "flour", "butter"]
+        entries = [dice.choice(words) if dice.random() < 0.8 else "water" for _ in range(5)]
+        rows.append(
+            {
+                "id": row["id"],
+                "parts": entries,
+                "more": {"deep": {"n": row["n0"]}, "flag": dice.random() < 0.5},
+                "y": label,
+            }
+        )
+    return write(folder, rows, "y", metric="accuracy", form="json")
+
+
+def grouped(folder: Path) -> SmallTask:
+    rows = [{**row, "person": n // 12} for n, row in enumerate(table(360))]
+    return write(folder, _with(rows, "y", lambda r: "abc"[min(2, max(0, round(r["s"] + 1)))]), "y", metric="macro F1")
+
+
+def forecast(folder: Path) -> SmallTask:
+    rows, start = list[Row](), datetime(2022, 1, 1)
+    for day in range(120):
+        for page in ("home", "news", "shop"):
+            value = 100 + 20 * len(page) + 10 * math.sin(day / 7 * 6.28)
+            rows.append(
+                {
+                    "id": f"{page}-{day}",
+                    "page": page,
+                    "date": f"{start + timedelta(days=day):%Y-%m-%d}",
+                    "y": round(value),
+                }
+            )
+    return write(folder, rows, "y", metric="smape", direction="minimize", test_share=0.1)
+
+
+def odd_dates(folder: Path) -> SmallTask:
+    rows = []
+    for n, row in enumerate(table(200)):
+        when = datetime(2020, 1, 1) + timedelta(hours=17 * n)
+        stamp = int((when - datetime(1970, 1, 1)).total_seconds())
+        rows.append(
+            {
+                **row,
+                "spoken": f"{when:%d %B %Y %H:%M}",
+                "zoned": f"{when:%Y-%m-%dT%H:%M:%S}+02:00",
+                "timestamp": stamp,
+                "y": when.month + row["s"],
+            }
+        )
+    random.Random(1).shuffle(rows)
+    return write(folder, rows, "y", metric="rmse", direction="minimize")
+
+
+def several_kinds(folder: Path) -> SmallTask:
+    rows = _with(
+        _with(table(200), "a", lambda r: int(r["s"] > 0)), "b", lambda r: "xyz"[min(2, max(0, round(r["s"] + 1)))]
+    )
+    return write(folder, rows, ["a", "b"], metric="accuracy", task="Predict `a` and `b`.")
+
+
+def label_sets(folder: Path) -> SmallTask:
+    rows = _with(_with(table(240), "red", lambda r: int(r["s"] > 0)), "blue", lambda r: int(r["n0"] > 0.5))
+    rows = _with(rows, "green", lambda r: int(r["n1"] != "" and float(r["n1"] or 0) > 0))
+    names = ["red", "blue", "green"]
+    return write(folder, rows, names, metric="multilabel_f1_micro", task="Predict `red`, `blue`, `green`.")
+
+
+def imbalanced(folder: Path) -> SmallTask:
+    return write(
+        folder, [{**r, "y": int(n % 60 == 0)} for n, r in enumerate(table(400))], "y", metric="average precision"
+    )
+
+
+def one_class(folder: Path) -> SmallTask:
+    return write(folder, _with(table(80), "y", lambda r: "only"), "y", metric="accuracy")
+
+
+def constant_and_missing(folder: Path) -> SmallTask:
+    rows = [{**r, "same": 1, "nothing": "", "hardly": r["n0"] if n == 3 else ""} for n, r in enumerate(table(150))]
+    return write(folder, _with(rows, "y", lambda r: int(r["s"] > 0)), "y", metric="log_loss", direction="minimize")
+
+
+def very_wide(folder: Path) -> SmallTask:
+    return write(folder, _with(table(60, columns=5000), "y", lambda r: int(r["n0"] > 0)), "y", metric="auc")
+
+
+def few_rows(folder: Path) -> SmallTask:
+    return write(folder, _with(table(24), "y", lambda r: int(r["s"] > 0)), "y", metric="accuracy")
+
+
+def lone_classes(folder: Path) -> SmallTask:
+    rows = [{**r, "y": f"lone {n}" if n < 12 else "ab"[n % 2]} for n, r in enumerate(table(200))]
+    return write(folder, rows, "y", metric="log_loss")
+
+
+def long_texts(folder: Path) -> SmallTask:
+    dice = random.Random(4)
+    rows = [{"id": n, "body": " ".join(_text(n % 2, dice) for _ in range(60)), "y": "ab"[n % 2]} for n in range(60)]
+    return write(folder, rows, "y", metric="accuracy")
+
+
+def other_scripts(folder: Path) -> SmallTask:
+    dice, words = random.Random(4), {0: "добрый день мама 好的 谢谢 再见", 1: "купи сейчас деньги 免费 奖金 مجانا"}
+    rows = [
+        {"id": n, "text": " ".join(dice.choice(words[n % 2].split()) for _ in range(9)), "y": n % 2} for n in range(160)
+    ]
+    return write(folder, rows, "y", metric="f1")
+
+
+def text_beside_numbers(folder: Path) -> SmallTask:
+    dice = random.Random(5)
+    rows = [
+        {**r, "note": _text(int(r["s"] > 0), dice) if n % 9 else "", "y": round(r["s"], 2)}
+        for n, r in enumerate(table(260))
+    ]
+    return write(folder, rows, "y", metric="rmse", direction="minimize")
+
+
+def empty_texts(folder: Path) -> SmallTask:
+    rows = [
+        {
+            "id": n,
+            "text": "" if n % 3 else f"one two three four five six seven {'odd' if n % 2 else 'even'}",
+            "y": n % 2,
+        }
+        for n in range(90)
+    ]
+    return write(folder, rows, "y", metric="auc")
+
+
+def true_and_false(folder: Path) -> SmallTask:
+    return write(folder, _with(table(150), "y", lambda r: "true" if r["s"] > 0 else "false"), "y", metric="f1")
+
+
+def spelt_labels(folder: Path) -> SmallTask:
+    return write(folder, _with(table(150), "y", lambda r: "01" if r["s"] > 0 else "02"), "y", metric="accuracy")
+
+
+def unlabelled_rows(folder: Path) -> SmallTask:
+    rows = [{**r, "y": "" if n % 7 == 0 else int(r["s"] > 0)} for n, r in enumerate(table(200))]
+    return write(folder, rows, "y", metric="accuracy")
+
+
+def amounts(folder: Path) -> SmallTask:
+    rows = _with(table(150), "price", lambda r: f"${1000 + 10 * r['n0']:,.2f}")
+    return write(folder, _with(rows, "y", lambda r: round(r["s"], 2)), "y", metric="mae", direction="minimize")
+
+
+def tabs_and_latin(folder: Path) -> SmallTask:
+    task = write(folder, _with(table(150), "straße", lambda r: r["kind"]), "straße", metric="accuracy", separator="\t")
+    for name in ("train.csv", "test.csv"):
+        text = (folder / name).read_text(encoding="utf-8")
+        (folder / name).write_bytes(text.encode("latin-1"))
+    return task
+
+
+def rankings(folder: Path) -> SmallTask:
+    return write(
+        folder, _with(table(200), "y", lambda r: "abcdef"[min(5, max(0, round(r["s"] + 3)))]), "y", metric="map@3"
+    )
+
+
+def huge_numbers(folder: Path) -> SmallTask:
+    rows = [
+        {**r, "big": 1e300 if n == 5 else r["n0"] * 1e30, "odd": "inf" if n == 7 else r["n1"]}
+        for n, r in enumerate(table(150))
+    ]
+    return write(folder, _with(rows, "y", lambda r: round(r["s"] * 1e9, 2)), "y", metric="rmse", direction="minimize")
+
+
 TASKS: dict[str, Callable[[Path], SmallTask]] = {
     task.__name__: task
     for task in (
         auc, log_loss_wide, quadratic_kappa, macro_f1, balanced, r_squared, mean_absolute, log_error, two_targets,
-        two_labels, two_kinds, many_classes, as_json, as_parquet, json_lines, later_dates, mixed_dates, wide,
-        text, text_value, odd_names, map_points, with_extra_table, labels_apart, one_file,
+        two_labels, many_classes, as_json, as_parquet, json_lines, later_dates, mixed_dates, wide, text, text_value,
+        odd_names, map_points, with_extra_table, labels_apart, one_file, no_id, repeated_keys, many_rows_a_key,
+        nested_records, grouped, forecast, odd_dates, several_kinds, label_sets, imbalanced, one_class,
+        constant_and_missing, very_wide, few_rows, lone_classes, long_texts, other_scripts, text_beside_numbers,
+        empty_texts, true_and_false, spelt_labels, unlabelled_rows, amounts, tabs_and_latin, rankings, huge_numbers,
     )
 }  # fmt: skip

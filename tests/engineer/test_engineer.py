@@ -9,47 +9,58 @@ from typing import Any
 
 import pytest
 
+from mle_star.engineer import planning, studies
 from mle_star.engineer.brain import ALL_USED, NO_SUBSAMPLING, EngineerBrain
-from mle_star.engineer.rules import ablation, ensemble, leakage, merging, models, moves, profile, script, sections
-from mle_star.engineer.rules.planning import trained_models
-from mle_star.engineer.rules.reading import read_setting
+from mle_star.engineer.catalogue import fitting_families
+from mle_star.engineer.design import Design, assemble, recover, sections_of
+from mle_star.engineer.moves import actions, named_in
 from mle_star.engineer.wire import BrainRequest
 from mle_star.method.codeblocks import extract_code_block
+from mle_star.method.scores import parse_ablation_lines
 from mle_star.models import (
     AgentType,
     DataContaminationResult,
     ExtractorOutput,
     LeakageDetectionOutput,
+    PipelineConfig,
     RetrieverOutput,
+    TaskDescription,
     agent_config,
 )
-from mle_star.prompts import render
+from mle_star.prompts import facts_section, render
+from tests.engineer.conftest import Run, profile_of, quick
 from tests.engineer.small_tasks import TASKS, SmallTask
-
-ROWS = 30_000
 
 
 class Desk:
     """The engineer at one task."""
 
     def __init__(self, task: SmallTask) -> None:
-        self.task, self.brain = task, EngineerBrain()
-        self.profile = profile.look(read_setting(task.system))
+        self.task, self.brain, self.profile = task, EngineerBrain(), profile_of(task)
+        self.given = TaskDescription.model_validate(
+            {
+                "competition_id": "small", "task_type": "tabular", "data_modality": "tabular", "description": "small",
+                "evaluation_metric": self.profile.metric, "data_dir": str(task.folder),
+                "metric_direction": "maximize" if self.profile.higher else "minimize",
+            }
+        )  # fmt: skip
 
     async def ask(self, agent: AgentType, variant: str | None = None, **values: Any) -> Any:
         """The reply to an agent's prompt: its text, or its value when the agent answers in JSON."""
-        prompt = render(agent, variant, **values)
+        config = PipelineConfig(subsample_limit=values.get("subsample_limit", 30_000))
+        prompt = f"{render(agent, variant, **values)}\n\n{facts_section(agent, variant, self.given, config, values)}"
         reply = await self.brain.reply(BrainRequest(agent.value, variant, self.task.system, prompt))
         assert (reply.structured is None) == (agent_config(agent, variant).output_schema is None)
         return reply.text if reply.structured is None else reply.structured
 
-    def first(self, number: int = 0) -> sections.Script:
-        """A first solution, around one of the models of the catalogue."""
-        return script.first_script(self.profile, models.catalogue(self.profile)[number], ROWS)
+    async def code(self, agent: AgentType, variant: str | None = None, **values: Any) -> str:
+        return extract_code_block(await self.ask(agent, variant, **values))
 
-    def merged(self) -> sections.Script:
-        """A solution of two models."""
-        return merging.merge(self.first(0), self.first(1))
+    def first(self, number: int = 0) -> Design:
+        return planning.first_design(self.profile, fitting_families(self.profile)[number], 30_000)
+
+    def merged(self) -> Design:
+        return planning.united([self.first(0), self.first(1)], "mean")
 
 
 @pytest.fixture(params=["auc", "mean_absolute", "text"])
@@ -73,53 +84,37 @@ async def test_the_retriever_names_as_many_models_as_are_wanted_with_code_that_p
 
 
 async def test_a_first_script_is_built_around_the_model_that_is_named(desk: Desk) -> None:
-    for model in models.catalogue(desk.profile)[:4]:
-        values = {"model_name": model.name, "example_code": "x = 1", "task_description": "x"}
-        code = extract_code_block(await desk.ask(AgentType.init, **values))
-        parsed = sections.parse(code)
-        assert parsed is not None
-        assert trained_models(parsed) == [model.name]
-        assert 'os.environ.get("MLE_STAR_SEED", "42")' in code
-        assert "Final Validation Performance" in code and "./final/submission.csv" in code
-
-
-async def test_rows_are_capped_only_where_there_are_more_than_allowed(table_desk: Desk) -> None:
-    values = {"model_name": "LightGBM", "example_code": "x = 1", "task_description": "x"}
-    few = await table_desk.ask(AgentType.init, **values, subsample_limit=100)
-    many = await table_desk.ask(AgentType.init, **values, subsample_limit=30_000)
-    assert "train.sample(n=100, random_state=SEED)" in few
-    assert ".sample(" not in many
+    for family in fitting_families(desk.profile)[:4]:
+        values = {"model_name": family.name, "example_code": "x = 1", "task_description": "x"}
+        design = recover(await desk.code(AgentType.init, **values, subsample_limit=100))
+        assert design is not None and list(design.models) == [family.name]
+        assert design.rows == 100
 
 
 async def test_a_merge_trains_the_models_of_both_on_the_folds_of_the_base(desk: Desk) -> None:
     base, reference = desk.first(0), desk.first(1)
-    code = await desk.ask(AgentType.merger, base_code=base.render(), reference_code=reference.render())
-    merged = sections.parse(extract_code_block(code))
+    code = await desk.code(AgentType.merger, base_code=assemble(base), reference_code=assemble(reference))
+    merged = recover(code)
     assert merged is not None
-    assert trained_models(merged) == [*trained_models(base), *trained_models(reference)]
-    assert merged.sections["split"] == base.sections["split"]
+    assert list(merged.models) == [*base.models, *reference.models] and merged.folds == base.folds
 
 
 # --- Phase 2 ---------------------------------------------------------------------------------------------
 
 
-async def test_a_study_varies_two_or_three_parts_and_loads_no_test_rows(desk: Desk) -> None:
-    code = extract_code_block(
-        await desk.ask(AgentType.ablation, solution_script=desk.merged().render(), previous_ablations=[])
+async def test_a_study_prints_its_variations_and_loads_no_test_rows(table_desk: Desk, run_script: Run) -> None:
+    solution = quick(table_desk.profile, "linear", "extra_trees")
+    code = await table_desk.code(AgentType.ablation, solution_script=assemble(solution), previous_ablations=[])
+    study = recover(code)
+    assert study is not None and len(study.variants) in (2, 3)
+    assert "test.csv" not in code and "sample_submission.csv" not in code
+    printed = run_script(code)
+    assert set(parse_ablation_lines(printed)) == {"baseline", *study.variants}
+    said = " ".join(f"`{name}`" for name in study.variants)
+    again = recover(
+        await table_desk.code(AgentType.ablation, solution_script=assemble(solution), previous_ablations=[said])
     )
-    parsed = sections.parse(code)
-    assert parsed is not None
-    assert parsed.sections["study"].count('scores["') in (3, 4)
-    assert "test.csv" not in code and "submission" not in code
-
-
-async def test_a_second_study_looks_at_other_parts(table_desk: Desk) -> None:
-    solution = table_desk.merged()
-    parts = ablation.parts_of(solution)
-    said = " ".join(f"`{part}`" for part in parts[:3])
-    code = await table_desk.ask(AgentType.ablation, solution_script=solution.render(), previous_ablations=[said])
-    assert not any(f'"{part}"' in code for part in parts[:3])
-    assert f'"{parts[3]}"' in code
+    assert again is not None and not set(again.variants) & set(study.variants)
 
 
 @pytest.mark.req("REQ-P2O-011")
@@ -127,26 +122,25 @@ async def test_a_summary_names_the_most_and_the_least_important_part(table_desk:
     printed = "Baseline: 0.8196, No StandardScaler: 0.8102, No OneHotEncoder: 0.7886, No Imputation: 0.8196"
     said = await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed)
     most, least = said.split("has the most impact")[0], said.split("has the least impact")[0]
-    assert most.rstrip().endswith("`No OneHotEncoder`")
-    assert least.rstrip().endswith("`No Imputation`")
+    assert most.rstrip().endswith("`No OneHotEncoder`") and least.rstrip().endswith("`No Imputation`")
+    baseline, losses = studies.findings_in(said)
+    assert baseline == 0.8196 and losses["No OneHotEncoder"] == pytest.approx(0.031)
 
 
 async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_another(desk: Desk) -> None:
     """Three paths ask at once, each with a study of its own: none may be the twin of another."""
-    solution = desk.merged().render()
+    solution = assemble(desk.merged())
     values: dict[str, Any] = {"solution_script": solution, "previous_code_blocks": []}
-    studies = [f"`{part}` has the most impact" for part in ("features", "combine", "metric")]
-    asked = [desk.ask(AgentType.extractor, **values, ablation_summary=study) for study in studies]
+    asked = [desk.ask(AgentType.extractor, **values, ablation_summary=f"study {number}") for number in range(3)]
     answers = [ExtractorOutput.model_validate(reply) for reply in await asyncio.gather(*asked)]
     for answer in answers:
         assert all(solution.count(plan.code_block) == 1 for plan in answer.plans)
-        assert moves.moves_in(answer.plans[0].plan)
+        assert named_in(answer.plans[0].plan, answer.plans[0].code_block, desk.profile)
     assert len({answer.plans[0].code_block for answer in answers}) == 3
 
 
 async def test_a_block_that_was_refined_is_not_chosen_again_at_once(table_desk: Desk) -> None:
-    solution = table_desk.merged()
-    values = {"solution_script": solution.render(), "ablation_summary": "nothing"}
+    values = {"solution_script": assemble(table_desk.merged()), "ablation_summary": "nothing"}
     refined: list[str] = []
     for _ in range(3):
         answer = ExtractorOutput.model_validate(
@@ -158,79 +152,69 @@ async def test_a_block_that_was_refined_is_not_chosen_again_at_once(table_desk: 
 
 @pytest.mark.req("REQ-P2I-042")
 async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None:
-    solution = desk.merged()
-    block = solution.block("features" if not desk.profile.of("text") else solution.names("model: ")[0])
-    first = moves.options(block, desk.profile)[0].move
-    plans, scores = [f"{first.title}. {first.why} The script scores 0.5 now. It trains LightGBM."], [0.9]
-    direction = desk.profile.setting.direction
+    block = next(text for title, text in sections_of(assemble(desk.merged())).items() if title.startswith("model: "))
+    first = actions(block, desk.profile)[0]
+    better, worse = (0.9, 0.1) if desk.profile.higher else (0.1, 0.9)
+    plans, scores = [f"{first.title}. {first.why}"], [better]
     for step in range(3):
-        plan = await desk.ask(AgentType.planner, code_block=block, plans=plans, scores=scores, direction=direction)
-        named = [move.title for move in moves.moves_in(plan)]
-        assert named and named[-1] not in [move.title for old in plans for move in moves.moves_in(old)]
-        if direction == "maximize" and step == 0:
-            assert named[0] == first.title  # 0.9 beats the 0.5 that the script had
+        plan = await desk.ask(AgentType.planner, code_block=block, plans=plans, scores=scores)
+        named = [action.title for action in named_in(plan, block, desk.profile)]
+        assert named and named[-1] not in [a.title for old in plans for a in named_in(old, block, desk.profile)]
+        assert step or named[0] == first.title
         plans.append(plan)
-        scores.append(0.1 if direction == "maximize" else 0.95)
+        scores.append(worse)
 
 
-async def test_the_coder_carries_out_what_the_plan_names_and_nothing_else(desk: Desk) -> None:
-    solution = desk.merged()
-    for name in ("features", "combine", *solution.names("model: ")):
-        block = solution.block(name)
-        for option in moves.options(block, desk.profile):
-            new = extract_code_block(await desk.ask(AgentType.coder, code_block=block, plan=f"{option.move.title}."))
-            changed = solution.render().replace(block, new)
-            ast.parse(changed)
-            assert new != block
-            assert leakage.find_leaks(changed) == []
-        same = extract_code_block(await desk.ask(AgentType.coder, code_block=block, plan="Do something clever."))
-        assert same == block
+async def test_the_coder_carries_out_what_the_plan_names(desk: Desk) -> None:
+    script = assemble(desk.merged())
+    for block in sections_of(script).values():
+        for action in actions(block, desk.profile)[:3]:
+            new = await desk.code(AgentType.coder, code_block=block, plan=f"{action.title}.")
+            assert new != block and recover(script.replace(block, new)) is not None
 
 
 # --- Phase 3 and finalization ------------------------------------------------------------------------------
 
 
 async def test_ensemble_plans_differ_and_each_becomes_a_script_of_all_models(desk: Desk) -> None:
-    first, second = desk.merged(), desk.first(2)
-    solutions, plans = [first.render(), second.render()], list[str]()
-    for _ in range(4):
+    solutions, plans, blends = [assemble(desk.merged()), assemble(desk.first(2))], list[str](), set[str]()
+    for _ in range(3):
         plan = await desk.ask(AgentType.ens_planner, L=2, solutions=solutions, plans=plans, scores=[0.5] * len(plans))
         assert plan not in plans
         plans.append(plan)
-        code = extract_code_block(await desk.ask(AgentType.ensembler, L=2, solutions=solutions, plan=plan))
-        assert leakage.find_leaks(code) == []
-        parsed = sections.parse(code)
-        assert parsed is not None
-        assert len(trained_models(parsed)) == 3
-    assert len({ensemble.plan_in(plan, desk.profile).title for plan in plans}) == 4
+        pooled = recover(await desk.code(AgentType.ensembler, L=2, solutions=solutions, plan=plan))
+        assert pooled is not None and len(pooled.models) == 3 and pooled.rows is None
+        blends.add(pooled.blend)
+    assert len(blends) == 3
 
 
-async def test_the_final_script_trains_on_all_rows_and_keeps_the_models(desk: Desk) -> None:
-    solution = desk.merged()
-    code = extract_code_block(
-        await desk.ask(AgentType.test, task_description="x", final_solution=solution.render())
-    )  # fmt: skip
-    parsed = sections.parse(code)
-    assert parsed is not None
-    assert "fit_all(y)" in code and "./final/submission.csv" in code
-    assert trained_models(parsed) == trained_models(solution)
-    assert parsed.sections["features"] == solution.sections["features"]
-    assert leakage.find_leaks(code) == []
+def test_models_of_an_ensemble_see_the_features_of_their_own_solution(table_desk: Desk, run_script: Run) -> None:
+    one, two = quick(table_desk.profile, "linear"), quick(table_desk.profile, "linear", "extra_trees")
+    two = two.changed(features={"counts": {"columns": ["kind"]}})
+    pooled = planning.united([one, two], "weights")
+    assert pooled.models["Regularised linear model"]["only"] == [] and "only" not in pooled.models["ExtraTrees"]
+    assert list(pooled.models) == ["Regularised linear model", "Regularised linear model 2", "ExtraTrees"]
+    assert "Final Validation Performance" in run_script(assemble(pooled))
+
+
+async def test_the_final_script_keeps_the_models_and_uses_all_rows(table_desk: Desk) -> None:
+    solution = table_desk.merged().changed(rows=100)
+    final = recover(await table_desk.code(AgentType.test, task_description="x", final_solution=assemble(solution)))
+    assert final is not None and final.models == solution.models and final.rows is None
 
 
 async def test_the_cap_on_rows_is_found_verbatim_and_taken_away(table_desk: Desk) -> None:
-    capped = script.first_script(table_desk.profile, models.BY_KEY["linear"], 100).render()
-    found = extract_code_block(await table_desk.ask(AgentType.test, "subsampling_extract", final_solution=capped))
-    assert found in capped and "train.sample(n=100" in found
-    left = await table_desk.ask(AgentType.test, "subsampling_remove", code_block_with_subsampling=found)
-    assert ".sample(" not in left
-    free = capped.replace(found, extract_code_block(left))
-    ast.parse(free)
+    capped = assemble(table_desk.first().changed(rows=100))
+    found = await table_desk.code(AgentType.test, "subsampling_extract", final_solution=capped)
+    assert found == "ROWS = 100" and capped.count(found) == 1
+    left = await table_desk.code(AgentType.test, "subsampling_remove", code_block_with_subsampling=found)
+    free = capped.replace(found, left)
+    assert recover(free) == table_desk.first().changed(rows=None)
     assert await table_desk.ask(AgentType.test, "subsampling_extract", final_solution=free) == NO_SUBSAMPLING
 
 
 async def test_a_copied_discussion_is_told_from_a_new_solution(table_desk: Desk) -> None:
-    solution = table_desk.merged().render()
+    solution = assemble(table_desk.merged())
     for discussion, verdict in ((solution, "Same"), ("I would try boosting with folds.", "Novel")):
         values = {"reference_discussion": discussion, "final_solution": solution}
         reply = await table_desk.ask(AgentType.test, "contamination", **values)
@@ -240,26 +224,41 @@ async def test_a_copied_discussion_is_told_from_a_new_solution(table_desk: Desk)
 # --- safety ----------------------------------------------------------------------------------------------
 
 
-async def test_a_clean_script_is_confirmed_with_a_quotation(desk: Desk) -> None:
-    solution = desk.merged().render()
-    reply = LeakageDetectionOutput.model_validate(await desk.ask(AgentType.leakage, "detection", code=solution))
-    (answer,) = reply.answers
-    assert answer.leakage_status == "No Data Leakage"
-    assert answer.code_block in solution
+async def test_a_script_of_ours_is_clean_and_one_that_fits_before_the_split_is_not(table_desk: Desk) -> None:
+    leaky = "scaler = StandardScaler()\nX = scaler.fit_transform(X)\nX_a, X_b = train_test_split(X)\nprint(X_a)\n"
+    for code, status in ((assemble(table_desk.merged()), "No Data Leakage"), (leaky, "Yes Data Leakage")):
+        reply = LeakageDetectionOutput.model_validate(await table_desk.ask(AgentType.leakage, "detection", code=code))
+        assert reply.answers[0].leakage_status == status and reply.answers[0].code_block in code
 
 
-async def test_a_table_that_a_script_ignores_is_joined(tmp_path: Path) -> None:
-    desk = Desk(TASKS["with_extra_table"](tmp_path / "input"))
-    values = {"task_description": "x"}
-    revised = await desk.ask(AgentType.data, **values, initial_solution=desk.merged().render())
-    assert "shops.csv" in revised and '"size"' in revised
-    again = await desk.ask(AgentType.data, **values, initial_solution=extract_code_block(revised))
-    assert again == ALL_USED
+async def test_all_tables_are_used_from_the_start(table_desk: Desk) -> None:
+    solution = assemble(table_desk.merged())
+    assert await table_desk.ask(AgentType.data, task_description="x", initial_solution=solution) == ALL_USED
 
 
-async def test_a_script_that_uses_everything_is_left_alone(desk: Desk) -> None:
-    solution = desk.merged().render()
-    assert await desk.ask(AgentType.data, task_description="x", initial_solution=solution) == ALL_USED
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        ("TimeoutError: the script was stopped after 60 s", ["LightGBM", "CatBoost"]),
+        ("MemoryError: Unable to allocate 9 GiB", ["LightGBM", "CatBoost"]),
+        ("ModuleNotFoundError: No module named 'catboost'", ["LightGBM"]),
+        ('File "solution.py", line 9, in fit_lightgbm\nValueError: odd', ["CatBoost"]),
+        ("ValueError: quite unforeseen", ["Regularised linear model"]),
+    ],
+)
+async def test_a_repair_takes_away_what_failed(error: str, kept: list[str], table_desk: Desk) -> None:
+    solution = quick(table_desk.profile, "lightgbm", "catboost")
+    repaired = recover(await table_desk.code(AgentType.debugger, code=assemble(solution), bug=error))
+    assert repaired is not None and list(repaired.models) == kept and repaired != solution
+
+
+async def test_scripts_of_others_get_an_answer_that_harms_nothing(table_desk: Desk) -> None:
+    code = 'import os\nprint("Final Validation Performance: 0.5")\n'
+    assert await table_desk.code(AgentType.debugger, code=code, bug="KeyError: 'x'") == code.strip()
+    answer = ExtractorOutput.model_validate(
+        await table_desk.ask(AgentType.extractor, solution_script=code, ablation_summary="x", previous_code_blocks=[])
+    )
+    assert answer.plans[0].code_block in code
 
 
 async def test_without_a_table_it_says_what_it_is_for(tmp_path: Path) -> None:

@@ -1,80 +1,91 @@
-"""The engineer's scripts on small tasks of every kind: they run, print a score and write a valid submission."""
+"""The engineer's scripts on small tasks of fifty kinds: a score and answers in the wanted shape, or a refusal."""
 
 from __future__ import annotations
 
 import csv
 import math
-import os
-from functools import reduce
 from pathlib import Path
 
 import pytest
 
-from mle_star.engineer.rules import leakage, merging, models, profile, script, sections
-from mle_star.engineer.rules.reading import read_setting
-from tests.engineer.conftest import Run
-from tests.engineer.small_tasks import TASKS
+from mle_star.engineer import profile
+from mle_star.engineer.brain import serve
+from mle_star.engineer.catalogue import fitting_families
+from mle_star.engineer.design import assemble, recover
+from tests.engineer.conftest import Run, profile_of, quick
+from tests.engineer.small_tasks import TASKS, table, write
 
-QUICK = {
-    "quadratic_kappa": ("lightgbm",), "r_squared": ("neighbours",), "mean_absolute": ("lightgbm",),
-    "many_classes": ("discriminant",), "text": ("nbsvm",),
-    "text_value": ("reader",), "as_json": ("xgboost",), "odd_names": ("lightgbm", "xgboost"),
-    "with_extra_table": ("hist_boosting",), "one_file": ("extra_trees",),
+FAMILIES = {
+    "mean_absolute": ("lightgbm",), "many_classes": ("extra_trees",), "text": ("nbsvm",), "text_value": ("linear",),
+    "as_json": ("xgboost", "linear"), "odd_names": ("lightgbm", "xgboost", "catboost"), "grouped": ("catboost",),
+    "quadratic_kappa": ("hist_boosting",), "r_squared": ("neighbours", "kernel"), "wide": ("linear",),
+    "very_wide": ("linear",), "rankings": ("network",), "balanced": ("kernel", "neighbours"),
+    "log_error": ("catboost",),
+    "forecast": ("lightgbm",), "nested_records": ("nbsvm", "linear"), "lone_classes": ("lightgbm", "xgboost", "linear"),
+    "no_id": ("hist_boosting",),
 }  # fmt: skip
-"""Models that are quick enough and do not always come from the same family; for other kinds, the linear one."""
-SHARED_WORDS = ("titanic", "adult-income", "diamonds", "california", "bike", "spam", "breast", "diabetes")
-
-
-def chosen(name: str, seen: profile.Profile) -> list[models.Model]:
-    """The models that a kind of task is tried with: quick ones, or in a soak those that the engineer prefers."""
-    if os.environ.get("MLE_STAR_SOAK"):
-        catalogue = models.catalogue(seen)
-        return [catalogue[list(TASKS).index(name) % min(len(catalogue), 4)]]  # not the same family every time
-    return [models.BY_KEY[key] for key in QUICK.get(name, ("linear",))]
+SHARED_WORDS = ("titanic", "adult-income", "diamonds", "california", "bike", "spam", "breast", "diabetes", "movie")
 
 
 @pytest.mark.parametrize("name", TASKS)
-async def test_a_first_script_scores_and_answers_in_the_wanted_shape(
-    name: str, tmp_path: Path, run_script: Run
-) -> None:
+def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_path: Path, run_script: Run) -> None:
     task = TASKS[name](tmp_path / "input")
-    look = profile.look(read_setting(task.system))
-    scripts = [script.first_script(look, model, 30_000) for model in chosen(name, look)]
-    code = reduce(merging.merge, scripts).render()
-    assert leakage.find_leaks(code) == []
-    result = await run_script(code)
-    assert not result.is_error, result.error_traceback
-    assert result.score is not None
-    assert math.isfinite(result.score)
-    with (tmp_path / "final/submission.csv").open(newline="") as file:
-        header, *rows = csv.reader(file)
+    seen = profile_of(task)
+    able = [f.key for f in fitting_families(seen) if f.key in ("linear", "extra_trees", "hist_boosting")]
+    design = quick(seen, *FAMILIES.get(name, able[:1]))
+    code = assemble(design)
+    assert recover(code) == design
+    said = run_script(code)
+    words, _, score = said.strip().splitlines()[-1].partition(": ")
+    assert words == "Final Validation Performance" and math.isfinite(float(score)), said
+    first = (tmp_path / "final/submission.csv").read_text(encoding="utf-8").splitlines()[0]
+    with (tmp_path / "final/submission.csv").open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file, delimiter=";" if ";" in first else ",")
     assert header == task.answer_columns
     assert len(rows) == task.rows
-    assert all(cell for row in rows for cell in row)
+    assert all(cell for row in rows for cell in row if name not in ("no_id",))
+    if seen.recipe.kind == "label" and task.labels and len(seen.targets) == 1:
+        assert {row[-1] for row in rows} <= task.labels
 
 
-def test_the_catalogue_offers_only_what_the_interpreter_has(tmp_path: Path) -> None:
-    system = TASKS["auc"](tmp_path / "input").system
-    bare = os.linesep.join(line for line in system.splitlines() if not line.startswith(("catboost", "lightgbm", "xgb")))
-    everything = {model.name for model in models.catalogue(profile.look(read_setting(system)))}
-    few = {model.name for model in models.catalogue(profile.look(read_setting(bare)))}
-    assert few < everything
-    assert len(few) >= 3
-    assert not any(word in name for name in few for word in ("CatBoost", "LightGBM", "XGBoost"))
+@pytest.mark.parametrize(
+    ("metric", "files", "why"),
+    [
+        ("ndcg", {}, "it cannot compute ndcg; it knows "),
+        ("expected profit", {}, "unknown metric 'expected profit'"),
+        ("accuracy", {"a.png": b"x", "b.png": b"x"}, "it has no model for pictures"),
+        ("accuracy", {"a.wav": b"x"}, "it has no model for sound"),
+        ("rmse", {"train.csv": b"id,x,y\n1,2,a\n2,3,b\n3,1,c\n", "test.csv": b"id,x\n4,1\n"}, "needs numbers"),
+        ("rmse", {"train.csv": b"id,y\n1,2\n2,3\n", "test.csv": b"id\n3\n"}, "says something"),
+    ],
+)
+def test_what_it_cannot_do_is_said_in_one_line_before_anything_runs(
+    metric: str, files: dict[str, bytes], why: str, tmp_path: Path
+) -> None:
+    for name, content in (files or {"train.csv": b"id,x,y\n1,2,3\n", "test.csv": b"id,x\n2,3\n"}).items():
+        (tmp_path / name).write_bytes(content)
+    said = serve.refusal(metric, tmp_path, "Predict `y`.")
+    assert said.startswith("the embedded engineer works on tables and texts: ") and why in said and "\n" not in said
 
 
-def test_a_merged_script_can_be_read_back_section_by_section(tmp_path: Path) -> None:
-    look = profile.look(read_setting(TASKS["r_squared"](tmp_path / "input").system))
-    first, second = (script.first_script(look, model, 30_000) for model in models.catalogue(look)[:2])
-    merged = merging.merge(first, second).render()
-    parsed = sections.parse(merged)
-    assert parsed is not None
-    assert parsed.render() == merged
-    assert len(merged) > len(first.render())
+def test_what_it_can_do_is_not_refused(tmp_path: Path) -> None:
+    task = TASKS["auc"](tmp_path / "input")
+    assert serve.refusal("auc", task.folder, "Predict `y`.") == ""
+
+
+def test_many_rows_are_sampled_and_the_latest_kept_where_time_counts(tmp_path: Path, run_script: Run) -> None:
+    from mle_star.engineer import planning
+    from mle_star.engineer.catalogue import families
+
+    rows = [{**row, "y": round(row["s"], 2)} for row in table(900)]
+    seen = profile_of(write(tmp_path / "input", rows, "y", metric="rmse", direction="minimize"))
+    design = planning.first_design(seen, families()["linear"], 200)
+    assert design.rows == 200
+    assert "Final Validation Performance" in run_script(assemble(design))
 
 
 def test_nothing_in_the_engineer_names_a_data_set() -> None:
-    package = Path(profile.__file__).parent.parent
+    package = Path(profile.__file__).parent
     for file in package.rglob("*.py"):
         text = file.read_text().lower()
         assert not [word for word in SHARED_WORDS if word in text], file

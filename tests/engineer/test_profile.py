@@ -1,125 +1,87 @@
-"""What the engineer sees when it looks at a task's data."""
+"""What the engineer sees when it looks at a task's data, and reads in a prompt."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.data import metrics as data_metrics
-from mle_star.data.columns import describe
-from mle_star.engineer.rules.metrics import RECIPES, find_metric
-from mle_star.engineer.rules.profile import Profile, look
-from mle_star.engineer.rules.reading import parts_of, read_setting, tried_plans
-from mle_star.engineer.rules.script import metric_imports
+from mle_star.engineer.catalogue import fitting_families
+from mle_star.engineer.profile import look, recipe_for
+from mle_star.engineer.reading import Question, parts_of
 from mle_star.errors import ConfigError
+from tests.engineer.conftest import profile_of
 from tests.engineer.shop import system_prompt, write_shop
 from tests.engineer.small_tasks import TASKS
-
-
-def look_at(name: str, folder: Path) -> Profile:
-    """The profile of a small task."""
-    return look(read_setting(TASKS[name](folder / "input").system))
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "metric"),
     [
         ("auc", "binary", "roc_auc"), ("log_loss_wide", "multiclass", "log_loss"), ("r_squared", "regression", "r2"),
-        ("quadratic_kappa", "ordinal", "quadratic_weighted_kappa"),
-        ("macro_f1", "multiclass", "f1_macro"), ("as_json", "binary", "roc_auc"),
-        ("balanced", "binary", "balanced_accuracy"), ("two_targets", "regression", "rmse"), ("text", "binary", "f1"),
-        ("many_classes", "multiclass", "log_loss"), ("labels_apart", "binary", "roc_auc"),
+        ("quadratic_kappa", "regression", "quadratic_weighted_kappa"), ("macro_f1", "multiclass", "f1_macro"),
+        ("balanced", "binary", "balanced_accuracy"), ("text", "binary", "f1"), ("labels_apart", "binary", "roc_auc"),
     ],
 )  # fmt: skip
 def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, tmp_path: Path) -> None:
-    seen = look_at(name, tmp_path)
-    assert (seen.kind, seen.metric.name) == (kind, metric)
-    assert seen.id == "id"
+    seen = profile_of(TASKS[name](tmp_path / "input"))
+    assert (seen.kind, seen.metric, seen.data["id"]) == (kind, metric, "id")
 
 
 def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:
-    seen = look(read_setting(write_shop(tmp_path / "input")))
-    kinds = {column.name: column.kind for column in seen.columns}
-    assert kinds == {
-        "age": "number", "city": "category", "income": "number", "visits": "number", "price": "messy number",
-        "joined": "date", "note": "category",
-    }  # fmt: skip
-    assert seen.targets == ("bought",)  # not the column beside it that the test table lacks, too
+    asked = Question.of("init", None, write_shop(tmp_path / "input"), "", 0)
+    seen = look(asked.metric, asked.folder, asked.description, asked.packages)
+    assert seen.data["targets"] == ["bought"]  # not the column beside it that the test table lacks, too
+    assert seen.data["amounts"] == ["price"] and list(seen.dates) == ["joined"]
+    assert {"age", "income", "visits"} <= set(seen.data["numbers"]) and "city" in seen.categories
 
 
 def test_a_wide_submission_names_classes(tmp_path: Path) -> None:
-    seen = look_at("log_loss_wide", tmp_path)
-    assert (seen.targets, seen.wide_prefix) == (("grade",), "grade_")
+    seen = profile_of(TASKS["log_loss_wide"](tmp_path / "input"))
+    assert seen.data["answers"][0] == {"column": "grade_low", "target": "grade", "class": "low"}
 
 
-def test_later_and_mixed_test_rows_are_told_apart(tmp_path: Path) -> None:
-    later, mixed = look_at("later_dates", tmp_path / "a"), look_at("mixed_dates", tmp_path / "b")
-    assert (later.later_test, later.mixed_dates) == ("when", "")
-    assert (mixed.later_test, mixed.mixed_dates) == ("", "when")
+def test_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:
+    names = ("later_dates", "mixed_dates", "map_points", "grouped", "forecast", "many_rows_a_key")
+    later, mixed, places, grouped, series, joined = (
+        profile_of(TASKS[name](tmp_path / name / "input")) for name in names
+    )
+    assert (later.later, later.mixed) == ("when", "") and (mixed.later, mixed.mixed) == ("", "when")
+    assert places.location == ("lat", "lon")
+    assert grouped.groups == "person" and "person" not in grouped.data["numbers"]
+    assert (series.later, series.series) == ("date", "page")
+    assert {entry["table"]["file"]: entry["many"] for entry in joined.data["lookups"]} == {
+        "shops.csv": False,
+        "sales.csv": True,
+    }
+    assert {"size", "sales amount mean", "sales rows"} <= set(joined.data["numbers"])
 
 
-def test_places_are_found_by_what_their_columns_hold(tmp_path: Path) -> None:
-    assert look_at("map_points", tmp_path).location == ("lat", "lon")
+def test_the_class_that_is_looked_for_comes_last(tmp_path: Path) -> None:
+    seen = profile_of(TASKS["odd_names"](tmp_path / "input"))
+    assert seen.targets[0]["classes"] == ["no", "yes"]
 
 
-def test_further_tables_are_seen(tmp_path: Path) -> None:
-    assert [table.name for table in look_at("with_extra_table", tmp_path).extras] == ["shops.csv"]
-
-
-def test_targets_are_judged_together(tmp_path: Path) -> None:
-    seen = look_at("two_kinds", tmp_path)
-    assert (seen.targets, seen.kind, seen.mixed_classes) == (("high", "wide"), "multiclass", True)
-    assert seen.target_classes == (("0", "1"), ("no", "none", "yes"))
-    signs = look_at("two_targets", tmp_path / "signs")
-    assert not signs.positive_target  # the second one is, the first is not
+def test_only_what_the_interpreter_has_is_offered(tmp_path: Path) -> None:
+    system = TASKS["auc"](tmp_path / "input").system
+    bare = "\n".join(line for line in system.splitlines() if not line.startswith(("catboost", "lightgbm", "xgb")))
+    few, every = (
+        {family.key for family in fitting_families(look(q.metric, q.folder, q.description, q.packages))}
+        for q in (Question.of("init", None, text, "", 0) for text in (bare, system))
+    )
+    assert few < every and len(few) >= 3 and not few & {"lightgbm", "xgboost", "catboost"}
 
 
 def test_without_pyarrow_parquet_files_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    system = TASKS["as_parquet"](tmp_path / "input").system
+    task = TASKS["as_parquet"](tmp_path / "input")
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     with pytest.raises(ConfigError, match="pip install pyarrow"):
-        look(read_setting(system))
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_metric_that_scripts_compute_agrees_with_the_registry(name: str) -> None:
-    """The expression in a script and the formula of the program give one figure for the same answers."""
-    dice, metric = numpy.random.default_rng(3), data_metrics.known_metric(name)
-    served = find_metric(name)
-    assert served.higher == metric.higher_is_better
-    for classes in (2, 4):
-        y = dice.integers(0, classes, 200)
-        chances = dice.dirichlet(numpy.ones(classes), 200)
-        truth, answer = (y, chances) if served.kind == "probability" else (y, chances.argmax(axis=1))
-        given: tuple[Any, Any] = (truth, answer)
-        if served.kind == "number":
-            truth = dice.gamma(2.0, 3.0, 200)
-            answer = truth + dice.normal(0, 0.1, 200)
-            given = (truth, answer)
-        elif name == "gini":
-            if classes > 2:
-                continue
-            given = (truth.astype(float), answer[:, 1])
-        elif metric.needs == "labels":
-            given = (truth.astype(str), answer.astype(str))
-        scope: dict[str, Any] = {"np": numpy, "y": truth, "p": answer}
-        for line in metric_imports(served):
-            exec(line, scope)
-        assert eval(served.expression(classes), scope) == pytest.approx(metric.compute(*given), rel=1e-6)
-
-
-def test_a_metric_that_scripts_cannot_compute_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot compute ndcg; it knows average_precision, "):
-        find_metric("ndcg")
-    with pytest.raises(ConfigError, match="unknown metric 'expected profit'"):
-        find_metric("expected profit")
+        profile_of(task)
 
 
 @pytest.mark.parametrize(
@@ -127,37 +89,28 @@ def test_a_metric_that_scripts_cannot_compute_is_refused() -> None:
     [
         ("Area under the ROC curve (AUC)", "roc_auc"), ("F1 of the class 1", "f1"),
         ("Root Mean Squared Logarithmic Error", "rmsle"), ("macro-averaged F1", "f1_macro"),
-        ("mean column-wise RMSE", "mcrmse"), ("multi-class log loss", "log_loss"),
         ("Quadratic Weighted Kappa (QWK)", "quadratic_weighted_kappa"),
-        ("area under the precision-recall curve", "average_precision"),
     ],
 )  # fmt: skip
 def test_metrics_in_words_are_understood(words: str, name: str) -> None:
-    assert find_metric(words).name == name
-
-
-@given(st.lists(st.one_of(st.text(max_size=12), st.integers().map(str), st.floats().map(str)), max_size=30))
-def test_any_column_can_be_described(cells: list[str]) -> None:
-    column = describe("x", cells)
-    assert 0 <= column.gaps <= 1
-    assert column.distinct <= len(cells)
+    assert recipe_for(words)[0] == name
 
 
 @given(st.text(alphabet="#`~ \nab-", max_size=200))
 def test_any_prompt_can_be_taken_apart(text: str) -> None:
-    parts = parts_of(text)
-    assert len(parts) >= 1
+    assert len(parts_of(text)) >= 1
 
 
 def test_headings_inside_a_description_do_not_hide_the_data_folder(tmp_path: Path) -> None:
     task = "Predict `y`.\n\n# Data\n\nSee below.\n\n# Metric\n\nWhatever you like."
-    setting = read_setting(system_prompt(tmp_path, "mae", "minimize", task))
-    assert (setting.metric, setting.direction) == ("mae", "minimize")
-    assert setting.data_folder == str(tmp_path.resolve())
-    assert setting.description == task
-    assert setting.has("lightgbm") and not setting.has("torch")
+    asked = Question.of("init", None, system_prompt(tmp_path, "mae", "minimize", task), "", 0)
+    assert (asked.metric, asked.folder, asked.description) == ("mae", tmp_path.resolve(), task)
+    assert "lightgbm" in asked.packages and "sklearn" in asked.packages and "torch" not in asked.packages
 
 
-def test_a_history_of_plans_is_read_with_its_failures() -> None:
+def test_facts_and_a_history_with_failures_are_read() -> None:
+    facts = {"metric": "rmse", "scores": [0.5, None]}
     text = "# Tried\n\n## Plan: one\ntwo lines\n## Score: 0.5\n\n## Plan: other\n## Score: N/A (evaluation failed)\n"
-    assert tried_plans(text) == [("one\ntwo lines", 0.5), ("other", None)]
+    asked = Question.of("planner", None, "", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```", 0)
+    assert asked.metric == "rmse"
+    assert [(plan.strip(), score) for plan, score in asked.tried] == [("one\ntwo lines", 0.5), ("other", None)]

@@ -33,7 +33,7 @@ from mle_star.models import (
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
 from mle_star.run.events import BestImproved, ScriptStarted, SubmissionKept
-from mle_star.run.limits import limit_in_run
+from mle_star.run.limits import limit_in_run, share_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 
 GOOD = "id,label\\n" + "".join(f"{number},1\\n" for number in range(100, 120))
@@ -324,6 +324,10 @@ async def test_limits_follow_what_was_measured_on_the_path(open_run: OpenRun) ->
             place.note_runtime(0.5, 4)
             place.note_runtime(0.4, 300)  # a worse one
             assert limit_in_run(place) == pytest.approx(1000 / 5)  # two rounds and three merges
+            assert share_in_run(place, 500) == pytest.approx(
+                1000 / 5
+            )  # what a script is told to take, at most its limit
+            assert share_in_run(place, 100) == 100 and share_in_run(place, 500, views=4) == pytest.approx(1000 / 20)
             place.note_runtime(0.5, 30)
             assert limit_in_run(place) == 300
         run.budget.open_phase("phase2")

@@ -1,61 +1,56 @@
 """The embedded engineer: an expert system that plays all fourteen agents for tabular and text tasks.
 
 It knows nothing of the pipeline. It sees the system prompt, the prompt it is sent and, through the data folder named
-there, the files. Each agent is a method below; what they know stands in `mle_star.engineer.rules`.
+there, the files. Each agent is a function below; scripts are assembled from `mle_star.engineer.parts`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
-import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from mle_star.engineer.rules import (
-    ablation,
-    corrections,
-    data_use,
-    debug,
-    ensemble,
-    foreign,
-    leakage,
-    merging,
-    models,
-    moves,
-    planning,
-    sections,
-    submission,
-)
-from mle_star.engineer.rules.profile import Profile, look
-from mle_star.engineer.rules.reading import (
-    Part,
-    block_under,
-    blocks_of,
-    find,
-    parts_of,
-    read_setting,
-    row_limit,
-    tried_plans,
-)
-from mle_star.engineer.rules.script import first_script
+from mle_star.engineer import checks, foreign, moves, planning, repairs, studies
+from mle_star.engineer.catalogue import fitting_families
+from mle_star.engineer.design import assemble, recover
+from mle_star.engineer.profile import Profile, look, refuse
+from mle_star.engineer.reading import Question, fenced
 from mle_star.engineer.server import MessagesServer
+from mle_star.engineer.sources import definition_of
 from mle_star.engineer.wire import BrainReply, BrainRequest
 from mle_star.errors import ConfigError
 
-logger = logging.getLogger("mle_star.engineer")
-
 ALL_USED = "All the provided information is used."
 NO_SUBSAMPLING = "There is no subsampling."
+ROWS = 30_000
 
 
-def serve() -> MessagesServer:
+class Served:
     """The model `offline`: a Messages API on loopback with the engineer behind it."""
-    return MessagesServer(EngineerBrain())
+
+    def __call__(self) -> MessagesServer:
+        return MessagesServer(EngineerBrain())
+
+    def refusal(self, metric: str, folder: Path, description: str) -> str:
+        """Why it cannot work on a task, in one line, before anything runs; an empty text when it can."""
+        why = refuse(metric, folder, description)
+        return f"the embedded engineer works on tables and texts: {why}" if why else ""
+
+
+serve = Served()
+
+
+@dataclass
+class _Memory:
+    """What is remembered of a question: how often it was asked, and which sections were chosen for it."""
+
+    asked: int = 0
+    chosen: Counter[str] = field(default_factory=Counter)
 
 
 class EngineerBrain:
@@ -63,212 +58,166 @@ class EngineerBrain:
 
     def __init__(self) -> None:
         self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
+        self._baselines: dict[str, float] = {}
         self._answering = threading.Lock()
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """The answer of the agent that is asked."""
-        key = hashlib.sha256(f"{request.agent}/{request.variant}/{_core(request)}".encode()).hexdigest()
-        memory = self._memories[key]
-        question = _Question(request, memory.asked, memory)
+        question = Question.of(request.agent, request.variant, request.system, request.prompt, 0)
+        script = question.block("Python solution") if request.agent in ("ablation", "extractor") else request.prompt
+        memory = self._memories[hashlib.sha256(f"{request.agent}/{request.variant}/{script}".encode()).hexdigest()]
+        desk = _Desk(question, memory, self._baselines, memory.asked)
         memory.asked += 1
-        answer = await asyncio.to_thread(self._answer_alone, question)
+        answer = await asyncio.to_thread(self._answer_alone, desk)
         return BrainReply(text=answer) if isinstance(answer, str) else BrainReply(structured=answer)
 
-    def _answer_alone(self, question: _Question) -> str | dict[str, Any]:
+    def _answer_alone(self, desk: _Desk) -> str | dict[str, Any]:
         """One answer at a time: tables are looked at once, paths are not told the same, and `ast.parse` is never run
         by two threads, which some versions of Python end with a SystemError (gh-106905)."""
         with self._answering:
-            return _answer(question)
-
-
-def _answer(q: _Question) -> str | dict[str, Any]:
-    """The answer as text, or as the value of a structured reply."""
-    agents: dict[str, Callable[[_Question], str | dict[str, Any]]] = {
-        "retriever": _retrieve,
-        "init": _init,
-        "merger": _merge,
-        "ablation": _ablate,
-        "summarize": _summarize,
-        "extractor": _extract,
-        "planner": _plan,
-        "coder": _code,
-        "ens_planner": _plan_ensemble,
-        "ensembler": _ensemble,
-        "debugger": _debug,
-        "leakage": _check_leakage,
-        "data": _check_data_use,
-        "test": _test,
-    }
-    if q.request.agent not in agents:
-        return f"There is no agent called {q.request.agent!r}."
-    try:
-        return agents[q.request.agent](q)
-    except ConfigError as error:
-        return f"The embedded engineer works on tables and texts: {error}."
-
-
-def _core(request: BrainRequest) -> str:
-    """What makes two questions the same: for those who look at a script, the script, whatever else is said."""
-    if request.agent in ("ablation", "extractor"):
-        return block_under(parts_of(request.prompt), "^Python solution")
-    return request.prompt
+            if desk.asked.agent not in AGENTS:
+                return f"There is no agent called {desk.asked.agent!r}."
+            try:
+                return AGENTS[desk.asked.agent](desk)
+            except ConfigError as error:
+                return f"The embedded engineer works on tables and texts: {error}."
 
 
 @dataclass
-class _Memory:
-    """What is remembered of a question: how often it was asked, and which blocks were chosen for it."""
+class _Desk:
+    """A question with what belongs to it."""
 
-    asked: int = 0
-    chosen: Counter[str] = field(default_factory=Counter)
-
-
-class _Question:
-    """A request taken apart. `turn` counts how often the same was asked before."""
-
-    def __init__(self, request: BrainRequest, turn: int, memory: _Memory) -> None:
-        self.request, self.turn, self.memory = request, turn, memory
-        self.prompt, self.variant = request.prompt, request.variant or ""
-        self.parts: list[Part] = parts_of(request.prompt)
+    asked: Question
+    memory: _Memory
+    baselines: dict[str, float]
+    turn: int
 
     @property
     def profile(self) -> Profile:
         """What the data looks like."""
-        return look(read_setting(self.request.system))
-
-    @property
-    def higher(self) -> bool:
-        """Is a higher score better?"""
-        return read_setting(self.request.system).direction == "maximize"
-
-    def block(self, heading: str) -> str:
-        """The code or text under a heading."""
-        return block_under(self.parts, heading)
-
-    def all_blocks(self, heading: str) -> list[str]:
-        """Every block under headings that match, in order."""
-        return [block for part in self.parts if re.search(heading, part.heading) for block in part.blocks]
-
-
-def fenced(code: str) -> str:
-    """Code as the one block of a reply, in a fence that nothing inside can close."""
-    longest = max((len(run) for run in re.findall("`{3,}", code)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}python\n{code.rstrip()}\n{fence}"
+        return look(self.asked.metric, self.asked.folder, self.asked.description, self.asked.packages)
 
 
 # --- Phase 1 ---------------------------------------------------------------------------------------------
 
 
-def _retrieve(q: _Question) -> dict[str, Any]:
-    wanted = re.search(r"\blist (\d+) of them|with (\d+) entries", q.prompt)
-    count = int(next(filter(None, wanted.groups()))) if wanted else 4
-    chosen = models.catalogue(q.profile)[:count]
-    return {"models": [{"model_name": m.name, "example_code": models.example(m, q.profile)} for m in chosen]}
+def _retrieve(desk: _Desk) -> dict[str, Any]:
+    chosen = fitting_families(desk.profile)[: int(desk.asked.facts.get("count") or 4)]
+    return {"models": [{"model_name": f.name, "example_code": definition_of(f.fit).source} for f in chosen]}
 
 
-def _init(q: _Question) -> str:
-    part = find(q.parts, "^Model$")
-    name = part.text if part else ""
-    model = models.named(name, q.profile) or planning.fallback_model(q.profile)
-    return fenced(first_script(q.profile, model, row_limit(q.prompt)).render())
+def _init(desk: _Desk) -> str:
+    name = str(desk.asked.facts.get("model") or desk.asked.block("Model"))
+    rows = int(desk.asked.facts.get("rows") or ROWS)
+    profile = desk.profile
+    return fenced(assemble(planning.first_design(profile, planning.family_named(name, profile), rows)))
 
 
-def _merge(q: _Question) -> str:
-    base, reference = q.block("^Base"), q.block("^Reference")
-    mine, other = sections.parse(base), sections.parse(reference)
+def _merge(desk: _Desk) -> str:
+    base, reference = desk.asked.block("Base"), desk.asked.block("Reference")
+    mine, other = recover(base), recover(reference)
     if mine is None or other is None:
         return fenced(base)
-    return fenced(merging.merge(mine, other).render())
+    return fenced(assemble(planning.united([mine, other], "careful" if len(mine.models) > 1 else "mean")))
 
 
 # --- Phase 2 ---------------------------------------------------------------------------------------------
 
 
-def _ablate(q: _Question) -> str:
-    code = q.block("^Python solution")
-    script = sections.parse(code)
-    previous = "\n".join(q.all_blocks(r"^Study \d"))
-    if script is None or not ablation.parts_of(script):
+def _ablate(desk: _Desk) -> str:
+    code = desk.asked.block("Python solution")
+    design = recover(code)
+    if design is None or not studies.parts_of(design):
         return fenced(foreign.study(code))
-    return fenced(ablation.study(script, previous, q.profile, turn=q.turn).render())
+    previous = "\n".join(desk.asked.blocks("Study"))
+    return fenced(assemble(studies.study(design, previous, desk.turn)))
 
 
-def _summarize(q: _Question) -> str:
-    metric = read_setting(q.request.system).metric
-    return ablation.summarize(q.block("output"), higher=q.higher, metric=metric)
+def _summarize(desk: _Desk) -> str:
+    higher = desk.asked.facts.get("direction", "maximize") == "maximize"
+    return studies.summarize(desk.asked.block("Printed output"), higher=higher, metric=desk.asked.metric)
 
 
-def _extract(q: _Question) -> dict[str, Any]:
-    code, summary = q.block("^Python solution"), q.block("^Ablation summary")
-    script = sections.parse(code)
-    chosen: list[tuple[str, str]] = []
-    if script is not None:
-        previous, profile = q.all_blocks(r"^Block \d"), q.profile
-        chosen = planning.choose_blocks(script, summary, previous, profile, q.memory.chosen)
-    if not chosen:
-        chosen = [foreign.block(code, q.all_blocks(r"^Block \d"))]
+def _extract(desk: _Desk) -> dict[str, Any]:
+    code, summary = desk.asked.block("Python solution"), desk.asked.block("Ablation summary")
+    previous = desk.asked.blocks("Block ")
+    chosen = planning.choose_blocks(code, summary, previous, desk.profile, desk.memory.chosen)
+    baseline, _ = studies.findings_in(summary)
+    if baseline is not None:
+        desk.baselines.update({block: baseline for block, _ in chosen})
+    chosen = chosen or [foreign.block(code, previous)]
     return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
 
 
-def _plan(q: _Question) -> str:
-    return planning.next_plan(q.block("^Code block"), tried_plans(q.prompt), q.profile, higher=q.higher)
+def _plan(desk: _Desk) -> str:
+    block = desk.asked.block("Code block")
+    return planning.next_plan(block, desk.asked.tried, desk.profile, desk.baselines.get(block))
 
 
-def _code(q: _Question) -> str:
-    block, plan = q.block("^Code block"), q.block("^Plan")
-    return fenced(moves.apply(moves.moves_in(plan), block, q.profile))
+def _code(desk: _Desk) -> str:
+    return fenced(moves.apply(desk.asked.block("Plan"), desk.asked.block("Code block"), desk.profile))
 
 
 # --- Phase 3 ---------------------------------------------------------------------------------------------
 
 
-def _plan_ensemble(q: _Question) -> str:
-    return ensemble.next_plan(tried_plans(q.prompt), q.profile)
+def _plan_ensemble(desk: _Desk) -> str:
+    return planning.next_ensemble_plan(desk.asked.tried, desk.profile)
 
 
-def _ensemble(q: _Question) -> str:
-    solutions = q.all_blocks(r"Python Solution$")
-    scripts = [script for script in map(sections.parse, solutions) if script is not None]
-    if len(scripts) < 2:
-        return fenced(solutions[0] if solutions else "")
-    plan = ensemble.plan_in(q.block("^Ensemble plan"), q.profile)
-    return fenced(ensemble.assemble(scripts, plan, q.profile).render())
+def _ensemble(desk: _Desk) -> str:
+    solutions = desk.asked.blocks("Python Solution")
+    return fenced(planning.ensemble(solutions, desk.asked.block("Ensemble plan"), desk.profile))
 
 
 # --- safety and finalization -----------------------------------------------------------------------------
 
 
-def _debug(q: _Question) -> str:
-    return fenced(debug.repair(q.block("^Script"), q.block("^Error"), q.profile, turn=q.turn))
+def _debug(desk: _Desk) -> str:
+    return fenced(repairs.repair(desk.asked.block("Script"), desk.asked.block("Error"), desk.profile, desk.turn))
 
 
-def _check_leakage(q: _Question) -> str | dict[str, Any]:
-    code = q.block("^Script")
-    if q.variant == "correction":
-        flagged = q.block("^(Flagged|Leaking) block")
-        return fenced(corrections.corrected(code, flagged))
-    leaks = leakage.find_leaks(code)
-    if not leaks:
-        return {"answers": [{"leakage_status": "No Data Leakage", "code_block": leakage.preprocessing(code)}]}
-    return {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": leak.block} for leak in leaks]}
+def _check_leakage(desk: _Desk) -> str | dict[str, Any]:
+    code = desk.asked.block("Script")
+    if desk.asked.variant == "correction":
+        return fenced(desk.asked.block("Flagged block", "Leaking block") or code)
+    found = checks.leaks(code)
+    if not found:
+        return {"answers": [{"leakage_status": "No Data Leakage", "code_block": checks.preparation(code)}]}
+    return {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": block} for block in found]}
 
 
-def _check_data_use(q: _Question) -> str:
-    code = q.block("^Python solution")
-    revised = data_use.complete(code, q.profile)
-    return ALL_USED if revised is None else fenced(revised)
+def _check_data_use(desk: _Desk) -> str:
+    """Scripts of ours read every table that shares a key; of others' nothing is known."""
+    return ALL_USED
 
 
-def _test(q: _Question) -> str | dict[str, Any]:
-    if q.variant == "subsampling_extract":
-        cap = submission.find_cap(q.block("^Python solution"))
+def _test(desk: _Desk) -> str | dict[str, Any]:
+    code, variant = desk.asked.block("Python solution"), desk.asked.variant
+    if variant == "subsampling_extract":
+        cap = checks.capped_rows(code)
         return fenced(cap) if cap else NO_SUBSAMPLING
-    if q.variant == "subsampling_remove":
-        return fenced(submission.without_cap(q.block("^Code block")))
-    code = q.block("^Python solution")
-    if q.variant == "contamination":
-        return {"verdict": corrections.verdict(q.block("^Reference"), code)}
-    script = sections.parse(code)
-    if script is None or "split" not in script.sections:
-        return fenced(code or "\n".join(blocks_of(q.parts)))
-    return fenced(submission.final_script(script, q.profile).render())
+    if variant == "subsampling_remove":
+        return fenced("ROWS = None")
+    if variant == "contamination":
+        return {"verdict": checks.verdict(desk.asked.block("Reference"), code)}
+    design = recover(code)
+    return fenced(code if design is None else assemble(planning.final(design)))
+
+
+AGENTS: dict[str, Callable[[_Desk], str | dict[str, Any]]] = {
+    "retriever": _retrieve,
+    "init": _init,
+    "merger": _merge,
+    "ablation": _ablate,
+    "summarize": _summarize,
+    "extractor": _extract,
+    "planner": _plan,
+    "coder": _code,
+    "ens_planner": _plan_ensemble,
+    "ensembler": _ensemble,
+    "debugger": _debug,
+    "leakage": _check_leakage,
+    "data": _check_data_use,
+    "test": _test,
+}

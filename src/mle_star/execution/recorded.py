@@ -33,7 +33,7 @@ from mle_star.execution.workspace import link_input_data, reset_working_director
 from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
 from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
-from mle_star.run.limits import limit_in_run
+from mle_star.run.limits import limit_in_run, share_in_run
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -264,12 +264,17 @@ async def _run(
     limit = limit_in_run(run, purpose, timeout_seconds)
     if limit <= 0:
         raise run.budget.out_of_time()
+    views = 1 if run.shared.exam is None or purpose != "solution" else len(run.shared.exam.views)
     run.record(ScriptStarted(step=step, purpose=purpose, timeout_seconds=limit))
     request = ScriptRequest(
         script_path=script_path,
         working_dir=working_dir,
         timeout_seconds=limit,
-        env=script_environment(run.config, gpus),
+        env={
+            **script_environment(run.config, gpus),
+            "MLE_STAR_SECONDS": f"{limit:.0f}",
+            "MLE_STAR_SHARE": f"{share_in_run(run, limit, views):.1f}",
+        },
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=await _linked_places(run, data),
         output_file=log_file(run, step),

@@ -219,6 +219,13 @@ def gather_facts(
     )
 
 
+def check_model(task: TaskDescription, config: PipelineConfig, base_url: str | None) -> None:
+    """Let a model that brings its own API say what it cannot do, before anything runs."""
+    refusal = getattr(served_model(config.model), "refusal", None) if base_url is None else None
+    if refusal is not None and (why := refusal(task.evaluation_metric, Path(task.data_dir), task.description)):
+        raise ConfigError(why)
+
+
 @asynccontextmanager
 async def connected(
     agents: Agents | None,

@@ -18,6 +18,12 @@ def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit:
     return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
 
 
+def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
+    """Seconds that a script should take, so that all that is planned for its phase has its turn: told, not enforced."""
+    share = run.budget.even_share(_planned(run, measured=run.solution_seconds is not None))
+    return min(limit, share if share > 0 else limit / 2) / max(views, 1)
+
+
 def _planned(run: RunContext, *, measured: bool) -> float:
     """How many scripts the running phase has planned one after another; before anything is measured, candidates."""
     scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]

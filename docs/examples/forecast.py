@@ -1,0 +1,922 @@
+"""Predict "y" with CatBoost, judged by smape (lower is better).
+
+Whatever is learned from data is learned inside each fold, from its training rows alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# --- settings -------------------------------------------------------------------------------------
+DATA = {
+    "train": {"file": "train.csv"},
+    "test": {"file": "test.csv"},
+    "sample": {"file": "sample_submission.csv"},
+    "id": "id",
+    "targets": ["y"],
+    "unlabelled": [],
+    "answers": [{"column": "y", "target": "y"}],
+    "numbers": [],
+    "amounts": [],
+    "categories": ["page"],
+    "dates": {"date": "%Y-%m-%d"},
+    "texts": [],
+    "lists": [],
+    "ignored": [],
+}
+FOLDS = {"kind": "time", "count": 1, "column": "date"}
+ROWS = None
+SECONDS = 90.0
+
+
+# --- target ---------------------------------------------------------------------------------------
+TARGETS = [{"name": "y", "kind": "number", "scale": "log"}]
+
+
+# --- rows and time --------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Rows:
+    """A table of features; `words` are counts of words and of list entries, a sparse matrix of the same rows."""
+
+    frame: pd.DataFrame
+    words: Any = None
+
+    def take(self, index: np.ndarray) -> Rows:
+        """Some of the rows."""
+        return Rows(self.frame.iloc[index], None if self.words is None else self.words[index])
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a model is to do: `kind` is binary, multiclass or regression; `seconds` is the time it should take."""
+
+    kind: str
+    loss: str
+    seed: int
+    threads: int
+    seconds: float
+
+    @property
+    def numeric(self) -> bool:
+        """Are numbers to be predicted, rather than the probabilities of classes?"""
+        return self.kind == "regression"
+
+
+class Clock:
+    """The time of a script. The harness says how long the script may take, and what its even share would be."""
+
+    def __init__(self, wanted: float) -> None:
+        self.started = time.monotonic()
+        limit = float(os.environ.get("MLE_STAR_SECONDS") or 600.0)
+        share = float(os.environ.get("MLE_STAR_SHARE") or wanted)
+        self.seconds = max(2.0, min(wanted, share, 0.6 * limit))
+
+    def left(self) -> float:
+        """Seconds left of what the script should take."""
+        return self.started + self.seconds - time.monotonic()
+
+    def part(self, count: int) -> Clock:
+        """A clock for the next of so many equal parts of what is left."""
+        clock = Clock(self.seconds)
+        clock.seconds = max(1.0, self.left() / count)
+        return clock
+
+
+def hurried_rate(settings: dict[str, Any], pace: float, seconds: float) -> float:
+    """The learning rate that uses the time: larger steps where there is time for few of them only."""
+    steps = max(10.0, seconds / max(pace, 1e-5))
+    wanted = min(30.0, settings["rounds"] * settings["rate"])
+    return float(min(0.4, max(settings["rate"], wanted / steps)))
+
+
+def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to learn from and rows to stop by, a tenth at most; a class that would be lost from the first stays."""
+    order = np.random.default_rng(job.seed).permutation(len(y))
+    if patience <= 0 or len(y) < 200:
+        return order, order[:0]
+    size = min(len(y) // 10, 20000)
+    stop, fit = order[:size], order[size:]
+    if not job.numeric:
+        lone = ~np.isin(y[stop], y[fit])
+        fit, stop = np.append(fit, stop[lone]), stop[~lone]
+    return np.sort(fit), np.sort(stop)
+
+
+# --- reading --------------------------------------------------------------------------------------
+def read_table(table: dict[str, Any]) -> pd.DataFrame:
+    """One file of `./input`. Columns under `spelt` are read letter by letter, as ids and labels must be."""
+    path, options = Path("./input") / table["file"], dict(table.get("options", {}))
+    form = table.get("form", "csv")
+    if form == "lines":
+        text = path.read_text(encoding="utf-8")
+        return pd.json_normalize([json.loads(line) for line in text.splitlines() if line.strip()])
+    if form == "records":
+        records = json.loads(path.read_text(encoding="utf-8"))
+        return pd.json_normalize(records[table["key"]] if table.get("key") else records)
+    if form in ("parquet", "excel", "columns"):
+        return {"parquet": pd.read_parquet, "excel": pd.read_excel, "columns": pd.read_json}[form](path)
+    frame = pd.read_csv(path, low_memory=False, **options)
+    spelt = [name for name in table.get("spelt", []) if name in frame]
+    if spelt:
+        plain = {name: value for name, value in options.items() if name != "na_values"}
+        frame[spelt] = pd.read_csv(path, usecols=spelt, dtype=str, na_filter=False, **plain)[spelt]
+    return frame
+
+
+def read_data(data: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows to learn from and the rows to answer, with what other tables know about them."""
+    train = read_table(data["train"])
+    if data.get("labels"):
+        train = train.merge(read_table(data["labels"]["table"]), on=data["labels"]["on"])
+    targets = data["targets"]
+    blank = data.get("unlabelled", [])
+    known = ~(train[targets].isna() | train[targets].isin(blank)).any(axis=1)
+    rest = train if known.all() else train[~known]
+    test = read_table(data["test"]) if data.get("test") else rest
+    train, test = train[known].reset_index(drop=True), test.reset_index(drop=True).copy()
+    for lookup in data.get("lookups", []):
+        train, test = (look_up(frame, lookup) for frame in (train, test))
+    return with_types(train, data), with_types(test, data)
+
+
+def look_up(frame: pd.DataFrame, lookup: dict[str, Any]) -> pd.DataFrame:
+    """The frame with the columns of another table; where that has many rows for a key, with their statistics."""
+    other, key = read_table(lookup["table"]), lookup["on"]
+    other[key], keys = other[key].astype(str), frame[key].astype(str)
+    label = Path(lookup["table"]["file"]).stem
+    if lookup.get("many"):
+        groups = other.groupby(key)
+        numbers = other.drop(columns=key).select_dtypes("number").columns
+        parts = [groups.size().rename(f"{label} rows")]
+        parts += [groups[name].mean().rename(f"{label} {name} mean") for name in numbers]
+        parts += [groups[name].max().rename(f"{label} {name} most") for name in numbers]
+        words = [name for name in other.drop(columns=key).columns if name not in numbers]
+        parts += [groups[name].agg(lambda cells: cells.mode().iat[0] if len(cells.mode()) else None) for name in words]
+        other = pd.concat(parts, axis=1)
+    else:
+        other = other.drop_duplicates(key).set_index(key)
+    other = other.rename(columns={name: f"{label} {name}" for name in other.columns if name in frame})
+    return pd.concat([frame, other.reindex(keys).set_axis(frame.index)], axis=1)
+
+
+def with_types(frame: pd.DataFrame, data: dict[str, Any]) -> pd.DataFrame:
+    """Dates as moments, amounts in words as numbers, lists and texts as texts; what is missing is left missing."""
+    changed: dict[str, Any] = {}
+    for name, form in data.get("dates", {}).items():
+        cells = frame[name].astype(str) if form == "%Y%m%d" else frame[name]
+        if form == "seconds":
+            changed[name] = pd.to_datetime(pd.to_numeric(cells, errors="coerce"), unit="s", errors="coerce")
+        elif form == "mixed":
+            moments = pd.to_datetime(cells, format="mixed", errors="coerce", utc=True)
+            changed[name] = moments.dt.tz_localize(None)
+        else:
+            changed[name] = pd.to_datetime(cells, format=form or None, errors="coerce")
+    for name in data.get("amounts", []):
+        amount = frame[name].astype(str).str.replace(",", "").str.extract(r"([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)")[0]
+        changed[name] = pd.to_numeric(amount, errors="coerce")
+    for name in data.get("lists", []):
+        changed[name] = frame[name].map(as_tokens)
+    for name in data.get("texts", []):
+        changed[name] = frame[name].fillna("").astype(str)
+    for name in data.get("categories", []):
+        changed[name] = frame[name].astype(str).where(frame[name].notna(), None)
+    numbers = number_columns(frame, data)
+    plain = frame[numbers].select_dtypes(["number"])
+    for name in [name for name in numbers if name not in plain]:
+        cells = frame[name].replace({"True": 1, "False": 0, True: 1, False: 0})
+        changed[name] = pd.to_numeric(cells, errors="coerce").astype("float64")
+    figures = pd.concat(
+        [plain.astype("float64"), pd.DataFrame({n: changed.pop(n) for n in numbers if n not in plain})], axis=1
+    )
+    figures = figures.where(np.isfinite(figures)).clip(-1e15, 1e15)
+    others = frame.drop(columns=[*numbers, *changed])
+    return pd.concat([others, pd.DataFrame(changed, index=frame.index), figures[numbers]], axis=1)
+
+
+def number_columns(frame: pd.DataFrame, data: dict[str, Any]) -> list[str]:
+    """The columns of numbers: those named, or, where there are too many to name, all that are nothing else."""
+    if data.get("numbers") is not None:
+        return [name for name in data["numbers"] if name in frame]
+    others = {*data["targets"], *data.get("ignored", []), *data.get("dates", {}), *data.get("amounts", [])}
+    others |= {*data.get("lists", []), *data.get("texts", []), *data.get("categories", [])}
+    return [name for name in frame.columns if name not in others]
+
+
+def as_tokens(cell: Any) -> str:
+    """A list as a text of tokens: each entry as one word, then its words; a record by its keys and values."""
+    if isinstance(cell, dict):
+        cell = [f"{key}={value}" for key, value in cell.items()]
+    if not isinstance(cell, (list, tuple, set, np.ndarray)):
+        return "" if cell is None or cell != cell else str(cell)
+    entries = [json.dumps(entry) if isinstance(entry, (dict, list)) else str(entry) for entry in cell]
+    whole = ["_".join(entry.split()) for entry in entries]
+    return " ".join([*whole, *(entry for entry, token in zip(entries, whole, strict=True) if entry != token)])
+
+
+def as_classes(cells: pd.Series, classes: list[str]) -> np.ndarray:
+    """Labels as numbers of their classes; numbers are compared as numbers, so that 1 and 1.0 are one."""
+    plain = {label_key(label): number for number, label in enumerate(classes)}
+    numbers: np.ndarray = np.array([plain.get(label_key(cell), 0) for cell in cells], dtype=int)
+    return numbers
+
+
+def label_key(label: Any) -> str:
+    """A label as it is compared."""
+    text = str(label).strip()
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+# --- encoding -------------------------------------------------------------------------------------
+def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
+    """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
+    told = frames[0][numbers].notna().any()
+    kept = [name for name in numbers if told[name]]
+    built = [frame[kept].astype("float32" if len(kept) > 300 else "float64") for frame in frames]
+    for name in categories:
+        counts = frames[0][name].value_counts()
+        levels = list(counts[counts >= 2].index[:250])
+        for number, frame in enumerate(frames):
+            built[number] = built[number].assign(**{name: pd.Categorical(frame[name], categories=levels)})
+    return built
+
+
+def build_features(
+    fit: Rows,
+    y: np.ndarray,
+    others: list[Rows],
+    columns: dict[str, Any],
+    steps: dict[str, Any],
+    settings: dict[str, Any],
+    job: Job,
+) -> tuple[list[Rows], dict[str, list[str]]]:
+    """The features of `fit` and of `others`, learned from `fit` alone; and which columns came from which step."""
+    rows = [fit, *others]
+    made = [encode([part.frame for part in rows], columns["numbers"], columns["categories"])]
+    origin: dict[str, list[str]] = dict(columns.get("steps", {}))
+    for name, step in steps.items():
+        added = step(rows, y, settings[name], job)
+        origin[name] = [str(column) for column in added[0].columns]
+        made.append(added)
+    frames = [
+        pd.concat([piece.set_axis(part.frame.index) for piece in pieces], axis=1)
+        for part, *pieces in zip(rows, *made, strict=True)
+    ]
+    return [Rows(frame, part.words) for frame, part in zip(frames, rows, strict=True)], origin
+
+
+def without(rows: Rows, names: list[str]) -> Rows:
+    """The rows without some of their columns."""
+    return Rows(rows.frame.drop(columns=[name for name in names if name in rows.frame]), rows.words) if names else rows
+
+
+def as_codes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Categories as numbers, a missing one as -1; column names that every library takes."""
+    codes = {name: frame[name].cat.codes.astype("float32") for name in frame.select_dtypes("category")}
+    return frame.assign(**codes).set_axis([f"c{number}" for number in range(frame.shape[1])], axis=1)
+
+
+def with_plain_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbered column names, for libraries that refuse some characters."""
+    return frame.set_axis([f"c{number}" for number in range(frame.shape[1])], axis=1)
+
+
+def as_matrix(fit: Rows, others: list[Rows], *, bins: int = 0, words: bool = True) -> list[Any]:
+    """A matrix for linear models: scaled numbers, their bins, a column for each level, and the weighted words."""
+    from scipy import sparse
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
+
+    numbers, levels = list(fit.frame.select_dtypes("number")), list(fit.frame.select_dtypes("category"))
+    filled = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
+    parts: list[Any] = [("numbers", make_pipeline(filled, StandardScaler()), numbers)]
+    if levels:
+        parts.append(("levels", OneHotEncoder(handle_unknown="ignore", min_frequency=3), levels))
+    many = [name for name in numbers if fit.frame[name].nunique() > bins]
+    if bins and many:
+        cut = KBinsDiscretizer(bins, encode="onehot", strategy="quantile", quantile_method="averaged_inverted_cdf")
+        parts.append(("bins", make_pipeline(SimpleImputer(strategy="median"), cut), many))
+    matrices: list[Any] = [None] * (1 + len(others))
+    if numbers or levels:
+        shaped = ColumnTransformer(parts, sparse_threshold=0.3).fit(fit.frame)
+        matrices = [shaped.transform(part.frame) for part in (fit, *others)]
+        matrices = [np.clip(matrix, -8, 8) if isinstance(matrix, np.ndarray) else matrix for matrix in matrices]
+    if words and fit.words is not None:
+        weighted = weigh_words(fit.words, [part.words for part in others])
+        if numbers or levels:
+            pairs = zip(matrices, weighted, strict=True)
+            matrices = [sparse.hstack([sparse.csr_matrix(a), b]).tocsr() for a, b in pairs]
+        else:
+            matrices = weighted
+    return matrices
+
+
+def fit_logistic(matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int) -> list[np.ndarray]:
+    """Chances by logistic regression; on sparse matrices each class against the rest, which is much quicker."""
+    from scipy import sparse
+    from sklearn.linear_model import LogisticRegression
+
+    count = int(y.max()) + 1
+    if not sparse.issparse(matrix) or count > 60:
+        model = LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit(matrix, y)
+        return [model.predict_proba(part) for part in asked]
+    chances = [np.zeros((part.shape[0], count)) for part in asked]
+    for label in [1] if count == 2 else range(count):
+        model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01)
+        model.fit(matrix, y == label)
+        for chance, part in zip(chances, asked, strict=True):
+            chance[:, label] = model.predict_proba(part)[:, 1]
+    if count == 2:
+        for chance in chances:
+            chance[:, 0] = 1 - chance[:, 1]
+    return [chance / np.maximum(chance.sum(axis=1, keepdims=True), 1e-9) for chance in chances]
+
+
+def weigh_words(fit: Any, others: list[Any]) -> list[Any]:
+    """Counts of words as TF-IDF: dampened, rarer words heavier, rows of length one; words seen once are left out."""
+    from scipy import sparse
+    from sklearn.preprocessing import normalize
+
+    seen = np.bincount(fit.indices, minlength=fit.shape[1])
+    kept = np.flatnonzero(seen >= 2)
+    weight = np.log((1 + fit.shape[0]) / (1 + seen[kept])) + 1
+    weighted = []
+    for counts in (fit, *others):
+        matrix = counts[:, kept].astype("float32")
+        matrix.data = 1 + np.log(matrix.data)
+        weighted.append(normalize(matrix @ sparse.diags(weight.astype("float32"))).tocsr())
+    return weighted
+
+
+# --- words ----------------------------------------------------------------------------------------
+WORDS = {}
+
+
+def count_words(frame: pd.DataFrame, columns: list[str], settings: dict[str, Any]) -> Any:
+    """A sparse matrix of counts: `words` longest phrase in words, `pieces` longest piece in characters (0: none)."""
+    from scipy import sparse
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    usual = {"alternate_sign": False, "norm": None, "dtype": np.float32, "n_features": 2 ** settings["bits"]}
+    pattern = r"(?u)\b\w+\b|[^\w\s]"
+    readers = [HashingVectorizer(ngram_range=(1, settings["words"]), token_pattern=pattern, **usual)]
+    if settings["pieces"]:
+        readers.append(HashingVectorizer(analyzer="char_wb", ngram_range=(2, settings["pieces"]), **usual))
+    longest = settings["longest"]
+    texts = [frame[name].str.slice(0, longest) for name in columns]
+    return sparse.hstack([reader.transform(text) for text in texts for reader in readers]).tocsr()
+
+
+# --- metric ---------------------------------------------------------------------------------------
+METRIC = {"name": "smape", "higher": False, "answers": "number", "loss": "absolute"}
+Score = Callable[[np.ndarray, np.ndarray], float]
+
+
+def decide_as_said(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The prediction itself is the answer."""
+    return others
+
+
+def smape(y: np.ndarray, p: np.ndarray) -> float:
+    """The mean error in proportion to truth and answer, in percent."""
+    return float(np.mean(200 * np.abs(y - p) / np.maximum(np.abs(y) + np.abs(p), 1e-9)))
+
+
+SCORE, DECIDE = smape, decide_as_said
+
+
+# --- features -------------------------------------------------------------------------------------
+FEATURES = {"dates": {"columns": ["date"]}, "lags": {"date": "date", "group": "page", "horizon": None}}
+
+
+def add_dates(frame: pd.DataFrame, settings: dict[str, Any]) -> pd.DataFrame:
+    """Parts of the calendar, and the days since a fixed day."""
+    made: dict[str, Any] = {}
+    for name in settings["columns"]:
+        when = frame[name].dt
+        made[f"{name} year"], made[f"{name} month"], made[f"{name} day"] = when.year, when.month, when.day
+        made[f"{name} weekday"], made[f"{name} day of year"] = when.day_of_week, when.day_of_year
+        made[f"{name} hour"] = when.hour + when.minute / 60
+        made[f"{name} age"] = (frame[name] - pd.Timestamp("2000-01-01")).dt.total_seconds() / 86400
+    return pd.DataFrame(made, index=frame.index).astype("float32")
+
+
+def learn_lags(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job: Job) -> list[pd.DataFrame]:
+    """What the target of a series was before: all lags reach back beyond the last row to be answered."""
+    when, group, horizon = settings["date"], settings["group"], settings["horizon"]
+    day = [part.frame[when].dt.normalize() for part in rows]
+    name = [part.frame[group].astype(str) if group else pd.Series("all", index=part.frame.index) for part in rows]
+    truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
+    days = pd.date_range(day[0].min(), max(d.max() for d in day))
+    table = pd.DataFrame({"day": day[0], "name": name[0], "y": truth})
+    grid = table.pivot_table(index="day", columns="name", values="y").reindex(days)
+    if horizon is None:
+        horizon = max(1, min((max(d.max() for d in day[1:]) - day[0].max()).days, len(days) // 2))
+    past = grid.shift(horizon)
+    made: dict[str, pd.DataFrame] = {}
+    for window in (7, 28, 91, 364):
+        made[f"mean of {window} days"] = past.rolling(window, min_periods=1).mean()
+    made["median of 28 days"] = past.rolling(28, min_periods=1).median()
+    weeks = -(-horizon // 7) * 7
+    same = [grid.shift(weeks + 7 * back) for back in range(4)]
+    made["same weekday"] = pd.concat(same).groupby(level=0).median()
+    if len(days) > 364 + horizon:
+        year = -(-max(horizon, 350) // 364) * 364
+        made["a year ago"] = grid.shift(year).rolling(7, center=True, min_periods=1).mean()
+    stacked = {label: lag.stack() for label, lag in made.items()}
+    answers = []
+    for part, d, n in zip(rows, day, name, strict=True):
+        keys = pd.MultiIndex.from_arrays([d, n])
+        columns = {label: lag.reindex(keys).to_numpy() for label, lag in stacked.items()}
+        answers.append(pd.DataFrame(columns, index=part.frame.index).astype("float32"))
+    return answers
+
+
+ROW_STEPS = {"dates": add_dates}
+FOLD_STEPS = {"lags": learn_lags}
+
+
+# --- models ---------------------------------------------------------------------------------------
+MODELS = {}
+
+
+# --- model: CatBoost ------------------------------------------------------------------------------
+CATBOOST = {"rounds": 250, "rate": 0.05, "depth": 4, "l2": 5.0, "borders": 64, "one_hot": 20, "patience": 0}
+
+
+def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
+    """Boosted symmetric trees; categories go in as they are; they stop by a part of the training rows, or in time."""
+    import time
+
+    import catboost
+
+    begun: list[float] = []
+
+    class InTime:
+        def after_iteration(self, info: Any) -> bool:
+            begun.append(time.monotonic())
+            return begun[-1] - begun[0] < job.seconds
+
+    def plain(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(**{name: frame[name].cat.codes.astype(int) for name in frame.select_dtypes("category")})
+
+    fit, stop = inner_split(y, settings["patience"], job)
+    kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
+    usual = {
+        "depth": int(settings["depth"]),
+        "l2_leaf_reg": settings["l2"],
+        "border_count": int(settings["borders"]),
+        "one_hot_max_size": int(settings["one_hot"]),
+        "max_ctr_complexity": 1,
+        "random_seed": job.seed,
+        "thread_count": job.threads,
+        "allow_writing_files": False,
+        "verbose": False,
+        **({"loss_function": "MAE"} if job.loss == "absolute" else {}),
+    }
+    x, categories = plain(rows.frame), list(rows.frame.select_dtypes("category"))
+    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, categories, callbacks=[InTime()])
+    rate = hurried_rate(settings, (begun[-1] - begun[0]) / max(len(begun) - 1, 1), job.seconds)
+    model = kind(iterations=int(settings["rounds"]), learning_rate=rate, **usual)
+    begun.clear()
+    if len(stop):
+        held = (x.iloc[stop], y[stop])
+        patience = int(settings["patience"])
+        model.fit(x.iloc[fit], y[fit], categories, eval_set=held, early_stopping_rounds=patience, callbacks=[InTime()])
+    else:
+        model.fit(x, y, categories, callbacks=[InTime()])
+    return [(model.predict if job.numeric else model.predict_proba)(plain(part.frame)) for part in others]
+
+
+MODELS["CatBoost"] = (fit_catboost, CATBOOST, True)
+
+
+# --- blend ----------------------------------------------------------------------------------------
+BLEND = "mean"
+Predictions = dict[str, np.ndarray]
+Judge = Callable[[np.ndarray, np.ndarray], float]
+
+
+def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+    """The mean of the models' predictions."""
+    return [np.mean(list(other.values()), axis=0) for other in others]
+
+
+COMBINE = combine_mean
+
+
+# --- cross-validation -----------------------------------------------------------------------------
+Model = tuple[Callable[..., list[np.ndarray]], dict[str, Any], bool]
+
+
+@dataclass
+class Said:
+    """What each model says: out of fold for the rows that were judged, and for the rows to answer."""
+
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+    asked: dict[str, np.ndarray] = field(default_factory=dict)
+    judged: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+
+
+def scaled(y: np.ndarray, scale: str) -> np.ndarray:
+    """Numbers on the scale that models learn."""
+    return np.log1p(y) if scale == "log" else np.sqrt(y) if scale == "root" else y
+
+
+def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
+    """Predictions on the scale of the task."""
+    return np.expm1(np.clip(p, -1, 60)) if scale == "log" else np.clip(p, 0, None) ** 2 if scale == "root" else p
+
+
+def cross_validate(
+    rows: Rows,
+    y: np.ndarray,
+    test: Rows,
+    folds: Folds,
+    models: dict[str, Model],
+    steps: dict[str, Any],
+    settings: dict[str, Any],
+    columns: dict[str, Any],
+    job: Job,
+    clock: Clock,
+    *,
+    scale: str = "plain",
+    classes: int = 0,
+    refit: bool = False,
+) -> Said:
+    """Fit every model in every fold, for as many folds as the time allows; with `refit`, once more on all rows."""
+    size = (len(y),) if job.numeric else (len(y), classes)
+    said, times = Said(), np.zeros(len(y))
+    said.known = {name: np.zeros(size) for name in models}
+    said.asked = {name: np.zeros((len(test.frame), *size[1:])) for name in models}
+    paces: dict[str, float] = {}
+    rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([(np.arange(len(y)), None)] if refit else [])]
+    chosen = {name: settings_of for name, (_, settings_of, _) in models.items()}
+    seconds, bagged = clock.left(), 0
+    for number, (fit, held) in enumerate(rounds):
+        begun = time.monotonic()
+        if number and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1):
+            continue
+        others = [rows.take(held)] if held is not None else []
+        others += [test] if held is None or not refit else []
+        truth = scaled(y[fit], scale) if job.numeric else y[fit]
+        seen = np.arange(classes)
+        if not job.numeric:
+            seen, truth = np.unique(truth, return_inverse=True)
+        this = replace(job, seed=job.seed + number)
+        part, *asked = [rows.take(fit), *others]
+        built, origin = build_features(part, truth, asked, columns, steps, settings, this)
+        for place, (name, (learn, _, timed)) in enumerate(models.items()):
+            jobs = max(1.0, (len(rounds) - number) * len(models) - place)
+            share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs))
+            only = chosen[name].get("only")
+            dropped = [c for step, names in origin.items() if only is not None and step not in only for c in names]
+            given, *wanted = [without(each, dropped) for each in built]
+            if "search" in chosen[name] and not number and len(seen) != 1:
+                less = replace(share, seconds=share.seconds * 1.5)
+                chosen[name] = search_settings(learn, given, truth, chosen[name], less)
+            if len(seen) == 1 and not job.numeric:
+                learned = [np.ones((len(each.frame), 1)) for each in wanted]
+            else:
+                learned = fit_in_time(learn, given, truth, wanted, chosen[name], share, paces, name, timed)
+            answers = [spread(p, seen, classes, scale, job) for p in learned]
+            if held is not None:
+                said.known[name][held] += answers[0]
+            if held is None or not refit:
+                said.asked[name] += answers[-1]
+        if held is not None:
+            times[held] += 1
+        bagged += held is None or not refit
+        paces["round"] = time.monotonic() - begun
+    said.judged = np.flatnonzero(times)
+    for name in models:
+        said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
+        said.asked[name] /= max(bagged, 1)
+    return said
+
+
+def spread(p: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
+    """A model's predictions on the scale, or for all the classes, of the task."""
+    if job.numeric:
+        numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel(), scale))
+        return numbers
+    full: np.ndarray = np.zeros((len(p), classes))
+    full[:, seen] = np.nan_to_num(p)
+    return full
+
+
+def fit_in_time(
+    learn: Callable[..., list[np.ndarray]],
+    rows: Rows,
+    y: np.ndarray,
+    others: list[Rows],
+    settings: dict[str, Any],
+    job: Job,
+    paces: dict[str, float],
+    name: str,
+    timed: bool,
+) -> list[np.ndarray]:
+    """Fit; a model that does not watch the clock is tried on 1000 rows first and gets as many as it has time for."""
+    if timed or len(y) <= 3000:
+        return learn(rows, y, others, settings, job)
+    dice = np.random.default_rng(job.seed)
+    if name not in paces:
+        few = few_rows(y, 1000, dice, job)
+        begun = time.monotonic()
+        within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
+        learn(
+            rows.take(few), within, [part.take(np.arange(min(1000, len(part.frame)))) for part in others], settings, job
+        )
+        paces[name] = time.monotonic() - begun
+    wanted = int(1000 * (job.seconds / max(paces[name], 1e-3)) ** 0.85)
+    if wanted >= len(y):
+        return learn(rows, y, others, settings, job)
+    few = few_rows(y, max(wanted, 1500), dice, job)
+    return learn(rows.take(few), y[few], others, settings, job)
+
+
+def few_rows(y: np.ndarray, count: int, dice: np.random.Generator, job: Job) -> np.ndarray:
+    """Some rows at random, one of every class among them."""
+    some = dice.permutation(len(y))[:count]
+    lone = np.zeros(0, dtype=int) if job.numeric else np.unique(y, return_index=True)[1]
+    chosen: np.ndarray = np.unique(np.append(some, lone))
+    return chosen
+
+
+# --- folds ----------------------------------------------------------------------------------------
+Folds = list[tuple[np.ndarray, np.ndarray]]
+
+
+def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: dict[str, Any], seed: int) -> Folds:
+    """Pairs of rows to learn from and rows to judge by: by time, by groups, alike in the classes, or at random."""
+    from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
+
+    kind, count = settings["kind"], settings["count"]
+    everything = np.arange(len(frame))
+    if kind == "time":
+        order = np.argsort(frame[settings["column"]].to_numpy(), kind="stable")
+        cut = int(len(order) * 0.8)
+        return [(np.sort(order[:cut]), np.sort(order[cut:]))]
+    if kind == "groups":
+        groups = frame[settings["column"]].astype(str).to_numpy()
+        count = min(count, len(np.unique(groups)))
+        return list(GroupKFold(count, shuffle=True, random_state=seed).split(everything, groups=groups))
+    smallest = int(np.bincount(y).min()) if kind == "classes" else 0
+    if count == 1:
+        fit, held = train_test_split(everything, test_size=0.2, random_state=seed, stratify=y if smallest > 1 else None)
+        return [(fit, held)]
+    folds: Folds = []
+    for again in range(settings.get("repeats", 1)):
+        if kind == "classes":
+            folds += StratifiedKFold(count, shuffle=True, random_state=seed + again).split(everything, y)
+        else:
+            folds += KFold(count, shuffle=True, random_state=seed + again).split(everything)
+    return folds
+
+
+def sample_rows(frame: pd.DataFrame, most: int | None, settings: dict[str, Any], seed: int) -> pd.DataFrame:
+    """At most so many rows: the latest where the test rows come later, else at random."""
+    if most is None or len(frame) <= most:
+        return frame
+    if settings["kind"] == "time":
+        return frame.sort_values(settings["column"], kind="stable").tail(most).reset_index(drop=True)
+    return frame.sample(n=most, random_state=seed).reset_index(drop=True)
+
+
+# --- search ---------------------------------------------------------------------------------------
+def search_settings(
+    fit: Callable[..., list[np.ndarray]], rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job
+) -> dict[str, Any]:
+    """The best settings found in `job.seconds`: a step in a random direction, else its opposite, else smaller steps."""
+    ranges, ends = settings["search"], time.monotonic() + job.seconds
+    dice = np.random.default_rng(job.seed)
+    some = dice.permutation(len(y))[:6000]
+    cut = int(0.75 * len(some))
+    learn, judge = some[:cut], some[cut:]
+    if not job.numeric:
+        judge = judge[np.isin(y[judge], y[learn])]
+        _, within = np.unique(y[learn], return_inverse=True)
+    truth = y[learn] if job.numeric else within
+
+    def loss(tried: dict[str, Any], seconds: float) -> float:
+        (p,) = fit(rows.take(learn), truth, [rows.take(judge)], tried, replace(job, seconds=seconds))
+        if job.numeric:
+            error = np.abs(y[judge] - p)
+            return float(np.mean(error if job.loss == "absolute" else error**2))
+        place = np.searchsorted(np.unique(y[learn]), y[judge])
+        return float(-np.mean(np.log(np.clip(p[np.arange(len(judge)), place], 1e-6, 1))))
+
+    begun = time.monotonic()
+    best, lowest = dict(settings), loss(settings, job.seconds)
+    pace, size, failures = time.monotonic() - begun, 0.8, 0
+    while time.monotonic() + pace < ends:
+        step = dice.normal(size=len(ranges))
+        for sign in (1, -1):
+            if time.monotonic() + pace > ends:
+                break
+            tried = dict(best)
+            for (name, (low, high)), move in zip(ranges.items(), step / np.linalg.norm(step), strict=True):
+                value = min(high, max(low, best[name] * float(np.exp(sign * move * size * 1.6))))
+                tried[name] = round(value) if isinstance(settings[name], int) else value
+            found = loss(tried, 3 * pace)
+            if found < lowest:
+                best, lowest, failures = tried, found, 0
+                break
+        else:
+            failures += 1
+            size = max(0.15, size * 0.8)
+    return best
+
+
+# --- course ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Solution:
+    """All that a script consists of."""
+
+    data: dict[str, Any]
+    targets: list[dict[str, Any]]
+    folds: dict[str, Any]
+    metric: dict[str, Any]
+    score: Callable[[np.ndarray, np.ndarray], float]
+    decide: Callable[..., list[np.ndarray]]
+    features: dict[str, Any]
+    row_steps: dict[str, Callable[..., pd.DataFrame]]
+    fold_steps: dict[str, Callable[..., list[pd.DataFrame]]]
+    models: dict[str, Model]
+    combine: Callable[..., list[np.ndarray]]
+    rows: int | None
+    seconds: float
+    words: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The seed that the harness gives."""
+        return int(os.environ.get("MLE_STAR_SEED", "42"))
+
+
+def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tuple[Rows, Rows, dict[str, Any]]:
+    """The rows with all that can be said of a row by itself, and the columns to learn from."""
+    data, steps = solution.data, dict[str, list[str]]()
+    numbers = number_columns(train, data) + [name for name in data.get("amounts", []) if name in train]
+    prepared = []
+    for frame in (train, test):
+        pieces = [frame]
+        for name, step in solution.row_steps.items():
+            pieces.append(step(frame, solution.features[name]))
+            steps[name] = [str(column) for column in pieces[-1].columns]
+        reading = data.get("texts", []) + data.get("lists", [])
+        words = count_words(frame, reading, solution.words) if reading else None
+        prepared.append(Rows(pd.concat(pieces, axis=1), words))
+    columns = {"numbers": numbers + [c for made in steps.values() for c in made], "categories": data["categories"]}
+    return prepared[0], prepared[1], {**columns, "steps": steps}
+
+
+def learn_target(
+    solution: Solution, target: dict[str, Any], frame: pd.DataFrame, rows: Rows, test: Rows, columns: Any, clock: Clock
+) -> tuple[np.ndarray, Said]:
+    """The truth of one target, and what the models say of it."""
+    classes = target.get("classes", [])
+    if target["kind"] == "number":
+        y = pd.to_numeric(frame[target["name"]], errors="coerce").fillna(0).to_numpy(dtype=float)
+    else:
+        y = as_classes(frame[target["name"]], classes)
+    numeric = target["kind"] in ("number", "grade")
+    kind = "regression" if numeric else "binary" if len(classes) == 2 else "multiclass"
+    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds)
+    folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
+    pairs = make_folds(frame, y, folds, solution.seed)
+    said = cross_validate(
+        rows, y, test, pairs, solution.models, solution.fold_steps, solution.features, columns, job, clock,
+        scale=target.get("scale", "plain") if numeric else "plain", classes=len(classes), refit=len(pairs) == 1,
+    )  # fmt: skip
+    return y, said
+
+
+def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any]) -> list[np.ndarray]:
+    """Blended and decided predictions for `others`; weights and cuts are learned from `known` and its truth."""
+    sign = 1 if solution.metric["higher"] else -1
+    first = next(iter(known.values()))
+
+    def judge(truth: np.ndarray, p: np.ndarray) -> float:
+        if p.ndim == 2 and solution.metric["answers"] in ("label", "set"):
+            return -float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
+        if solution.metric["answers"] == "grade":
+            return -float(np.mean((truth - p) ** 2))
+        return sign * solution.score(truth, p)
+
+    plain = len(known) == 1 or len(first) < 10
+    blends = (
+        [next(iter(other.values())) for other in [known, *others]]
+        if plain
+        else solution.combine(y, known, [known, *others], judge)
+    )
+
+    def rate(truth: np.ndarray, p: np.ndarray) -> float:
+        return sign * solution.score(truth, p)
+
+    return solution.decide(y, blends[0], blends[1:], rate)
+
+
+def honest_score(solution: Solution, y: np.ndarray, said: Said) -> float:
+    """The score of answers that were each learned from other rows than those they are given for."""
+    order = np.random.default_rng(solution.seed).permutation(said.judged)
+    truth, given = [], []
+    for part in np.array_split(order, 5 if len(order) >= 50 else 1):
+        others = np.setdiff1d(order, part) if len(part) < len(order) else part
+        known, asked = ({name: p[rows] for name, p in said.known.items()} for rows in (others, part))
+        truth.append(y[part])
+        given.append(answers_of(solution, y[others], known, [asked])[0])
+    return solution.score(np.concatenate(truth), np.concatenate(given))
+
+
+def solve(solution: Solution) -> None:
+    """Learn, print the score, and write the answers to `./final/submission.csv`."""
+    warnings.simplefilter("ignore")  # notices of libraries about their own future
+    clock = Clock(solution.seconds)
+    train, test = read_data(solution.data)
+    train = sample_rows(train, solution.rows, solution.folds, solution.seed)
+    rows, asked, columns = prepare(solution, train, test)
+    scores, answers = [], {}
+    for number, target in enumerate(solution.targets):
+        part = clock.part(len(solution.targets) - number)
+        y, said = learn_target(solution, target, train, rows, asked, columns, part)
+        scores.append(honest_score(solution, y, said))
+        known = {name: p[said.judged] for name, p in said.known.items()}
+        answers[target["name"]] = answers_of(solution, y[said.judged], known, [said.asked])[0]
+    print(f"Final Validation Performance: {np.mean(scores)}")
+    write_submission(solution, test, answers)
+
+
+def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, np.ndarray]) -> None:
+    """The answers in the form of the sample, row by row, or by id where both name their rows."""
+    data, given = solution.data, pd.DataFrame(index=test.index)
+    for answer in data["answers"]:
+        target = next(target for target in solution.targets if target["name"] == answer["target"])
+        given[answer["column"]] = cells_of(answers[target["name"]], target, answer, solution.metric)
+    key, sample = data.get("id"), read_table(data["sample"]) if data.get("sample") else None
+    if sample is None:
+        table = pd.concat([test[[key]], given], axis=1) if key in test else given
+    elif key in sample and key in test and test[key].is_unique and set(sample[key].map(str)) == set(test[key].map(str)):
+        by_key = given.set_index(test[key].map(str))
+        table = sample.assign(**{name: by_key.loc[sample[key].map(str), name].to_numpy() for name in given})
+    elif len(sample) == len(test):
+        table = sample.assign(**{name: given[name].to_numpy() for name in given})
+    else:
+        asked = read_table(data["test"]) if data.get("test") else test
+        table = pd.DataFrame({name: given[name] if name in given else asked.get(name) for name in sample})
+    options = data["sample"].get("options", {}) if sample is not None else {}
+    form = {name: value for name, value in options.items() if name in ("sep", "decimal")}
+    Path("./final").mkdir(exist_ok=True)
+    table.to_csv("./final/submission.csv", index=False, **form)
+
+
+def cells_of(p: np.ndarray, target: dict[str, Any], answer: dict[str, Any], metric: dict[str, Any]) -> Any:
+    """What is written for each row: a number, a label, the chance of a class, or the best labels in order."""
+    labels = np.array(target.get("classes", []), dtype=object)
+    if target["kind"] == "number":
+        return p
+    if metric["answers"] == "ranking":
+        return [" ".join(map(str, row)) for row in labels[np.argsort(-p, axis=1)[:, : metric["most"]]]]
+    if p.ndim == 1:
+        return labels[p.astype(int)]
+    if "class" in answer:
+        place = [str(label) for label in labels].index(answer["class"]) if answer["class"] in map(str, labels) else None
+        return np.zeros(len(p)) if place is None else p[:, place]
+    return p[:, 1] if p.shape[1] == 2 else labels[p.argmax(axis=1)]
+
+
+# --- start ----------------------------------------------------------------------------------------
+if __name__ == "__main__":
+    solution = Solution(
+        data=DATA,
+        targets=TARGETS,
+        folds=FOLDS,
+        metric=METRIC,
+        score=SCORE,
+        decide=DECIDE,
+        features=FEATURES,
+        row_steps=ROW_STEPS,
+        fold_steps=FOLD_STEPS,
+        models=MODELS,
+        combine=COMBINE,
+        rows=ROWS,
+        seconds=SECONDS,
+        words=WORDS,
+    )
+    solve(solution)

@@ -1,0 +1,263 @@
+"""A design: the settings and parts of a script. Scripts are assembled from it, and it is read back from them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mle_star.engineer.catalogue import all_blends, families, steps
+from mle_star.engineer.parts import core
+from mle_star.engineer.parts.features import encoding
+from mle_star.engineer.parts.features.words import count_words
+from mle_star.engineer.parts.validation import solving
+from mle_star.engineer.parts.validation.metrics import RECIPES
+from mle_star.engineer.sources import Definition, definition_of, import_lines, module_of, needed
+
+WIDTH = 120
+MARK = "# --- "
+_TITLES = {"core": "rows and time", "reading": "reading", "encoding": "encoding", "folds": "folds",
+           "search": "search", "crossval": "cross-validation", "solving": "course"}  # fmt: skip
+_ALWAYS = (core.__name__, encoding.__name__)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Settings by part. `models`: by name, each with its `family`; `variants` make it a study."""
+
+    doc: str
+    data: dict[str, Any]
+    targets: list[dict[str, Any]]
+    metric: dict[str, Any]
+    folds: dict[str, Any]
+    rows: int | None
+    seconds: float
+    features: dict[str, dict[str, Any]]
+    models: dict[str, dict[str, Any]]
+    blend: str = "mean"
+    words: dict[str, Any] = field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def changed(self, **fields: Any) -> Design:
+        """A copy with other fields."""
+        return replace(self, **fields)
+
+
+# --- writing ---------------------------------------------------------------------------------------------
+
+
+def assemble(design: Design) -> str:
+    """The script of a design: self-contained, its parts in full."""
+    roots = [definition_of(solving.study if design.variants else solving.solve)]
+    roots += [d for name in _ALWAYS for d in module_of(name).definitions.values()]
+    roots += [definition_of(steps()[key].add) for key in design.features]
+    roots += [definition_of(families()[own["family"]].fit) for own in design.models.values()]
+    recipe = RECIPES[design.metric["name"]]
+    deciding = [definition_of(recipe.score), definition_of(recipe.decide)]
+    roots += [definition_of(all_blends()[design.blend].combine), *deciding]
+    definitions = needed(roots)
+    by_module: dict[str, list[Definition]] = {}
+    for definition in definitions:
+        by_module.setdefault(definition.module.rpartition(".")[2], []).append(definition)
+    by_module.pop("words")
+    shared = {_TITLES[name]: _sources(found) for name, found in by_module.items() if name in _TITLES}
+    course = shared.pop("course")
+    head = f'"""{design.doc}"""\n\nfrom __future__ import annotations\n\n{import_lines(definitions)}'
+    parts = [
+        f"{head}\n\n{section('settings', _settings(design))}",
+        section("target", f"TARGETS = {literal(design.targets)}"),
+        *(section(title, shared.pop(title)) for title in ("rows and time", "reading", "encoding")),
+        words_section(design.words),
+        section("metric", _metric(design.metric)),
+        features_section(design.features),
+        section("models", "MODELS = {}"),
+        *(model_section(name, own) for name, own in design.models.items()),
+        blend_section(design.blend),
+        *(section(title, text) for title, text in shared.items()),
+        section("course", course),
+        _start(design),
+    ]
+    return "\n\n\n".join(parts) + "\n"
+
+
+def section(title: str, body: str) -> str:
+    """A piece of a script under its title."""
+    return f"{MARK}{title} ".ljust(WIDTH - 20, "-") + f"\n{body}"
+
+
+def _sources(definitions: list[Definition]) -> str:
+    text = ""
+    for definition in definitions:
+        gap = "\n\n\n" if text and (definition.source.startswith(("def ", "class ", "@"))) else "\n" if text else ""
+        text += gap + definition.source
+    return text
+
+
+def _settings(design: Design) -> str:
+    lines = [
+        f"DATA = {literal(design.data)}",
+        f"FOLDS = {literal(design.folds)}",
+        f"ROWS = {literal(design.rows)}",
+        f"SECONDS = {literal(design.seconds)}",
+    ]
+    return "\n".join([*lines, *([f"VARIANTS = {literal(design.variants)}"] if design.variants else [])])
+
+
+def _metric(metric: Mapping[str, Any]) -> str:
+    recipe = RECIPES[metric["name"]]
+    roots = [definition_of(recipe.score), definition_of(recipe.decide)]
+    own = [d for d in needed(roots) if d.module.rpartition(".")[2] in ("metrics", "deciding")]
+    own.sort(key=lambda d: d.name == "Score", reverse=True)
+    ends = f"SCORE, DECIDE = {recipe.score.__name__}, {recipe.decide.__name__}"
+    return f"METRIC = {literal(metric)}\n" + _gap(own) + f"{_sources(own)}\n\n\n{ends}"
+
+
+def _gap(definitions: list[Definition]) -> str:
+    return "\n\n" if definitions and definitions[0].source.startswith(("def ", "class ", "@")) else ""
+
+
+def features_section(features: Mapping[str, dict[str, Any]]) -> str:
+    """The section of the feature steps: their settings, their code, and which of them learn inside the folds."""
+    chosen = {key: steps()[key] for key in features}
+    own = [d for step in chosen.values() for d in needed([definition_of(step.add)]) if _is_own(d)]
+    own = list({d.name: d for d in own}.values())
+    by_row = {key: step.add.__name__ for key, step in chosen.items() if not step.learns}
+    in_fold = {key: step.add.__name__ for key, step in chosen.items() if step.learns}
+    head = f"FEATURES = {literal(dict(features))}"
+    ends = f"ROW_STEPS = {names(by_row)}\nFOLD_STEPS = {names(in_fold)}"
+    return section("features", f"{head}\n\n\n{_sources(own)}\n\n\n{ends}" if own else f"{head}\n{ends}")
+
+
+def words_section(words: Mapping[str, Any]) -> str:
+    """The section of the words: how texts and lists are read."""
+    return section("words", f"WORDS = {literal(dict(words))}\n\n\n{definition_of(count_words).source}")
+
+
+def model_section(name: str, own: Mapping[str, Any]) -> str:
+    """The section of a model: its settings, its code, and its place among the models."""
+    family = families()[own["family"]]
+    settings = {key: value for key, value in own.items() if key != "family"}
+    constant = "".join(c if c.isalnum() else "_" for c in name).upper()
+    code = _sources([d for d in needed([definition_of(family.fit)]) if _is_own(d)])
+    last = f"MODELS[{literal(name)}] = ({family.fit.__name__}, {constant}, {family.timed})"
+    return section(f"model: {name}", f"{constant} = {literal(settings)}\n\n\n{code}\n\n\n{last}")
+
+
+def blend_section(blend: str) -> str:
+    """The section of the combination."""
+    combine = all_blends()[blend].combine
+    own = [d for d in needed([definition_of(combine)]) if _is_own(d)]
+    return section("blend", f"BLEND = {literal(blend)}\n{_gap(own)}{_sources(own)}\n\n\nCOMBINE = {combine.__name__}")
+
+
+def _is_own(definition: Definition) -> bool:
+    """Does it belong into the section, rather than to what every script has?"""
+    return definition.module not in _ALWAYS
+
+
+def _start(design: Design) -> str:
+    fields = {
+        "data": "DATA", "targets": "TARGETS", "folds": "FOLDS", "metric": "METRIC", "score": "SCORE",
+        "decide": "DECIDE", "features": "FEATURES", "row_steps": "ROW_STEPS", "fold_steps": "FOLD_STEPS",
+        "models": "MODELS", "combine": "COMBINE", "rows": "ROWS", "seconds": "SECONDS",
+        "words": "WORDS",
+    }  # fmt: skip
+    inner = "".join(f"        {name}={constant},\n" for name, constant in fields.items())
+    run = "study(solution, VARIANTS)" if design.variants else "solve(solution)"
+    lines = 'if __name__ == "__main__":\n'
+    return section("start", f"{lines}    solution = Solution(\n{inner}    )\n    {run}")
+
+
+def names(values: Mapping[str, str]) -> str:
+    """A dictionary whose values are names of functions."""
+    line = "{" + ", ".join(f"{quoted(key)}: {value}" for key, value in values.items()) + "}"
+    if len(line) <= WIDTH - 14:
+        return line
+    return "{\n" + "".join(f"    {quoted(key)}: {value},\n" for key, value in values.items()) + "}"
+
+
+def literal(value: Any, indent: int = 0, room: int = 12) -> str:
+    """A value as Python, broken into lines where it is too long for one."""
+    flat = _flat(value)
+    if len(flat) + indent + room <= WIDTH or not isinstance(value, (dict, list)) or not value:
+        return flat
+    pad = " " * (indent + 4)
+    if isinstance(value, dict):
+        items = [
+            f"{quoted(key)}: {literal(v, indent + 4, len(quoted(key)) + 3)}" for key, v in value.items()
+        ]  # fmt: skip
+    else:
+        items = [literal(v, indent + 4, 1) for v in value]
+    left, right = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    return left + "\n" + "".join(f"{pad}{item},\n" for item in items) + " " * indent + right
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(key)}: {_flat(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_flat, value)) + "]"
+    return quoted(value) if isinstance(value, str) else repr(value)
+
+
+def quoted(text: str) -> str:
+    """A text as Python, in double quotes where they need no backslash."""
+    shown = repr(text)
+    if shown.startswith("'") and '"' not in text:
+        return '"' + shown[1:-1].replace("\\'", "'") + '"'
+    return shown
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def sections_of(script: str) -> dict[str, str]:
+    """The sections of a script of ours by title, each with its title line; empty for other scripts."""
+    found: dict[str, list[str]] = {}
+    title = ""
+    for line in script.splitlines():
+        if line.startswith(MARK):
+            title = line.removeprefix(MARK).rstrip("-").strip()
+            found[title] = []
+        if title:
+            found[title].append(line)
+    return {name: "\n".join(lines).rstrip() for name, lines in found.items()}
+
+
+def settings_in(code: str) -> dict[str, Any]:
+    """The constants that code assigns, and under `models` those of the models, by name; empty for what is no Python."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError):
+        return {}
+    values: dict[str, Any] = {"models": {}}
+    for node in tree.body:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and target.id.isupper():
+            try:
+                values[target.id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+        elif isinstance(target, ast.Subscript) and ast.unparse(target.value) == "MODELS":
+            fit, constant = (ast.unparse(each) for each in getattr(node.value, "elts", [])[:2])
+            family = fit.removeprefix("fit_")
+            if family in families() and isinstance(values.get(constant), dict):
+                values["models"][ast.literal_eval(target.slice)] = {"family": family, **values[constant]}
+    return values
+
+
+def recover(script: str) -> Design | None:
+    """The design that a script of ours was assembled from; None for a script of somebody else."""
+    values = settings_in(script)
+    wanted = ("DATA", "TARGETS", "METRIC", "FOLDS", "ROWS", "SECONDS", "FEATURES", "BLEND", "WORDS")
+    if not values or any(name not in values for name in wanted) or not values["models"]:
+        return None
+    doc = ast.get_docstring(ast.parse(script), clean=False) or ""
+    return Design(
+        doc, values["DATA"], values["TARGETS"], values["METRIC"], values["FOLDS"], values["ROWS"], values["SECONDS"],
+        {key: own for key, own in values["FEATURES"].items() if key in steps()}, values["models"], values["BLEND"],
+        values["WORDS"], values.get("VARIANTS", {}),
+    )  # fmt: skip

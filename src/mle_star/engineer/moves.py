@@ -1,0 +1,205 @@
+"""What can be done to a section of a script, how to say it, and when it is worth trying: settings and parts change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mle_star.engineer.catalogue import all_blends, families, fitting_blends, fitting_families, fitting_steps, steps
+from mle_star.engineer.design import (
+    blend_section,
+    features_section,
+    literal,
+    model_section,
+    section,
+    sections_of,
+    settings_in,
+    words_section,
+)
+from mle_star.engineer.parts.describe import Family
+from mle_star.engineer.profile import Profile
+
+Values = dict[str, Any]
+SCALES = {
+    "log": ("Learn the logarithm of the target", "Errors count in proportion, and the tail is long."),
+    "root": ("Learn the root of the target", "Between the value and its logarithm."),
+    "plain": ("Learn the target as it is", "The metric counts errors as they are."),
+}
+READINGS = {
+    "Read pieces of words, too": ("Pieces of words see endings, typing errors and other languages.", {"pieces": 5}),
+    "Read short pieces of words": ("Short pieces are quick and see style.", {"pieces": 3}),
+    "Read single words only": ("Fewer columns are quicker and overfit less.", {"words": 1}),
+    "Read longer phrases": ("Phrases of three words are more particular.", {"words": 3}),
+}
+_PARTS = ("features", "blend", "target", "words")
+
+
+@dataclass(frozen=True)
+class Action:
+    """One change of a section's settings; plans name it by its title."""
+
+    title: str
+    why: str
+    worth: float
+    apply: Callable[[Values], Values]
+
+
+# --- what can be done ------------------------------------------------------------------------------------
+
+
+def titles_of(block: str) -> list[str]:
+    """The sections of ours that a block holds and that can be changed."""
+    return [title for title in sections_of(block) if title in _PARTS or title.startswith("model: ")]
+
+
+def actions(block: str, profile: Profile) -> list[Action]:
+    """All that can be done to a block, the most promising first; nothing for a block that is not ours."""
+    values, found = settings_in(block), list[Action]()
+    for title in titles_of(block):
+        if title == "features":
+            found += _feature_actions(values, profile)
+        elif title == "blend":
+            found += [
+                _blend_action(blend.key, profile) for blend in fitting_blends(profile) if blend.key != values["BLEND"]
+            ]
+        elif title == "target":
+            found += _target_actions(values, profile)
+        elif title == "words" and profile.reading:
+            found += _word_actions(values, profile)
+    for name in values.get("models", {}):
+        found += _model_actions(name, values, profile)
+    return sorted({action.title: action for action in found}.values(), key=lambda action: -action.worth)
+
+
+def _feature_actions(values: Values, profile: Profile) -> list[Action]:
+    found = []
+    for step in fitting_steps(profile):
+        if step.key not in values["FEATURES"]:
+            settings = step.settings(profile)
+            found.append(Action(step.title, step.why, step.worth(profile), _set("FEATURES", step.key, settings)))
+    for key in values["FEATURES"]:
+        title = f"Leave out {steps()[key].title[:1].lower()}{steps()[key].title[1:]}"
+        found.append(Action(title, "Columns without a signal are noise.", 0.15, _drop("FEATURES", key)))
+    return found
+
+
+def _model_actions(name: str, values: Values, profile: Profile) -> list[Action]:
+    own = values["models"][name]
+    family = families()[own["family"]]
+    found = [
+        Action(_named(move.title, family, name), move.why, move.worth(profile),
+               _set("models", name, changed(own, move.changes, family)))
+        for move in family.moves if move.worth(profile) > 0
+    ]  # fmt: skip
+    if family.search and "search" not in own:
+        ranges = {key: [family.settings[key].low, family.settings[key].high] for key in family.search}
+        found.append(
+            Action(
+                f"Search the settings of {name}",
+                "A frugal search on few rows finds settings that suit this table.",
+                0.35 if profile.small else 0.65,
+                _set("models", name, {**own, "search": ranges}),
+            )
+        )
+    for place, other in enumerate(fitting_families(profile)[:6]):
+        if other.name not in values["models"] and other.key != own["family"]:
+            found.append(
+                Action(
+                    f"Train {other.name} beside {name}",
+                    "Models that err in different ways are better together.",
+                    0.75 - 0.1 * place,
+                    _set("models", other.name, {"family": other.key, **other.usual(profile)}),
+                )
+            )
+    return found
+
+
+def _named(title: str, family: Family, name: str) -> str:
+    return title.replace(family.name, name)
+
+
+def _blend_action(key: str, profile: Profile) -> Action:
+    blend = all_blends()[key]
+    return Action(blend.title, blend.why, blend.worth(profile), lambda values: {**values, "BLEND": key})
+
+
+def _target_actions(values: Values, profile: Profile) -> list[Action]:
+    if profile.kind != "regression" or profile.recipe.kind != "number":
+        return []
+    now = values["TARGETS"][0].get("scale", "plain")
+    able = ("log", "root", "plain") if values.get("positive", True) else ("plain",)
+
+    def rescale(scale: str) -> Callable[[Values], Values]:
+        return lambda values: {**values, "TARGETS": [{**target, "scale": scale} for target in values["TARGETS"]]}
+
+    likely = "log" if profile.recipe.log else "root"
+    return [Action(*SCALES[s], 0.5 if s == likely else 0.25, rescale(s)) for s in able if s != now]
+
+
+def _word_actions(values: Values, profile: Profile) -> list[Action]:
+    now = values["WORDS"]
+    fresh = {title: told for title, told in READINGS.items() if {**now, **told[1]} != now}
+    scale = 1.0 if profile.mostly_text else 0.6
+    worths = dict(zip(READINGS, (0.9, 0.5, 0.2, 0.25), strict=True))
+
+    def reread(change: Values) -> Callable[[Values], Values]:
+        return lambda values: {**values, "WORDS": {**values["WORDS"], **change}}
+
+    return [Action(title, why, scale * worths[title], reread(change)) for title, (why, change) in fresh.items()]
+
+
+def _set(group: str, key: str, value: Any) -> Callable[[Values], Values]:
+    return lambda values: {**values, group: {**values[group], key: value}}
+
+
+def _drop(group: str, key: str) -> Callable[[Values], Values]:
+    return lambda values: {**values, group: {k: v for k, v in values[group].items() if k != key}}
+
+
+def changed(own: dict[str, Any], changes: Any, family: Family) -> dict[str, Any]:
+    """Settings with changes made, inside their ranges."""
+    result = dict(own)
+    for name, value in changes.items():
+        if isinstance(value, str) and value.startswith("*") and name in family.settings:
+            setting = family.settings[name]
+            number = min(setting.high, max(setting.low, own.get(name, setting.usual) * float(value[1:])))
+            value = round(number) if setting.whole else round(number, 6)
+        result[name] = value
+    return result
+
+
+# --- doing it --------------------------------------------------------------------------------------------
+
+
+def named_in(plan: str, block: str, profile: Profile) -> list[Action]:
+    """The actions that a plan names, in the order in which it does; a title inside a longer one does not count."""
+    found = {a.title: a for a in actions(block, profile) if a.title in plan}
+    apart = [t for t in found if not any(t != other and t in other for other in found)]
+    return sorted((found[title] for title in apart), key=lambda action: plan.index(action.title))
+
+
+def apply(plan: str, block: str, profile: Profile) -> str:
+    """The block after the changes that a plan names; the block itself when it names none."""
+    chosen = named_in(plan, block, profile)
+    if not chosen:
+        return block
+    values = settings_in(block)
+    for action in chosen:
+        values = action.apply(values)
+    return rendered(values, titles_of(block))
+
+
+def rendered(values: Values, titles: list[str]) -> str:
+    """Sections with these settings, models last."""
+    made = []
+    if "features" in titles:
+        made.append(features_section(values["FEATURES"]))
+    if "blend" in titles:
+        made.append(blend_section(values["BLEND"]))
+    if "target" in titles:
+        made.append(section("target", f"TARGETS = {literal(values['TARGETS'])}"))
+    if "words" in titles:
+        made.append(words_section(values["WORDS"]))
+    made += [model_section(name, own) for name, own in values["models"].items()]
+    return "\n\n\n".join(made)

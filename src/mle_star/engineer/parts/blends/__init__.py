@@ -1,0 +1,1 @@
+"""How the predictions of several models become one, and how numbers become answers."""

@@ -1,0 +1,105 @@
+"""How a part tells of itself: what it is, its settings and their ranges, when it is worth trying, what may be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mle_star.engineer.profile import Profile
+
+Worth = Callable[["Profile"], float]
+
+
+def always(worth: float) -> Worth:
+    """The same worth for every task."""
+    return lambda profile: worth
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A number that can be chosen: its usual value, its range, and what it means."""
+
+    usual: float
+    low: float
+    high: float
+    meaning: str
+
+    @property
+    def whole(self) -> bool:
+        """Is it a whole number?"""
+        return isinstance(self.usual, int)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A change of settings worth trying: a text `*2` multiplies, anything else replaces."""
+
+    title: str
+    why: str
+    changes: Mapping[str, Any]
+    worth: Worth
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that adds columns. `add` gets one frame, or, where it learns, the training rows with their truth."""
+
+    key: str
+    title: str
+    why: str
+    add: Callable[..., Any]
+    worth: Worth
+    first: bool = False
+    settings: Callable[[Profile], dict[str, Any]] = lambda profile: {}
+
+    @property
+    def learns(self) -> bool:
+        """Does it learn from training rows, so that it belongs inside the folds?"""
+        return self.add.__name__.startswith("learn_")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of models. `start` gives settings for a task that differ from the usual; `search` those worth tuning.
+
+    `reads`: it learns from words, too; `timed`: it watches the clock by itself.
+    """
+
+    name: str
+    package: str
+    fit: Callable[..., Any]
+    settings: Mapping[str, Setting]
+    worth: Worth
+    cheap: Mapping[str, Any] = field(default_factory=dict)
+    ablations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    moves: tuple[Move, ...] = ()
+    start: Callable[[Profile], dict[str, Any]] = lambda profile: {}
+    search: tuple[str, ...] = ()
+    reads: bool = False
+    timed: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in scripts."""
+        return self.fit.__name__.removeprefix("fit_")
+
+    def usual(self, profile: Profile) -> dict[str, Any]:
+        """The settings for a task."""
+        return {**{name: setting.usual for name, setting in self.settings.items()}, **self.start(profile)}
+
+
+@dataclass(frozen=True)
+class Blend:
+    """A way to make one prediction of several."""
+
+    title: str
+    why: str
+    combine: Callable[..., Any]
+    worth: Worth
+
+    @property
+    def key(self) -> str:
+        """Its name in scripts."""
+        return self.combine.__name__.removeprefix("combine_")

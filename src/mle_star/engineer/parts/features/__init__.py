@@ -1,0 +1,1 @@
+"""What a row is turned into: reading, encodings, and steps that add columns."""

@@ -1,0 +1,137 @@
+"""Reads the files of a task as its settings say, and gives every column the type that it means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def read_table(table: dict[str, Any]) -> pd.DataFrame:
+    """One file of `./input`. Columns under `spelt` are read letter by letter, as ids and labels must be."""
+    path, options = Path("./input") / table["file"], dict(table.get("options", {}))
+    form = table.get("form", "csv")
+    if form == "lines":
+        text = path.read_text(encoding="utf-8")
+        return pd.json_normalize([json.loads(line) for line in text.splitlines() if line.strip()])
+    if form == "records":
+        records = json.loads(path.read_text(encoding="utf-8"))
+        return pd.json_normalize(records[table["key"]] if table.get("key") else records)
+    if form in ("parquet", "excel", "columns"):
+        return {"parquet": pd.read_parquet, "excel": pd.read_excel, "columns": pd.read_json}[form](path)
+    frame = pd.read_csv(path, low_memory=False, **options)
+    spelt = [name for name in table.get("spelt", []) if name in frame]
+    if spelt:
+        plain = {name: value for name, value in options.items() if name != "na_values"}
+        frame[spelt] = pd.read_csv(path, usecols=spelt, dtype=str, na_filter=False, **plain)[spelt]
+    return frame
+
+
+def read_data(data: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows to learn from and the rows to answer, with what other tables know about them."""
+    train = read_table(data["train"])
+    if data.get("labels"):
+        train = train.merge(read_table(data["labels"]["table"]), on=data["labels"]["on"])
+    targets = data["targets"]
+    blank = data.get("unlabelled", [])
+    known = ~(train[targets].isna() | train[targets].isin(blank)).any(axis=1)
+    rest = train if known.all() else train[~known]
+    test = read_table(data["test"]) if data.get("test") else rest
+    train, test = train[known].reset_index(drop=True), test.reset_index(drop=True).copy()
+    for lookup in data.get("lookups", []):
+        train, test = (look_up(frame, lookup) for frame in (train, test))
+    return with_types(train, data), with_types(test, data)
+
+
+def look_up(frame: pd.DataFrame, lookup: dict[str, Any]) -> pd.DataFrame:
+    """The frame with the columns of another table; where that has many rows for a key, with their statistics."""
+    other, key = read_table(lookup["table"]), lookup["on"]
+    other[key], keys = other[key].astype(str), frame[key].astype(str)
+    label = Path(lookup["table"]["file"]).stem
+    if lookup.get("many"):
+        groups = other.groupby(key)
+        numbers = other.drop(columns=key).select_dtypes("number").columns
+        parts = [groups.size().rename(f"{label} rows")]
+        parts += [groups[name].mean().rename(f"{label} {name} mean") for name in numbers]
+        parts += [groups[name].max().rename(f"{label} {name} most") for name in numbers]
+        words = [name for name in other.drop(columns=key).columns if name not in numbers]
+        parts += [groups[name].agg(lambda cells: cells.mode().iat[0] if len(cells.mode()) else None) for name in words]
+        other = pd.concat(parts, axis=1)
+    else:
+        other = other.drop_duplicates(key).set_index(key)
+    other = other.rename(columns={name: f"{label} {name}" for name in other.columns if name in frame})
+    return pd.concat([frame, other.reindex(keys).set_axis(frame.index)], axis=1)
+
+
+def with_types(frame: pd.DataFrame, data: dict[str, Any]) -> pd.DataFrame:
+    """Dates as moments, amounts in words as numbers, lists and texts as texts; what is missing is left missing."""
+    changed: dict[str, Any] = {}
+    for name, form in data.get("dates", {}).items():
+        cells = frame[name].astype(str) if form == "%Y%m%d" else frame[name]
+        if form == "seconds":
+            changed[name] = pd.to_datetime(pd.to_numeric(cells, errors="coerce"), unit="s", errors="coerce")
+        elif form == "mixed":
+            moments = pd.to_datetime(cells, format="mixed", errors="coerce", utc=True)
+            changed[name] = moments.dt.tz_localize(None)
+        else:
+            changed[name] = pd.to_datetime(cells, format=form or None, errors="coerce")
+    for name in data.get("amounts", []):
+        amount = frame[name].astype(str).str.replace(",", "").str.extract(r"([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)")[0]
+        changed[name] = pd.to_numeric(amount, errors="coerce")
+    for name in data.get("lists", []):
+        changed[name] = frame[name].map(as_tokens)
+    for name in data.get("texts", []):
+        changed[name] = frame[name].fillna("").astype(str)
+    for name in data.get("categories", []):
+        changed[name] = frame[name].astype(str).where(frame[name].notna(), None)
+    numbers = number_columns(frame, data)
+    plain = frame[numbers].select_dtypes(["number"])
+    for name in [name for name in numbers if name not in plain]:
+        cells = frame[name].replace({"True": 1, "False": 0, True: 1, False: 0})
+        changed[name] = pd.to_numeric(cells, errors="coerce").astype("float64")
+    figures = pd.concat(
+        [plain.astype("float64"), pd.DataFrame({n: changed.pop(n) for n in numbers if n not in plain})], axis=1
+    )
+    figures = figures.where(np.isfinite(figures)).clip(-1e15, 1e15)
+    others = frame.drop(columns=[*numbers, *changed])
+    return pd.concat([others, pd.DataFrame(changed, index=frame.index), figures[numbers]], axis=1)
+
+
+def number_columns(frame: pd.DataFrame, data: dict[str, Any]) -> list[str]:
+    """The columns of numbers: those named, or, where there are too many to name, all that are nothing else."""
+    if data.get("numbers") is not None:
+        return [name for name in data["numbers"] if name in frame]
+    others = {*data["targets"], *data.get("ignored", []), *data.get("dates", {}), *data.get("amounts", [])}
+    others |= {*data.get("lists", []), *data.get("texts", []), *data.get("categories", [])}
+    return [name for name in frame.columns if name not in others]
+
+
+def as_tokens(cell: Any) -> str:
+    """A list as a text of tokens: each entry as one word, then its words; a record by its keys and values."""
+    if isinstance(cell, dict):
+        cell = [f"{key}={value}" for key, value in cell.items()]
+    if not isinstance(cell, (list, tuple, set, np.ndarray)):
+        return "" if cell is None or cell != cell else str(cell)
+    entries = [json.dumps(entry) if isinstance(entry, (dict, list)) else str(entry) for entry in cell]
+    whole = ["_".join(entry.split()) for entry in entries]
+    return " ".join([*whole, *(entry for entry, token in zip(entries, whole, strict=True) if entry != token)])
+
+
+def as_classes(cells: pd.Series, classes: list[str]) -> np.ndarray:
+    """Labels as numbers of their classes; numbers are compared as numbers, so that 1 and 1.0 are one."""
+    plain = {label_key(label): number for number, label in enumerate(classes)}
+    numbers: np.ndarray = np.array([plain.get(label_key(cell), 0) for cell in cells], dtype=int)
+    return numbers
+
+
+def label_key(label: Any) -> str:
+    """A label as it is compared."""
+    text = str(label).strip()
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else repr(number)

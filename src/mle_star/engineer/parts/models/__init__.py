@@ -1,0 +1,1 @@
+"""Model families, one a file: `FAMILY` tells all that the engineer knows about one."""

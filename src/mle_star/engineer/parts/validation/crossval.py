@@ -1,0 +1,151 @@
+"""Cross-validation of several models within the time of the script."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from mle_star.engineer.parts.core import Clock, Job, Rows
+from mle_star.engineer.parts.features.encoding import build_features, without
+from mle_star.engineer.parts.validation.folds import Folds
+from mle_star.engineer.parts.validation.search import search_settings
+
+Model = tuple[Callable[..., list[np.ndarray]], dict[str, Any], bool]
+
+
+@dataclass
+class Said:
+    """What each model says: out of fold for the rows that were judged, and for the rows to answer."""
+
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+    asked: dict[str, np.ndarray] = field(default_factory=dict)
+    judged: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+
+
+def scaled(y: np.ndarray, scale: str) -> np.ndarray:
+    """Numbers on the scale that models learn."""
+    return np.log1p(y) if scale == "log" else np.sqrt(y) if scale == "root" else y
+
+
+def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
+    """Predictions on the scale of the task."""
+    return np.expm1(np.clip(p, -1, 60)) if scale == "log" else np.clip(p, 0, None) ** 2 if scale == "root" else p
+
+
+def cross_validate(
+    rows: Rows,
+    y: np.ndarray,
+    test: Rows,
+    folds: Folds,
+    models: dict[str, Model],
+    steps: dict[str, Any],
+    settings: dict[str, Any],
+    columns: dict[str, Any],
+    job: Job,
+    clock: Clock,
+    *,
+    scale: str = "plain",
+    classes: int = 0,
+    refit: bool = False,
+) -> Said:
+    """Fit every model in every fold, for as many folds as the time allows; with `refit`, once more on all rows."""
+    size = (len(y),) if job.numeric else (len(y), classes)
+    said, times = Said(), np.zeros(len(y))
+    said.known = {name: np.zeros(size) for name in models}
+    said.asked = {name: np.zeros((len(test.frame), *size[1:])) for name in models}
+    paces: dict[str, float] = {}
+    rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([(np.arange(len(y)), None)] if refit else [])]
+    chosen = {name: settings_of for name, (_, settings_of, _) in models.items()}
+    seconds, bagged = clock.left(), 0
+    for number, (fit, held) in enumerate(rounds):
+        begun = time.monotonic()
+        if number and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1):
+            continue
+        others = [rows.take(held)] if held is not None else []
+        others += [test] if held is None or not refit else []
+        truth = scaled(y[fit], scale) if job.numeric else y[fit]
+        seen = np.arange(classes)
+        if not job.numeric:
+            seen, truth = np.unique(truth, return_inverse=True)
+        this = replace(job, seed=job.seed + number)
+        part, *asked = [rows.take(fit), *others]
+        built, origin = build_features(part, truth, asked, columns, steps, settings, this)
+        for place, (name, (learn, _, timed)) in enumerate(models.items()):
+            jobs = max(1.0, (len(rounds) - number) * len(models) - place)
+            share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs))
+            only = chosen[name].get("only")
+            dropped = [c for step, names in origin.items() if only is not None and step not in only for c in names]
+            given, *wanted = [without(each, dropped) for each in built]
+            if "search" in chosen[name] and not number and len(seen) != 1:
+                less = replace(share, seconds=share.seconds * 1.5)
+                chosen[name] = search_settings(learn, given, truth, chosen[name], less)
+            if len(seen) == 1 and not job.numeric:
+                learned = [np.ones((len(each.frame), 1)) for each in wanted]
+            else:
+                learned = fit_in_time(learn, given, truth, wanted, chosen[name], share, paces, name, timed)
+            answers = [spread(p, seen, classes, scale, job) for p in learned]
+            if held is not None:
+                said.known[name][held] += answers[0]
+            if held is None or not refit:
+                said.asked[name] += answers[-1]
+        if held is not None:
+            times[held] += 1
+        bagged += held is None or not refit
+        paces["round"] = time.monotonic() - begun
+    said.judged = np.flatnonzero(times)
+    for name in models:
+        said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
+        said.asked[name] /= max(bagged, 1)
+    return said
+
+
+def spread(p: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
+    """A model's predictions on the scale, or for all the classes, of the task."""
+    if job.numeric:
+        numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel(), scale))
+        return numbers
+    full: np.ndarray = np.zeros((len(p), classes))
+    full[:, seen] = np.nan_to_num(p)
+    return full
+
+
+def fit_in_time(
+    learn: Callable[..., list[np.ndarray]],
+    rows: Rows,
+    y: np.ndarray,
+    others: list[Rows],
+    settings: dict[str, Any],
+    job: Job,
+    paces: dict[str, float],
+    name: str,
+    timed: bool,
+) -> list[np.ndarray]:
+    """Fit; a model that does not watch the clock is tried on 1000 rows first and gets as many as it has time for."""
+    if timed or len(y) <= 3000:
+        return learn(rows, y, others, settings, job)
+    dice = np.random.default_rng(job.seed)
+    if name not in paces:
+        few = few_rows(y, 1000, dice, job)
+        begun = time.monotonic()
+        within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
+        learn(
+            rows.take(few), within, [part.take(np.arange(min(1000, len(part.frame)))) for part in others], settings, job
+        )
+        paces[name] = time.monotonic() - begun
+    wanted = int(1000 * (job.seconds / max(paces[name], 1e-3)) ** 0.85)
+    if wanted >= len(y):
+        return learn(rows, y, others, settings, job)
+    few = few_rows(y, max(wanted, 1500), dice, job)
+    return learn(rows.take(few), y[few], others, settings, job)
+
+
+def few_rows(y: np.ndarray, count: int, dice: np.random.Generator, job: Job) -> np.ndarray:
+    """Some rows at random, one of every class among them."""
+    some = dice.permutation(len(y))[:count]
+    lone = np.zeros(0, dtype=int) if job.numeric else np.unique(y, return_index=True)[1]
+    chosen: np.ndarray = np.unique(np.append(some, lone))
+    return chosen

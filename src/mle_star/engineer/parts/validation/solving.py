@@ -1,0 +1,210 @@
+"""The course of a script: read, learn, judge, answer; or a study of what its parts are worth."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mle_star.engineer.parts.core import Clock, Job, Rows
+from mle_star.engineer.parts.features.reading import as_classes, number_columns, read_data, read_table
+from mle_star.engineer.parts.features.words import count_words
+from mle_star.engineer.parts.validation.crossval import Model, Said, cross_validate
+from mle_star.engineer.parts.validation.folds import make_folds, sample_rows
+
+
+@dataclass(frozen=True)
+class Solution:
+    """All that a script consists of."""
+
+    data: dict[str, Any]
+    targets: list[dict[str, Any]]
+    folds: dict[str, Any]
+    metric: dict[str, Any]
+    score: Callable[[np.ndarray, np.ndarray], float]
+    decide: Callable[..., list[np.ndarray]]
+    features: dict[str, Any]
+    row_steps: dict[str, Callable[..., pd.DataFrame]]
+    fold_steps: dict[str, Callable[..., list[pd.DataFrame]]]
+    models: dict[str, Model]
+    combine: Callable[..., list[np.ndarray]]
+    rows: int | None
+    seconds: float
+    words: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The seed that the harness gives."""
+        return int(os.environ.get("MLE_STAR_SEED", "42"))
+
+
+def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tuple[Rows, Rows, dict[str, Any]]:
+    """The rows with all that can be said of a row by itself, and the columns to learn from."""
+    data, steps = solution.data, dict[str, list[str]]()
+    numbers = number_columns(train, data) + [name for name in data.get("amounts", []) if name in train]
+    prepared = []
+    for frame in (train, test):
+        pieces = [frame]
+        for name, step in solution.row_steps.items():
+            pieces.append(step(frame, solution.features[name]))
+            steps[name] = [str(column) for column in pieces[-1].columns]
+        reading = data.get("texts", []) + data.get("lists", [])
+        words = count_words(frame, reading, solution.words) if reading else None
+        prepared.append(Rows(pd.concat(pieces, axis=1), words))
+    columns = {"numbers": numbers + [c for made in steps.values() for c in made], "categories": data["categories"]}
+    return prepared[0], prepared[1], {**columns, "steps": steps}
+
+
+def learn_target(
+    solution: Solution, target: dict[str, Any], frame: pd.DataFrame, rows: Rows, test: Rows, columns: Any, clock: Clock
+) -> tuple[np.ndarray, Said]:
+    """The truth of one target, and what the models say of it."""
+    classes = target.get("classes", [])
+    if target["kind"] == "number":
+        y = pd.to_numeric(frame[target["name"]], errors="coerce").fillna(0).to_numpy(dtype=float)
+    else:
+        y = as_classes(frame[target["name"]], classes)
+    numeric = target["kind"] in ("number", "grade")
+    kind = "regression" if numeric else "binary" if len(classes) == 2 else "multiclass"
+    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds)
+    folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
+    pairs = make_folds(frame, y, folds, solution.seed)
+    said = cross_validate(
+        rows, y, test, pairs, solution.models, solution.fold_steps, solution.features, columns, job, clock,
+        scale=target.get("scale", "plain") if numeric else "plain", classes=len(classes), refit=len(pairs) == 1,
+    )  # fmt: skip
+    return y, said
+
+
+def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any]) -> list[np.ndarray]:
+    """Blended and decided predictions for `others`; weights and cuts are learned from `known` and its truth."""
+    sign = 1 if solution.metric["higher"] else -1
+    first = next(iter(known.values()))
+
+    def judge(truth: np.ndarray, p: np.ndarray) -> float:
+        if p.ndim == 2 and solution.metric["answers"] in ("label", "set"):
+            return -float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
+        if solution.metric["answers"] == "grade":
+            return -float(np.mean((truth - p) ** 2))
+        return sign * solution.score(truth, p)
+
+    plain = len(known) == 1 or len(first) < 10
+    blends = (
+        [next(iter(other.values())) for other in [known, *others]]
+        if plain
+        else solution.combine(y, known, [known, *others], judge)
+    )
+
+    def rate(truth: np.ndarray, p: np.ndarray) -> float:
+        return sign * solution.score(truth, p)
+
+    return solution.decide(y, blends[0], blends[1:], rate)
+
+
+def honest_score(solution: Solution, y: np.ndarray, said: Said) -> float:
+    """The score of answers that were each learned from other rows than those they are given for."""
+    order = np.random.default_rng(solution.seed).permutation(said.judged)
+    truth, given = [], []
+    for part in np.array_split(order, 5 if len(order) >= 50 else 1):
+        others = np.setdiff1d(order, part) if len(part) < len(order) else part
+        known, asked = ({name: p[rows] for name, p in said.known.items()} for rows in (others, part))
+        truth.append(y[part])
+        given.append(answers_of(solution, y[others], known, [asked])[0])
+    return solution.score(np.concatenate(truth), np.concatenate(given))
+
+
+def solve(solution: Solution) -> None:
+    """Learn, print the score, and write the answers to `./final/submission.csv`."""
+    warnings.simplefilter("ignore")  # notices of libraries about their own future
+    clock = Clock(solution.seconds)
+    train, test = read_data(solution.data)
+    train = sample_rows(train, solution.rows, solution.folds, solution.seed)
+    rows, asked, columns = prepare(solution, train, test)
+    scores, answers = [], {}
+    for number, target in enumerate(solution.targets):
+        part = clock.part(len(solution.targets) - number)
+        y, said = learn_target(solution, target, train, rows, asked, columns, part)
+        scores.append(honest_score(solution, y, said))
+        known = {name: p[said.judged] for name, p in said.known.items()}
+        answers[target["name"]] = answers_of(solution, y[said.judged], known, [said.asked])[0]
+    print(f"Final Validation Performance: {np.mean(scores)}")
+    write_submission(solution, test, answers)
+
+
+def study(solution: Solution, variants: dict[str, dict[str, Any]]) -> None:
+    """Print the score of the solution and of each variant: it drops steps or models, or changes settings."""
+    warnings.simplefilter("ignore")
+    train, _ = read_data(solution.data)
+    train = sample_rows(train, solution.rows, solution.folds, solution.seed)
+    scores: dict[str, float] = {}
+    for name, variant in {"baseline": {}, **variants}.items():
+        changed = varied(solution, variant)
+        rows, asked, columns = prepare(changed, train, train.head(2))
+        figures, clock = [], Clock(solution.seconds)
+        for number, target in enumerate(changed.targets):
+            part = clock.part(len(changed.targets) - number)
+            y, said = learn_target(changed, target, train, rows, asked, columns, part)
+            figures.append(honest_score(changed, y, said))
+        scores[name] = float(np.mean(figures))
+        print(f"Ablation {name}: {scores[name]}")
+    parts = [name for name in scores if name != "baseline"]
+    worst = min if solution.metric["higher"] else max
+    print(f"The part that contributes most is {worst(parts, key=lambda name: scores[name])}.")
+
+
+def varied(solution: Solution, variant: dict[str, Any]) -> Solution:
+    """The solution without some steps or models, with other settings, or on the target's own scale."""
+    drop, change = variant.get("drop", []), variant.get("change", {})
+    models = {name: model for name, model in solution.models.items() if name not in drop}
+    return replace(
+        solution,
+        row_steps={name: step for name, step in solution.row_steps.items() if name not in drop},
+        fold_steps={name: step for name, step in solution.fold_steps.items() if name not in drop},
+        models={name: (fit, {**own, **change.get(name, {})}, timed) for name, (fit, own, timed) in models.items()},
+        targets=[{**target, **variant.get("target", {})} for target in solution.targets],
+    )
+
+
+def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, np.ndarray]) -> None:
+    """The answers in the form of the sample, row by row, or by id where both name their rows."""
+    data, given = solution.data, pd.DataFrame(index=test.index)
+    for answer in data["answers"]:
+        target = next(target for target in solution.targets if target["name"] == answer["target"])
+        given[answer["column"]] = cells_of(answers[target["name"]], target, answer, solution.metric)
+    key, sample = data.get("id"), read_table(data["sample"]) if data.get("sample") else None
+    if sample is None:
+        table = pd.concat([test[[key]], given], axis=1) if key in test else given
+    elif key in sample and key in test and test[key].is_unique and set(sample[key].map(str)) == set(test[key].map(str)):
+        by_key = given.set_index(test[key].map(str))
+        table = sample.assign(**{name: by_key.loc[sample[key].map(str), name].to_numpy() for name in given})
+    elif len(sample) == len(test):
+        table = sample.assign(**{name: given[name].to_numpy() for name in given})
+    else:
+        asked = read_table(data["test"]) if data.get("test") else test
+        table = pd.DataFrame({name: given[name] if name in given else asked.get(name) for name in sample})
+    options = data["sample"].get("options", {}) if sample is not None else {}
+    form = {name: value for name, value in options.items() if name in ("sep", "decimal")}
+    Path("./final").mkdir(exist_ok=True)
+    table.to_csv("./final/submission.csv", index=False, **form)
+
+
+def cells_of(p: np.ndarray, target: dict[str, Any], answer: dict[str, Any], metric: dict[str, Any]) -> Any:
+    """What is written for each row: a number, a label, the chance of a class, or the best labels in order."""
+    labels = np.array(target.get("classes", []), dtype=object)
+    if target["kind"] == "number":
+        return p
+    if metric["answers"] == "ranking":
+        return [" ".join(map(str, row)) for row in labels[np.argsort(-p, axis=1)[:, : metric["most"]]]]
+    if p.ndim == 1:
+        return labels[p.astype(int)]
+    if "class" in answer:
+        place = [str(label) for label in labels].index(answer["class"]) if answer["class"] in map(str, labels) else None
+        return np.zeros(len(p)) if place is None else p[:, place]
+    return p[:, 1] if p.shape[1] == 2 else labels[p.argmax(axis=1)]

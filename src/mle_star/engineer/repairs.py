@@ -1,0 +1,68 @@
+"""Repairs of scripts of ours, for what they can meet: time, memory, odd data, a missing library."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mle_star.engineer.catalogue import families, fitting_families, steps
+from mle_star.engineer.design import Design, assemble, recover
+from mle_star.engineer.profile import Profile
+
+SMALLEST_ROWS = 2_000
+_TIME = ("TimeoutError", "timed out", "time limit", "Timeout", "stopped after")
+_MEMORY = ("MemoryError", "Unable to allocate", "Killed", "out of memory", "bad_alloc")
+_LIBRARY = ("ModuleNotFoundError", "ImportError")
+
+
+def repair(script: str, error: str, profile: Profile, turn: int) -> str:
+    """The script without what made it fail; a script of somebody else comes back as it is."""
+    design = recover(script)
+    if design is None:
+        return script
+    return assemble(_repaired(design, error, profile, turn))
+
+
+def _repaired(design: Design, error: str, profile: Profile, turn: int) -> Design:
+    if any(word in error for word in _TIME + _MEMORY):
+        return _smaller(design, profile)
+    if any(word in error for word in _LIBRARY):
+        missing = [name for name, own in design.models.items() if families()[own["family"]].package in error]
+        return _without_models(design, missing or list(design.models)[:1], profile)
+    guilty_steps = [key for key in design.features if steps()[key].add.__name__ in error]
+    guilty_models = [name for name, own in design.models.items() if f"fit_{own['family']}" in error]
+    if guilty_steps and turn == 0:
+        return design.changed(features={k: v for k, v in design.features.items() if k not in guilty_steps})
+    if guilty_models and turn == 0:
+        return _without_models(design, guilty_models, profile)
+    return _plain(design, profile)
+
+
+def _smaller(design: Design, profile: Profile) -> Design:
+    """Fewer rows, folds and seconds; the cheap settings of every model."""
+    rows = min(design.rows or profile.rows, profile.rows)
+    models = {name: {**own, **families()[own["family"]].cheap} for name, own in design.models.items()}
+    models = {name: {k: v for k, v in own.items() if k != "search"} for name, own in models.items()}
+    folds = {**design.folds, "repeats": 1, "count": min(design.folds["count"], 2)}
+    words = {**design.words, "words": 1, "pieces": 0, "bits": 16} if design.words else {}
+    return design.changed(
+        rows=max(SMALLEST_ROWS, rows // 3), models=models, folds=folds, words=words, seconds=design.seconds / 3
+    )
+
+
+def _without_models(design: Design, names: list[str], profile: Profile) -> Design:
+    kept = {name: own for name, own in design.models.items() if name not in names}
+    if not kept:
+        used = {own["family"] for own in design.models.values()}
+        able = [f for f in fitting_families(replace(profile, packages=("sklearn",))) if f.key not in used]
+        family = able[0] if able else families()["linear"]
+        kept = {family.name: {"family": family.key, **family.usual(profile)}}
+    return design.changed(models=kept)
+
+
+def _plain(design: Design, profile: Profile) -> Design:
+    """As little as can go wrong: no further columns, one linear model, random folds."""
+    linear = families()["linear"]
+    data = {**design.data, "dates": {}, "lookups": []}
+    folds = {"kind": "plain", "count": 3, "repeats": 1}
+    model = {linear.name: {"family": linear.key, **linear.usual(profile), **linear.cheap}}
+    return design.changed(features={}, models=model, folds=folds, data=data, blend="mean")

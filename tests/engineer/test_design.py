@@ -1,0 +1,130 @@
+"""Designs and scripts: what is assembled is clean, self-contained, and read back as it was."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mle_star.engineer import moves, planning, studies
+from mle_star.engineer.catalogue import families, fitting_families, fitting_steps
+from mle_star.engineer.design import Design, assemble, literal, recover, sections_of
+from mle_star.engineer.profile import Profile
+from tests.engineer.conftest import profile_of
+from tests.engineer.small_tasks import TASKS
+
+NAMES = st.text(st.characters(exclude_categories=()), min_size=1, max_size=8)
+
+
+@pytest.fixture(scope="module", params=["mean_absolute", "as_json"])
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    return profile_of(TASKS[request.param](tmp_path_factory.mktemp("design") / "input"))
+
+
+def everything(seen: Profile) -> Design:
+    """A design with every family and every step that suits the task."""
+    designs = [planning.first_design(seen, family, 100) for family in fitting_families(seen)]
+    pooled = planning.united(designs, "careful")
+    return pooled.changed(features={step.key: step.settings(seen) for step in fitting_steps(seen)})
+
+
+def test_scripts_are_clean_and_formatted(seen: Profile, tmp_path: Path) -> None:
+    design = everything(seen)
+    (tmp_path / "all.py").write_text(assemble(design))
+    (tmp_path / "first.py").write_text(assemble(planning.first_design(seen, fitting_families(seen)[0], None)))
+    (tmp_path / "study.py").write_text(assemble(studies.study(design, "", 0)))
+    rules = ["--isolated", "--line-length", "120", "--target-version", "py310"]
+    for command in (["check", "--select", "E,F,W,I,B,UP,SIM,C4,PIE,RET"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *rules, str(tmp_path)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_design_is_read_back_from_its_script_and_from_no_other(seen: Profile) -> None:
+    design = everything(seen)
+    assert recover(assemble(design)) == design
+    assert recover("print('hello')") is None and recover("def broken(:") is None
+    assert "mle_star" not in assemble(design).replace("MLE_STAR", "")
+
+
+SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NAMES
+
+
+@given(st.recursive(SIMPLE, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4)))
+def test_any_value_is_written_so_that_it_is_read_back(value: object) -> None:
+    assert ast.literal_eval(literal(value)) == value
+
+
+@given(column=NAMES, target=NAMES, file=NAMES)
+@example(column='a"b\\', target='"""', file="x\ny")
+@example(column="\u2028", target="\\", file="\U0001f600\n")
+@settings(max_examples=15, deadline=None)
+def test_any_name_gives_a_script_that_holds_it_exactly(seen: Profile, column: str, target: str, file: str) -> None:
+    data = {**seen.data, "numbers": [column], "train": {"file": file}}
+    odd = replace(seen, data=data, targets=[{**seen.targets[0], "name": target}])
+    code = assemble(planning.first_design(odd, families()["linear"], None))
+    code.encode()
+    design = recover(code)
+    assert design is not None and design.data["numbers"] == [column] and design.targets[0]["name"] == target
+    assert design.data["train"]["file"] == file
+
+
+def test_every_move_changes_its_block_and_leaves_a_script_of_ours(seen: Profile) -> None:
+    design = planning.united([planning.first_design(seen, f, None) for f in fitting_families(seen)[:3]], "mean")
+    script = assemble(design)
+    tried = 0
+    for block in sections_of(script).values():
+        assert script.count(block) == 1
+        for action in moves.actions(block, seen):
+            if any(action.title.startswith(f"Train {name} beside") for name in design.models):
+                continue
+            new = moves.apply(f"First. {action.title}. Then no more.", block, seen)
+            after = recover(script.replace(block, new))
+            assert new != block and after is not None and after != design
+            assert recover(assemble(after)) == after
+            tried += 1
+        assert moves.apply("Do something clever.", block, seen) == block
+    assert tried > 15
+
+
+# --- examples --------------------------------------------------------------------------------------------
+
+EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
+
+
+def example_scripts(folder: Path) -> dict[str, str]:
+    """One script of each kind, by the name of its file."""
+    seen = {
+        name: profile_of(TASKS[name](folder / name / "input"))
+        for name in ("auc", "forecast", "text", "with_extra_table")
+    }
+    first = {name: planning.first_design(profile, fitting_families(profile)[0], None) for name, profile in seen.items()}
+    boosted, linear = (planning.first_design(seen["auc"], families()[key], None) for key in ("lightgbm", "linear"))
+    pooled = planning.united([boosted.changed(features={"counts": {"columns": ["kind"]}}), linear], "weights")
+    return {
+        "table.py": assemble(first["auc"]),
+        "forecast.py": assemble(first["forecast"]),
+        "text.py": assemble(first["text"]),
+        "joined_tables.py": assemble(first["with_extra_table"]),
+        "ensemble.py": assemble(pooled),
+        "study.py": assemble(studies.study(pooled, "", 0)),
+    }
+
+
+def test_the_examples_in_the_documents_are_what_the_engineer_writes(tmp_path: Path) -> None:
+    scripts = example_scripts(tmp_path)
+    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
+        EXAMPLES.mkdir(exist_ok=True)
+        for name, text in scripts.items():
+            (EXAMPLES / name).write_text(text, encoding="utf-8")
+    assert scripts == {path.name: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")}, (
+        "UPDATE_SNAPSHOTS=1 writes them anew"
+    )

@@ -1,0 +1,230 @@
+"""The parts on arrays: every model, step, blend, decision and metric does what it says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mle_star.data import metrics as known_metrics
+from mle_star.engineer import parts
+from mle_star.engineer.catalogue import all_blends, families, steps
+from mle_star.engineer.moves import changed
+from mle_star.engineer.parts.blends import deciding
+from mle_star.engineer.parts.core import Job, Rows, inner_split
+from mle_star.engineer.parts.features.encoding import build_features
+from mle_star.engineer.parts.features.words import count_words
+from mle_star.engineer.parts.validation.folds import make_folds
+from mle_star.engineer.parts.validation.metrics import RECIPES
+from mle_star.engineer.parts.validation.search import search_settings
+
+DICE = np.random.default_rng(5)
+COLUMNS = {
+    "dates": ["when", "then"], "texts": ["text"], "categories": ["kind"], "numbers": ["n0", "n1"], "series": []
+}  # fmt: skip
+WORDS = {"words": 2, "pieces": 3, "bits": 12, "longest": 500}
+
+
+def table(count: int = 260) -> tuple[pd.DataFrame, np.ndarray]:
+    """Numbers with gaps, a category, a text, a date; and a signal."""
+    x = DICE.normal(size=(count, 3))
+    kind = DICE.choice(["a", "b", "c"], count)
+    signal = x[:, 0] + (kind == "b") * 1.5 - 0.5 * x[:, 1]
+    text = [" ".join(DICE.choice(["good", "fine"] if s > 0 else ["bad", "poor"], 6)) for s in signal]
+    frame = pd.DataFrame({"n0": x[:, 0], "n1": x[:, 1], "lat": x[:, 2] + 45, "kind": kind, "text": text})
+    frame["when"] = pd.Timestamp("2021-01-01") + pd.to_timedelta(np.arange(count) * 7, unit="h")
+    frame["then"] = frame["when"] + pd.Timedelta("3D")
+    frame.loc[::9, "n1"] = np.nan
+    return frame, signal
+
+
+def job(kind: str) -> Job:
+    return Job(kind, "squared", 3, 1, 2.0)
+
+
+def truth(signal: np.ndarray, kind: str) -> Any:
+    if kind == "regression":
+        return signal
+    return (signal > 0).astype(int) if kind == "binary" else np.digitize(signal, [-0.5, 0.8])
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression"])
+@pytest.mark.parametrize("key", families())
+def test_every_family_learns_what_there_is_to_learn(key: str, kind: str) -> None:
+    family = families()[key]
+    frame, signal = table()
+    y = truth(signal, kind)
+    words = count_words(frame, ["text"], WORDS) if family.reads else None
+    rows = Rows(frame, words)
+    settings = {**{name: setting.usual for name, setting in family.settings.items()}, **family.cheap}
+    columns = {"numbers": ["n0", "n1"], "categories": ["kind"]}
+    fit, held = np.arange(200), np.arange(200, 260)
+    if key == "nbsvm" and kind == "regression":
+        pytest.skip("for classes only")
+    (given, asked), _ = build_features(rows.take(fit), y[fit], [rows.take(held)], columns, {}, {}, job(kind))
+    (p,) = family.fit(given, y[fit], [asked], settings, job(kind))
+    if kind == "regression":
+        assert np.mean((p - y[held]) ** 2) < 0.8 * np.var(y[held])
+    else:
+        assert p.shape == (60, y.max() + 1) and np.allclose(p.sum(axis=1), 1, atol=1e-4)
+        assert np.mean(p.argmax(axis=1) == y[held]) > (0.45 if kind == "multiclass" else 0.6)
+
+
+def test_a_family_is_one_file_that_tells_all_about_itself() -> None:
+    folder = Path(inspect.getfile(parts)).parent
+    engineer = [path for path in folder.parent.glob("*.py") if path.name not in ("profile.py", "repairs.py")]
+    for key, family in families().items():
+        assert Path(inspect.getfile(family.fit)).stem == key
+        assert family.settings and family.cheap and family.ablations and family.moves
+        for setting in family.settings.values():
+            assert setting.low <= setting.usual <= setting.high and setting.meaning
+        tuned = {name for move in family.moves for name in move.changes}
+        ablated = {name for part in family.ablations.values() for name in part}
+        assert tuned | ablated | {*family.cheap, *family.search} <= set(family.settings)
+        usual = {name: setting.usual for name, setting in family.settings.items()}
+        for move in family.moves:
+            assert changed(usual, move.changes, family) != usual
+        named = [path.name for path in engineer if f'"{key}"' in path.read_text() or f"fit_{key}" in path.read_text()]
+        assert named == [], "no other file knows a family by name"
+
+
+@pytest.mark.parametrize("key", steps())
+def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) -> None:
+    step = steps()[key]
+    frame, signal = table(160)
+    frame["n1"] = frame["n1"].fillna(0.0)
+    rows = Rows(frame, count_words(frame, ["text"], WORDS))
+    settings: dict[str, Any] = {
+        "columns": COLUMNS[step.add.__module__.rpartition(".")[2]],
+        "pairs": 2, "numbers": ["n0"], "count": 2, "products": True, "alpha": 1.0, "date": "when", "group": "kind",
+        "horizon": 7,
+    }  # fmt: skip
+    if not step.learns:
+        added = step.add(frame, settings)
+        assert len(added) == len(frame) and added.shape[1] and all(kind.kind == "f" for kind in added.dtypes)
+        pd.testing.assert_frame_equal(added.iloc[:50], step.add(frame.iloc[:50], settings))
+        return
+    fit, held = np.arange(100), np.arange(100, 160)
+    one, two = (
+        step.add([rows.take(fit), rows.take(held[:n])], signal[fit], settings, job("regression")) for n in (60, 20)
+    )
+    assert list(one[0].columns) == list(one[1].columns) and len(one[1]) == 60
+    pd.testing.assert_frame_equal(one[0], two[0])
+    pd.testing.assert_frame_equal(one[1].iloc[:20], two[1])
+
+
+def test_no_training_row_sees_its_own_target_in_a_mean() -> None:
+    frame = pd.DataFrame({"kind": [f"k{n // 2}" for n in range(300)]})
+    noise = DICE.normal(size=300)
+    made = steps()["target_means"].add([Rows(frame)], noise, {"columns": ["kind"], "pairs": 0}, job("regression"))
+    assert abs(np.corrcoef(made[0].iloc[:, 0], noise)[0, 1]) < 0.3
+
+
+@pytest.mark.parametrize("key", all_blends())
+@pytest.mark.parametrize("kind", ["binary", "regression"])
+def test_every_blend_keeps_the_good_and_the_shape(key: str, kind: str) -> None:
+    y = DICE.integers(0, 2, 300) if kind == "binary" else DICE.normal(size=300)
+
+    def said(noise: float) -> Any:
+        value = y + DICE.normal(size=300) * noise
+        if kind == "regression":
+            return value
+        chance = 1 / (1 + np.exp(-4 * (value - 0.5)))
+        return np.column_stack([1 - chance, chance])
+
+    if kind == "regression" and key in ("ranks", "geometric"):
+        pytest.skip("for chances only")
+    known = {"good": said(0.2), "fair": said(0.6), "bad": said(1.5)}
+    score = RECIPES["roc_auc" if kind == "binary" else "r2"].score
+    (blend,) = all_blends()[key].combine(y, known, [known], score)
+    assert blend.shape == known["good"].shape
+    assert score(y, blend) > score(y, known["bad"])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_metric_that_scripts_compute_agrees_with_the_registry(name: str) -> None:
+    recipe, metric = RECIPES[name], known_metrics.known_metric(name)
+    dice = np.random.default_rng(3)
+    for classes in (2, 4):
+        y = dice.integers(0, classes, 200)
+        chances = dice.dirichlet(np.ones(classes), 200)
+        if recipe.kind == "number":
+            y = dice.gamma(2.0, 3.0, 200)
+            answer = y + dice.normal(0, 0.1, 200)
+            assert recipe.score(y, answer) == pytest.approx(metric.compute(y, answer), rel=1e-6)
+        elif recipe.kind == "set" or (name == "gini" and classes > 2):
+            continue
+        elif recipe.kind == "ranking":
+            labels = np.array(["a", "b", "c", "d"])
+            told = np.array([" ".join(row) for row in labels[np.argsort(-chances, axis=1)[:, : int(name[4:])]]])
+            assert recipe.score(y, chances) == pytest.approx(metric.compute(labels[y], told), rel=1e-6)
+        elif recipe.kind == "chances":
+            given = (y.astype(float), chances[:, 1]) if name == "gini" else (y, chances)
+            assert recipe.score(y, chances) == pytest.approx(metric.compute(*given), rel=1e-4)
+        else:
+            p = chances.argmax(axis=1)
+            pair = (y, p) if recipe.kind == "grade" else (y.astype(str), p.astype(str))
+            assert recipe.score(y, p) == pytest.approx(metric.compute(*pair), rel=1e-6)
+
+
+def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> None:
+    y = (DICE.random(600) < 0.1).astype(int)
+    chance = np.clip(0.1 + 0.25 * y + DICE.normal(size=600) * 0.08, 0.01, 0.99)
+    p = np.column_stack([1 - chance, chance])
+    f1 = RECIPES["f1"].score
+    plain, cut = (decide(y, p, [p], f1)[0] for decide in (deciding.decide_most_probable, deciding.decide_best_cut))
+    assert f1(y, cut) > f1(y, plain)
+    grades = np.digitize(DICE.normal(size=400), [-1, 0, 1])
+    said = grades * 0.5 + 0.9 + DICE.normal(size=400) * 0.1
+    kappa = RECIPES["quadratic_weighted_kappa"].score
+    (cuts,) = deciding.decide_cut_points(grades, said, [said], kappa)
+    assert kappa(grades, cuts) > kappa(grades, np.clip(np.round(said), 0, 3).astype(int))
+
+
+def test_folds_follow_time_groups_and_classes() -> None:
+    frame = pd.DataFrame({"when": pd.date_range("2020", periods=100), "who": np.arange(100) // 10})
+    y: Any = np.arange(100) % 2
+    ((fit, held),) = make_folds(frame, y, {"kind": "time", "count": 1, "column": "when"}, 1)
+    assert fit.max() < held.min()
+    for fit, held in make_folds(frame, y, {"kind": "groups", "count": 5, "column": "who"}, 1):
+        assert not set(frame["who"].iloc[fit]) & set(frame["who"].iloc[held])
+    folds = make_folds(frame, y, {"kind": "classes", "count": 5, "repeats": 2}, 1)
+    assert len(folds) == 10 and all(y[held].mean() == 0.5 for _, held in folds)
+
+
+def test_a_search_stays_in_its_ranges_and_never_ends_worse() -> None:
+    frame, signal = table(200)
+    rows = Rows(frame[["n0", "n1"]])
+    asked: list[dict[str, Any]] = []
+
+    def fit(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
+        asked.append(settings)
+        return [part.frame["n0"].to_numpy() * settings["gain"] for part in others]
+
+    start = {"gain": 0.2, "search": {"gain": [0.01, 3.0]}}
+    best = search_settings(fit, rows, signal, start, Job("regression", "squared", 1, 1, 0.3))
+    assert 0.5 < best["gain"] < 1.6 and all(0.01 <= tried["gain"] <= 3 for tried in asked)
+
+
+def test_no_class_is_lost_to_the_rows_that_stop() -> None:
+    y: Any = np.array([0, 1] * 150 + list(range(2, 60)))
+    fit, stop = inner_split(y, 50, job("multiclass"))
+    assert set(y[fit]) == set(y) and len(fit) + len(stop) == len(y)
+
+
+def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() -> None:
+    folder, seen = Path(inspect.getfile(parts)).parent, dict[str, str]()
+    for path in folder.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        for node in tree.body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                source = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+                assert (source or "").split(".")[0] not in ("sklearn", "scipy", "lightgbm", "xgboost", "catboost")
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                assert node.name not in seen, (path, seen[node.name], "a script has one name for one thing")
+                seen[node.name] = path.name
