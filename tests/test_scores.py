@@ -14,7 +14,6 @@ from mle_star.method.scores import (
     Scale,
     ScoreReading,
     ablation_impacts,
-    direction_word,
     parse_ablation_lines,
     parse_score,
     read_score,
@@ -186,8 +185,8 @@ def test_impacts_put_the_most_harmful_ablation_first(direction: MetricDirection,
 
 
 def test_a_better_score_is_higher_or_lower() -> None:
-    assert direction_word(MetricDirection.maximize) == "higher"
-    assert direction_word(MetricDirection.minimize) == "lower"
+    assert MetricDirection.maximize.better_word == "higher"
+    assert MetricDirection.minimize.better_word == "lower"
 
 
 @pytest.mark.parametrize("end", ["", "\n"])

@@ -47,9 +47,6 @@ from mle_star.execution.workspace import clear_working_directory, linked_places
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 from mle_star.run.context import ScriptRequest
 
-if sys.platform == "win32":
-    from mle_star.execution.windows import JobProcess
-
 logger = logging.getLogger("mle_star.execution")
 
 MARKER = "MLE_STAR_SCRIPT"
@@ -141,12 +138,8 @@ class LocalExecutor:
         marker = uuid.uuid4().hex
         env = self._environment(request, means, temporary, marker)
         started = time.monotonic()
-        if sys.platform == "win32":
-            command = [means.interpreter.path, request.script_path]
-            process = await JobProcess.start(command, request.working_dir, env, streams, limits)
-        else:
-            order = self._order(request, means, temporary, group)
-            process = await ScriptProcess.start(order, request.working_dir, env, streams)
+        order = self._order(request, means, temporary, group)
+        process = await ScriptProcess.start(order, request.working_dir, env, streams)
         disk = DiskQuota(limits, [Path(request.working_dir), temporary], None if means.walls.world else SHARED_MEMORY)
         try:
             async with disk.enforced(process):
@@ -260,9 +253,9 @@ class LocalExecutor:
         applied, limits = report.applied, self.limits
         counted = group.limited if group is not None and "cgroup" in applied and "no-cgroup" not in applied else set()
         words = ["time"]
-        if "memory" in counted or {"DATA", "job", "watch"} & applied:
+        if "memory" in counted or {"DATA", "watch"} & applied:
             words.append(f"memory {limits.memory_bytes / 1e9:.1f} GB")
-        if "tasks" in counted or {"job", "watch"} & applied:
+        if "tasks" in counted or "watch" in applied:
             words.append(f"processes {limits.tasks}")
         names = {"FSIZE": f"file size {limits.file_bytes / 1e9:.1f} GB", "NOFILE": f"open files {limits.open_files}"}
         words += [text for name, text in names.items() if name in applied]
@@ -270,7 +263,7 @@ class LocalExecutor:
         walls = [name for name in ("bubblewrap", "namespaces", "landlock", "seccomp") if name in applied]
         if {"bubblewrap", "namespaces", "landlock"} & applied:
             words += ["reads only what it is given", "writes only in the working directory"]
-        if sys.platform != "win32" and (os.getuid() != 0 or {"bubblewrap", "namespaces", "nobody"} & applied):
+        if os.getuid() != 0 or {"bubblewrap", "namespaces", "nobody"} & applied:
             words.append("no root")
         closed = bool({"bubblewrap", "namespaces", "seccomp"} & applied) and not self.config.allow_network
         return Isolation(sandbox="+".join(walls) or "none", network_blocked=closed, limits=tuple(words))

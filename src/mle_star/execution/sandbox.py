@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
@@ -341,10 +342,7 @@ def readable_outside(hidden: Iterable[str], folder: str) -> list[str]:
 def _homes(said: str) -> frozenset[str]:
     """The folders in which people keep what is theirs."""
     found = {"/home", "/root", said}
-    if sys.platform != "win32":
-        import pwd
-
-        found.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
+    found.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
     return frozenset(os.path.realpath(place) for place in found)
 
 

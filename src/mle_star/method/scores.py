@@ -108,11 +108,6 @@ def ablation_impacts(scores: Mapping[str, float], direction: MetricDirection) ->
     return dict(sorted(losses.items(), key=lambda item: -item[1]))
 
 
-def direction_word(direction: MetricDirection) -> str:
-    """What a better score is: `higher` or `lower`."""
-    return direction.better_word
-
-
 def _finite(text: str) -> float | None:
     try:
         number = float(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _ctypes
-import sys
 
 
 class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]  # names only, at run time it takes none
@@ -23,7 +22,7 @@ class _Function(_ctypes.CFuncPtr):
     _restype_ = _Int
 
 
-_LIBRARY = _ctypes.dlopen(None, 0) if sys.platform != "win32" else 0  # type: ignore[arg-type]  # None: this program
+_LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: this program
 
 
 def call(name: str, *words: int | bytes | None) -> int:
