@@ -25,6 +25,9 @@ RESERVED = {"MLE_STAR_SOAK"}
 """Variables with our prefix that are no settings."""
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
+Said = dict[str, tuple[str, Any]]
+"""What one place says: for each setting where it stands, and its value."""
+
 _OWN_HANDLERS = ("mle_star-1", "mle_star-2")
 _YES_NO = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -35,27 +38,16 @@ def load_config(
     environ: Mapping[str, str] | None = None,
 ) -> PipelineConfig:
     """The settings of a run. `explicit` holds only what was really given: a None in it is a value, too."""
-    sources: dict[str, str] = {}
-    values: dict[str, Any] = {}
-    for name, (variable, value) in _from_environment(os.environ if environ is None else environ).items():
-        values[name], sources[name] = value, variable
-    if file is not None:
-        for key, value in read_mapping(file).items():
-            name = _known(key, where=str(file))
-            values[name], sources[name] = value, f"{file}: {name}"
-    for key, value in (explicit or {}).items():
-        name = _known(key, where="settings")
-        values[name], sources[name] = _merged(values.get(name), value), name
-    return _validated(values, sources)
+    given = {_known(name, where="settings"): (name, value) for name, value in (explicit or {}).items()}
+    written = {} if file is None else read_mapping(file)
+    in_file = {_known(name, where=str(file)): (f"{file}: {name}", value) for name, value in written.items()}
+    return _settled(given, in_file, _from_environment(os.environ if environ is None else environ))
 
 
 def effective_config(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> PipelineConfig:
     """A copy in which the environment has replaced defaults, and nothing that the caller chose."""
-    chosen = {name: getattr(config, name) for name in config.model_fields_set}
-    found = _from_environment(os.environ if environ is None else environ)
-    found = {name: entry for name, entry in found.items() if name not in chosen}
-    values = {name: value for name, (_, value) in found.items()}
-    return _validated({**values, **chosen}, {name: variable for name, (variable, _) in found.items()})
+    chosen = {name: (name, getattr(config, name)) for name in config.model_fields_set}
+    return _settled(chosen, _from_environment(os.environ if environ is None else environ))
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
@@ -195,10 +187,10 @@ def _known(name: str, *, where: str) -> str:
     return name
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """Field name to (variable, value); an empty variable counts as absent."""
+def _from_environment(environ: Mapping[str, str]) -> Said:
+    """What the variables say; an empty one counts as absent."""
     variables = {**{PREFIX + name.upper(): name for name in PipelineConfig.model_fields}, **SHORT_NAMES}
-    found: dict[str, tuple[str, Any]] = {}
+    found: Said = {}
     for variable, text in environ.items():
         if not variable.startswith(PREFIX) or variable in RESERVED or not text.strip():
             continue
@@ -253,10 +245,15 @@ def _wanted(name: str) -> str:
     return wanted + (" or none" if type(None) in kinds else "")
 
 
-def _validated(values: Mapping[str, Any], sources: Mapping[str, str]) -> PipelineConfig:
+def _settled(*layers: Said) -> PipelineConfig:
     """The configuration, or one line that names each bad setting, its value and what would be right."""
+    from mle_star.basics.layers import layered  # half a second that only those need who load settings
+
     try:
-        return PipelineConfig(**values)
+        settings = layered({name: value for name, (_, value) in said.items()} for said in layers)
     except ValidationError as error:
         names = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
-    raise ConfigError("; ".join(f"{sources.get(n, n)}={values[n]!r}: {n} must be {_wanted(n)}" for n in names))
+    else:
+        return PipelineConfig.model_construct(settings.model_fields_set, **dict(settings))
+    found = {name: next(said[name] for said in layers if name in said) for name in names}
+    raise ConfigError("; ".join(f"{where}={value!r}: {n} must be {_wanted(n)}" for n, (where, value) in found.items()))
