@@ -338,7 +338,7 @@ def fit_logistic(matrix: Any, y: np.ndarray, asked: list[Any], strength: float, 
         return [model.predict_proba(part) for part in asked]
     chances = [np.zeros((part.shape[0], count)) for part in asked]
     for label in [1] if count == 2 else range(count):
-        model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01)
+        model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01, random_state=0)
         model.fit(matrix, y == label)
         for chance, part in zip(chances, asked, strict=True):
             chance[:, label] = model.predict_proba(part)[:, 1]
