@@ -24,7 +24,7 @@ from typing import Any
 import httpx2
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, query
 
-from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts, build_system_prompt
 from mle_star.agents.credentials import Upstream
 from mle_star.agents.definitions import effective_tools
 from mle_star.agents.hooks import CallSite
@@ -40,7 +40,14 @@ from mle_star.models import (
     TaskType,
     build_default_agent_configs,
 )
+from mle_star.orchestrator import run_pipeline
+from mle_star.pipeline.setup import gather_facts
 from mle_star.testing.scripted import ScriptedBrain
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, script  # noqa: E402
 
 MODEL = "sonnet"
 PROMPT = "Improve the block below.\n\n" + "model.fit(X, y)\n" * 40
@@ -52,6 +59,8 @@ STRUCTURED: dict[str, Any] = {
 TEXT_ONLY_BYTES, WITH_TOOLS_BYTES = 4.5 * 1024, 7 * 1024
 MAX_OVERHEAD, MAX_OF_COLD = 1.5, 0.25
 MAX_PROXY_MS = 3.0
+MAX_CHANGING, MIN_CACHED = 12 * 1024, 0.6
+FILLER = "# a line as long as the lines of a script usually are, so that sizes are realistic\n" * 70
 ROW = 5
 
 
@@ -217,6 +226,84 @@ async def measure_bytes(bench: Bench) -> bool:
     return fine
 
 
+class Wordy(Mind):
+    """Writes scripts of some six kilobytes."""
+
+    def script(self, level: float, note: str) -> str:
+        """A script in a fence, with filler."""
+        return fenced(script(level, note=note) + FILLER)
+
+
+class Listening(MindAgents):
+    """Keeps the size of every prompt, by agent."""
+
+    def __init__(self) -> None:
+        super().__init__(Wordy())
+        self.sizes: list[tuple[str, int]] = []
+
+    async def ask(self, config: AgentConfig, prompt: str, **more: Any) -> Any:
+        """Answer, and remember how much was sent."""
+        self.sizes.append((config.agent_type.value, len(prompt.encode())))
+        return await super().ask(config, prompt, **more)
+
+
+def write_table(folder: Path) -> TaskDescription:
+    """A task as they come: sixty columns, two thousand rows, a page of description."""
+    folder.mkdir()
+    names = [f"measure_{number}" for number in range(58)]
+    for name, last in (("train", ",label"), ("test", "")):
+        rows = [
+            ",".join([str(row), *(f"{(row * 31 + n * 17) % 997 / 7:.3f}" for n in range(58))])
+            + (f",{row % 2}" if last else "")
+            for row in range(2000 if last else 500)
+        ]
+        (folder / f"{name}.csv").write_text(",".join(["id", *names]) + last + "\n" + "\n".join(rows) + "\n")
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{row},0\n" for row in range(500)))
+    return TaskDescription(
+        competition_id="bench-parts", task_type=TaskType.classification, data_modality=DataModality.tabular,
+        evaluation_metric="accuracy", metric_direction=MetricDirection.maximize, data_dir=str(folder),
+        description="Predict `label` of each row of test.csv. " + "A sentence on where the measures come from. " * 50,
+    )  # fmt: skip
+
+
+async def measure_parts(bench: Bench) -> bool:
+    """Bytes per call by part in a default run: what is the same in all calls of an agent, and what changes."""
+    task, listening = write_table(bench.folder / "parts"), Listening()
+    config = PipelineConfig(time_limit_seconds=3600)
+    await run_pipeline(
+        task, config, run_dir=bench.folder / "parts-run", agents=listening, executor=LevelExecutor(), console=False
+    )
+    facts = gather_facts(task, config, {})
+    systems = {len(build_system_prompt(task, gather_facts(task, config, {})).encode()) for _ in range(2)}
+    same = len(systems) == 1 and build_system_prompt(task, facts) == build_system_prompt(task, facts)
+    system, seen = systems.pop(), set[str]()
+    total = served = 0
+    async with bench.client("fresh") as agents:
+        frame = {
+            agent.value: await request_bytes(bench, agents, config)
+            for agent, config in build_default_agent_configs().items()
+        }
+    for agent, size in listening.sizes:
+        stable = system + frame[agent]
+        total += stable + size
+        served += stable if agent in seen else 0
+        seen.add(agent)
+    print(f"\nbytes per call in a default run ({len(listening.sizes)} calls), by part")
+    print(f"{'agent':14} {'calls':>6} {'stable':>8} {'changing, median':>17} {'largest':>8}")
+    for agent in sorted(seen):
+        sizes = [size for name, size in listening.sizes if name == agent]
+        print(f"{agent:14} {len(sizes):6} {system + frame[agent]:8} {statistics.median(sizes):17.0f} {max(sizes):8}")
+    median, share = statistics.median(size for _, size in listening.sizes), served / total
+    rows = [
+        ("the stable part is the same in all calls of an agent", float(same), "1", same),
+        ("changing part, median of all calls", median, f"<= {MAX_CHANGING}", median <= MAX_CHANGING),
+        ("share of the input that a prefix cache can serve", share, f">= {MIN_CACHED}", share >= MIN_CACHED),
+    ]
+    for title, value, limit, fine in rows:
+        print(f"{title:56} {value:10.2f} {limit:>9}  {'ok' if fine else 'MISSED'}")
+    return all(fine for *_, fine in rows)
+
+
 async def request_bytes(bench: Bench, agents: AgentClient, config: AgentConfig) -> int:
     """The size of a request without what we put in."""
     await agents.ask(config, PROMPT, label="main", max_cost_usd=None)
@@ -249,7 +336,8 @@ async def main(rounds: int) -> int:
             in_time = await measure_time(bench, rounds)
             by_proxy = await measure_proxy(bench, rounds)
             in_size = await measure_bytes(bench)
-    return 0 if in_time and by_proxy and in_size else 1
+            in_parts = await measure_parts(bench)
+    return 0 if in_time and by_proxy and in_size and in_parts else 1
 
 
 if __name__ == "__main__":

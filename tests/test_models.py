@@ -341,7 +341,8 @@ LISTS = [
 def test_a_list_reply_has_one_field_that_may_not_be_empty(
     model: type[BaseModel], field: str, entry: dict[str, str]
 ) -> None:
-    assert set(model.model_fields) == {field}
+    assert next(iter(model.model_fields)) == field
+    assert set(model.model_fields) - {field} <= {"notes"}
     with pytest.raises(ValidationError, match="at least one"):
         model.model_validate({field: []})
     with pytest.raises(ValidationError):
@@ -352,7 +353,7 @@ def test_a_list_reply_has_one_field_that_may_not_be_empty(
     assert wrapped == bare
     assert wrapped.model_dump()[field] == [entry, other]
     ignored = model.model_validate({field: [{**entry, "more": 1}], "why": "because"})
-    assert ignored.model_dump() == {field: [entry]}
+    assert ignored.model_dump(exclude={"notes"}) == {field: [entry]}
     jsonschema.validate({field: [entry]}, model.model_json_schema())
 
 
@@ -671,7 +672,7 @@ def test_a_reply_schema_is_valid_and_of_the_form_the_sdk_wants(model: type[BaseM
     schema = model.model_json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["type"] == "object"
-    assert set(schema["required"]) == set(model.model_fields)
+    assert set(schema["required"]) == set(model.model_fields) - {"notes"}
     text = json.dumps(schema)
     assert "minItems" not in text
     for field in schema["properties"].values():

@@ -45,7 +45,7 @@ from mle_star.run.folder import place_copy
 from mle_star.run.search import Submission
 from mle_star.safety import (
     DebugCallback,
-    check_and_fix_leakage,
+    check_before_running,
     make_debug_callback,
     synthetic_traceback,
 )
@@ -149,7 +149,7 @@ async def _submit(solution: SolutionScript, task: TaskDescription, config: Pipel
     logger.info("step 2: write the test script")
     test_script = await generate_test_submission(task, full)
     logger.info("step 3: check the test script for leakage")
-    test_script = await check_and_fix_leakage(test_script)
+    test_script = await check_before_running(test_script, config)
     repair = _Repairs(make_debug_callback(task, config, purpose="submission"), config.max_debug_attempts)
     return await _run_and_verify(test_script, full, solution, repair, task, config)
 

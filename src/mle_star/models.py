@@ -124,19 +124,20 @@ def _refuse_empty(value: list[_T]) -> list[_T]:
 
 
 class _ListAnswer(Frozen):
-    """An answer of one list that is not empty; a bare JSON list is accepted, too."""
+    """An answer of a list that is not empty; a bare JSON list is accepted, too."""
 
     @model_validator(mode="before")
     @classmethod
     def _wrap(cls, value: Any) -> Any:
-        (name,) = cls.model_fields
+        name = next(iter(cls.model_fields))
         return {name: value} if isinstance(value, list) else value
 
 
 class RetrieverOutput(_ListAnswer):
-    """The retriever's answer."""
+    """The retriever's answer; `notes` is what it found beyond the models."""
 
     models: Annotated[list[RetrievedModel], AfterValidator(_refuse_empty)]
+    notes: str = ""
 
 
 class ExtractorOutput(_ListAnswer):
@@ -465,7 +466,7 @@ def build_default_agent_configs(tool_profile: ToolProfile = "minimal") -> dict[A
 def agent_config(agent: AgentType, variant: str | None = None, tool_profile: ToolProfile = "minimal") -> AgentConfig:
     """The settings for one kind of call: a variant may drop the schema or the tools of its agent."""
     config = build_default_agent_configs(tool_profile)[agent].model_copy(update={"variant": variant})
-    if (agent, variant) == (AgentType.leakage, "correction"):
+    if agent is AgentType.leakage and variant in ("correction", "rewrite"):
         return config.model_copy(update={"output_schema": None, "description": "Removes data leakage from a script."})
     if (agent, variant) == (AgentType.test, "contamination"):
         return config.model_copy(update={"output_schema": DataContaminationResult, "tools": None})

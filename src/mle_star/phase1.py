@@ -44,7 +44,15 @@ from mle_star.run.events import (
     ScriptFinished,
 )
 from mle_star.run.search import Phase1Progress, score_of
-from mle_star.safety import check_and_evaluate, check_and_fix_leakage, check_data_usage, evaluate_checked, fall_back
+from mle_star.safety import (
+    check_and_evaluate,
+    check_and_fix_leakage,
+    check_before_running,
+    check_data_usage,
+    checks_later,
+    evaluate_checked,
+    fall_back,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -213,7 +221,7 @@ async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list
     """Between one and M models from the web; a reply that cannot be used is asked for once more."""
     for tries_left in reversed(range(RETRIEVAL_TRIES)):
         try:
-            models = await _retrieve_once(task, config)
+            models, notes = await _retrieve_once(task, config)
             break
         except (AgentError, ValueError) as error:
             logger.warning("retrieval failed: %s", error)
@@ -221,19 +229,21 @@ async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list
                 raise
     names = [model.model_name for model in models]
     logger.info("retrieval done: %d models: %s", len(models), ", ".join(names))
-    current_run().record(ModelsRetrieved(names=names))
+    current_run().record(ModelsRetrieved(names=names, notes=notes))
+    current_run().shared.search.research = notes
     return models
 
 
-async def _retrieve_once(task: TaskDescription, config: PipelineConfig) -> list[RetrievedModel]:
+async def _retrieve_once(task: TaskDescription, config: PipelineConfig) -> tuple[list[RetrievedModel], str]:
     wanted = config.num_retrieved_models
     reply = await ask_agent(AgentType.retriever, task_description=task.description, M=wanted)
-    models = _usable(parse_retriever_output(reply.json_text).models)[:wanted]
+    answer = parse_retriever_output(reply.json_text)
+    models = _usable(answer.models)[:wanted]
     if not models:
         raise ValueError("A_retriever returned zero models")
     if len(models) < wanted:
         logger.warning("retrieval: %d models instead of %d", len(models), wanted)
-    return models
+    return models, answer.notes.strip()
 
 
 def parse_retriever_output(response: str) -> RetrieverOutput:
@@ -325,8 +335,15 @@ async def generate_candidate(task: TaskDescription, model: RetrievedModel, confi
         model_name=name,
         example_code=model.example_code,
         subsample_limit=limit,
+        other_models=[other.model_name for other in _beside(model)],
     )
     return SolutionScript(content=code, phase=SolutionPhase.init, is_executable=bool(code), source_model=name)
+
+
+def _beside(model: RetrievedModel) -> list[RetrievedModel]:
+    """The models of the other candidates."""
+    progress = current_run().shared.search.phase1
+    return [] if progress is None else [other for other in progress.models if other != model]
 
 
 async def merge_solutions(base: SolutionScript, reference: SolutionScript, config: PipelineConfig) -> SolutionScript:
@@ -345,7 +362,7 @@ async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> Non
     logger.info("data check start: %d characters", len(s_0.content))
     revised = await check_data_usage(s_0, task)
     if revised.content != s_0.content:
-        revised = await _evaluated_or(s_0, await check_and_fix_leakage(revised), task, config)
+        revised = await _evaluated_or(s_0, await check_before_running(revised, config), task, config)
     changed = revised.content != s_0.content
     logger.info("data check result: modified: %s", "yes" if changed else "no")
     current_run().record(DataUsageChecked(changed=changed, score=revised.score))
@@ -363,7 +380,7 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
     if corrected.leaking:
         earlier = [progress.unrevised] if progress.unrevised else []
         others = [script for script in (*earlier, *progress.ranked()) if script.content != s_0.content]
-        clean = [script for script in others if not script.leaking]
+        clean = await _still_clean([script for script in others if not script.leaking], config)
         instead = "the next best takes its place" if clean else "it stands in until a clean script has a score"
         _warn_of_leak(f"the initial solution leaks; {instead}")
         progress.s_0 = clean[0] if clean else s_0.model_copy(update={"leaking": True})
@@ -371,6 +388,17 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
             await keep_clean_ones(current_run())
     elif changed:
         progress.s_0 = await _evaluated_or(s_0, corrected, progress.task, config)
+
+
+async def _still_clean(scripts: list[SolutionScript], config: PipelineConfig) -> list[SolutionScript]:
+    """Those that may take the place of a leaking one; where nothing was checked before, the first that is clean."""
+    if not checks_later(config):
+        return scripts
+    for script in scripts:
+        checked = await check_and_fix_leakage(script)
+        if not checked.leaking and checked.content == script.content:
+            return [script]
+    return []
 
 
 def _warn_of_leak(message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from mle_star.method.codeblocks import replacement
 from mle_star.models import (
@@ -21,7 +22,7 @@ from mle_star.run.asking import ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import RefinementTried
 from mle_star.run.search import BlockProgress
-from mle_star.safety import check_and_evaluate, yes_no
+from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked, yes_no
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,9 @@ async def run_phase2_inner_loop(
             candidate = _replace(solution, code_block, new_block)  # s_t^k, always from s_t
             evaluated = await _evaluate(candidate, task, config)  # h(s_t^k)
             _finish_attempt(state, k, plan, new_block, evaluated, task)  # h_best, s_final, history
+    if checks_later(config):
+        with scope("check"):
+            await _check_winner(state, solution, best_score, task, config)
     mended = solution.leaking and not state.best_solution.leaking
     improved = mended or is_improvement(state.best_score, best_score, task.metric_direction)
     logger.info(
@@ -89,6 +93,9 @@ def _finish_attempt(
         if accepted:
             logger.info("%s: best score updated: %s, before %s", run.place, score, state.best_score)
             state.best_solution, state.best_score = evaluated, score
+            if checks_later(run.config):
+                state.accepted.append(evaluated)
+            state.best_block = new_block or "", score
     attempt = RefinementAttempt(
         plan=PLANNER_FAILED if plan is None else plan, score=score, code_block=new_block or "", was_improvement=accepted
     )
@@ -150,6 +157,27 @@ async def _evaluate(
     return (await check_and_evaluate(candidate, task, config)).script
 
 
+async def _check_winner(
+    state: BlockProgress, start: SolutionScript, start_score: float, task: TaskDescription, config: PipelineConfig
+) -> None:
+    """Check what would be accepted, and that alone; where a leak stays, the next best takes its place."""
+    waiting = [*state.accepted]
+    while waiting:
+        winner = waiting.pop()
+        if winner.score is None or not is_improvement(winner.score, start_score, task.metric_direction):
+            break
+        checked = await check_and_fix_leakage(winner)
+        if not checked.leaking and checked.content != winner.content:
+            checked = (await evaluate_checked(checked, task, config)).script
+        score = checked.score
+        if score is None or checked.leaking:
+            continue
+        if is_improvement_or_equal(score, start_score, task.metric_direction):
+            state.best_solution, state.best_score = checked, score
+            return
+    state.best_solution, state.best_score = start, start_score
+
+
 # --- the two agents --------------------------------------------------------------------------------------
 
 
@@ -161,7 +189,7 @@ async def invoke_coder(code_block: str, plan: str) -> str | None:
         raise ValueError("A_coder requires a non-empty plan")
     run = current_run()
     logger.info("%s: coder starts: plan %r", run.place, plan[:200])
-    new_block = await ask_for_code(AgentType.coder, code_block=code_block, plan=plan)
+    new_block = await ask_for_code(AgentType.coder, code_block=code_block, plan=plan, **_surroundings(code_block))
     outcome = f"block of {len(new_block)} characters" if new_block else "failed to parse"
     logger.info("%s: coder complete: %s", run.place, outcome)
     return new_block or None
@@ -177,6 +205,16 @@ async def invoke_planner(code_block: str, plans: list[str], scores: list[float |
         raise ValueError(f"A_planner requires one score per plan, not {len(scores)} for {len(plans)}")
     run = current_run()
     logger.info("%s: planner starts: %d attempts in the history", run.place, len(plans))
-    plan = (await ask_for_text(AgentType.planner, code_block=code_block, plans=plans, scores=scores)).strip()
+    known = {"code_block": code_block, "plans": plans, "scores": scores, **_surroundings(code_block)}
+    plan = (await ask_for_text(AgentType.planner, **known)).strip()
     logger.info("%s: planner complete: %r", run.place, plan[:200])
     return plan or None
+
+
+def _surroundings(code_block: str) -> dict[str, Any]:
+    """The script that the block stands in, and the best block so far with its score, where a loop is at work on it."""
+    run = current_run()
+    state = run.shared.search.blocks.get(run.label)
+    if state is None or state.block.content != code_block:
+        return {}
+    return {"around": state.start.content, "best": state.best_block}

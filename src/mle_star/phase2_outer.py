@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mle_star.execution import evaluate_with_retry, exception_line
 from mle_star.execution.outcome import SCRIPT_NAME
 from mle_star.method.codeblocks import locate_block
-from mle_star.method.scores import BASELINE, parse_ablation_lines
+from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -29,10 +29,11 @@ from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, BlockChosen
 from mle_star.run.limits import limit_in_run
 from mle_star.run.search import PathProgress, StepProgress
-from mle_star.safety import make_debug_callback, yes_no
+from mle_star.safety import make_debug_callback, synthetic_traceback, yes_no
 
 logger = logging.getLogger(__name__)
 
+NO_LINES = "RuntimeError: the study printed no line `Ablation <name>: <score>`, not even for the baseline"
 ABLATION_FAILED = "Ablation study failed for this step"
 AUTO_SUMMARY = "[Auto-summary from raw output] "
 AUTO_SUMMARY_CHARACTERS = 2000
@@ -135,6 +136,12 @@ async def study_components(
     if result.is_error:
         return AblationStudy(code=script.content)
     scores = parse_ablation_lines(result.stdout)
+    if not scores:
+        logger.warning("%s: the study printed no score: it counts as failed", current_run().place)
+        return AblationStudy(code=script.content)
+    if analysis := parse_analysis(result.stdout):
+        run = current_run()
+        run.shared.search.analyses[run.label] = analysis
     baseline = next((value for name, value in scores.items() if name.lower() == BASELINE), None)
     comparable = baseline is None or abs(baseline - score) <= COMPARABLE_WITHIN * abs(score) + ROUNDING
     return AblationStudy(script.content, result.stdout, failed=False, scores=scores, comparable=comparable)
@@ -153,6 +160,10 @@ async def execute_ablation(
 
     logger.info("%s: ablation script starts: %s, timeout %.0f s", run.place, run.work_dir / SCRIPT_NAME, timeout)
     script, result = await evaluate_with_retry(script, task, config, repair, purpose="ablation")
+    if not result.is_error and not parse_ablation_lines(result.stdout):  # one repair, then the step goes on without it
+        repaired = await repair(script, synthetic_traceback(NO_LINES))
+        if repaired.content != script.content:
+            script, result = await evaluate_with_retry(repaired, task, config, repair, purpose="ablation")
     code, length, seconds = result.exit_code, len(result.stdout), result.duration_seconds
     logger.info("%s: ablation script complete: exit code %d, %d characters, %.1f s", run.place, code, length, seconds)
     return script, result

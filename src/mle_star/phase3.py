@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 from mle_star.execution import verify_submission
 from mle_star.models import (
@@ -21,7 +22,7 @@ from mle_star.models import (
 from mle_star.run.asking import ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import EnsembleTried
-from mle_star.safety import check_and_evaluate
+from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,9 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
             ensemble = await _implement(plan, solutions)  # s_ens^r
             evaluated = await _evaluate(ensemble, plan, task, config)  # h(s_ens^r)
             _finish_attempt(attempts, r, plan, evaluated, task)
+    if checks_later(config):
+        with scope("check"):
+            await _check_winner(attempts, task, config)
     best = _best_round(attempts, task.metric_direction)  # r*
     result = _result(solutions, attempts, best, task)
     logger.info(
@@ -82,6 +86,28 @@ def _finish_attempt(
     attempts.append(attempt)
     best = _best_round(attempts, task.metric_direction) == r
     current_run().record(EnsembleTried(r=r, plan=attempt.plan, score=attempt.score, best=best))
+
+
+def _surroundings(solutions: list[SolutionScript]) -> dict[str, Any]:
+    """The scores of what is ensembled, and the best ensemble so far with its score."""
+    run = current_run()
+    attempts = run.shared.search.rounds
+    best = _best_round(attempts, run.task.metric_direction)
+    script = None if best is None else (attempts[best].solution.content, attempts[best].score)
+    return {"input_scores": [solution.score for solution in solutions], "best": script}
+
+
+async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, config: PipelineConfig) -> None:
+    """Check what would be accepted, and that alone; a round whose leak stays loses its score."""
+    while (best := _best_round(attempts, task.metric_direction)) is not None:
+        winner = attempts[best].solution
+        checked = await check_and_fix_leakage(winner)
+        if not checked.leaking and checked.content != winner.content:
+            checked = (await evaluate_checked(checked, task, config)).script
+        score = None if checked.leaking else checked.score
+        attempts[best] = attempts[best].model_copy(update={"solution": checked, "score": score})
+        if score is not None:
+            return
 
 
 def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:
@@ -174,8 +200,8 @@ async def invoke_ens_planner(
     place = current_run().place
     logger.info("%s: ens_planner starts: %d plans in the history", place, len(plans))
     scripts = [solution.content for solution in solutions]
-    reply = await ask_for_text(AgentType.ens_planner, L=len(scripts), solutions=scripts, plans=plans, scores=scores)
-    plan = reply.strip()
+    known = {"plans": plans, "scores": scores, **_surroundings(solutions)}
+    plan = (await ask_for_text(AgentType.ens_planner, L=len(scripts), solutions=scripts, **known)).strip()
     logger.info("%s: ens_planner complete: %r", place, plan[:200])
     return plan or None
 
@@ -189,7 +215,8 @@ async def invoke_ensembler(plan: str, solutions: list[SolutionScript]) -> Soluti
     place = current_run().place
     logger.info("%s: ensembler starts: plan %r", place, plan[:200])
     scripts = [solution.content for solution in solutions]
-    code = await ask_for_code(AgentType.ensembler, L=len(scripts), solutions=scripts, plan=plan)
+    known = _surroundings(solutions)
+    code = await ask_for_code(AgentType.ensembler, L=len(scripts), solutions=scripts, plan=plan, **known)
     outcome = f"script of {len(code)} characters" if code else "failed to parse"
     logger.info("%s: ensembler complete: %s", place, outcome)
     return SolutionScript(content=code, phase=SolutionPhase.ensemble) if code else None

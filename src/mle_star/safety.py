@@ -56,7 +56,7 @@ async def check_and_evaluate(candidate: SolutionScript, task: TaskDescription, c
         return Trial(candidate, nothing, NO_CODE)
     place = current_run().place
     logger.info("%s: leakage check starts: %d characters", place, len(candidate.content))
-    checked = await check_and_fix_leakage(candidate)
+    checked = await check_before_running(candidate, config)
     changed = checked.content != candidate.content
     found = changed or checked.leaking
     words = yes_no(found), yes_no(changed)
@@ -116,7 +116,7 @@ def make_debug_callback(
         if solution.phase is SolutionPhase.final:
             variant = "submission"
         repaired = await _repair(solution, traceback, config, attempt=attempts, variant=variant)
-        if repaired is solution or not leakage_check or variant == "ablation":
+        if repaired is solution or not leakage_check or variant == "ablation" or checks_later(config):
             return repaired
         return await check_and_fix_leakage(repaired)
 
@@ -209,6 +209,16 @@ def with_score_line(code: str) -> str:
 # --- A_leakage -------------------------------------------------------------------------------------------
 
 
+def checks_later(config: PipelineConfig) -> bool:
+    """Are scripts run first, and only those checked that would be accepted?"""
+    return config.leakage_checks == "promising"
+
+
+async def check_before_running(solution: SolutionScript, config: PipelineConfig) -> SolutionScript:
+    """The leakage check of a script that is still to run; none where only promising ones are checked."""
+    return solution if checks_later(config) else await check_and_fix_leakage(solution)
+
+
 async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is.
 
@@ -224,7 +234,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     step = current_run().latest_step("leakage-detection")
     current, fixed = solution, 0
     for answer in leaks:
-        corrected = await _correct_leakage(current, answer)
+        corrected = await _correct_leakage(current, answer) or await _rewrite_leaking(current, answer)
         if corrected is not None:
             current, fixed = corrected, fixed + 1
     blocks = [answer.code_block for answer in leaks]
@@ -272,6 +282,25 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
         return None
     logger.info("%s: correction end: block of %d characters, replaced: yes", place, len(new))
     return replaced
+
+
+async def _rewrite_leaking(solution: SolutionScript, answer: LeakageAnswer) -> SolutionScript | None:
+    """The whole script without the leak, where no block could be mended; None when that does not succeed either.
+
+    A script that comes back as it was, after a block was quoted that it does not hold, was never leaking.
+    """
+    run = current_run()
+    logger.info("%s: rewrite start: the whole script, %d characters", run.place, len(solution.content))
+    code = await ask_for_code(AgentType.leakage, "rewrite", code=solution.content, flagged_block=answer.code_block)
+    if code.strip() == solution.content.strip() and code:
+        misquoted = locate_block(answer.code_block, solution.content) is None
+        logger.info("%s: rewrite end: unchanged, %s", run.place, "no leak after all" if misquoted else "not mended")
+        return solution if misquoted else None
+    if not code or (compiles(solution.content) and not compiles(code)):
+        logger.warning("%s: rewrite end: no usable script came back", run.place)
+        return None
+    logger.info("%s: rewrite end: %+d characters", run.place, len(code) - len(solution.content))
+    return solution.model_copy(update={"content": with_score_line(code), "score": None})
 
 
 # --- A_data ----------------------------------------------------------------------------------------------

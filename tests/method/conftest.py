@@ -142,6 +142,7 @@ def _calm_replies() -> dict[str, Reply]:
         "debugger": fenced(script(0.4)),
         "leakage-detection": NO_LEAKAGE,
         "leakage-correction": fenced("level = 0.45"),
+        "leakage-rewrite": "This cannot be mended.",
         "data": "All the provided information is used.",
         "ablation": fenced("print('Ablation baseline: 0.5')\nprint('Ablation no level: 0.1')"),
         "summarize": "The level matters most.",
@@ -275,7 +276,8 @@ class ScriptedExecutor:
         if "submission.csv" in text:
             Path(request.working_dir, "final", "submission.csv").write_text("id,target\n1,0\n2,1\n", encoding="utf-8")
         level = re.findall(r"^level = (\S+)", text, re.MULTILINE)
-        said = f"Final Validation Performance: {level[-1]}\n" if level and "Final Validation" in text else ""
+        said = "".join(f"{line}\n" for line in re.findall(r"print\(['\"](Ablation .*?)['\"]\)", text))
+        said += f"Final Validation Performance: {level[-1]}\n" if level and "Final Validation" in text else ""
         return ExecutionRawResult(stdout=said, stderr="", exit_code=0, duration_seconds=0.0, timed_out=False)
 
 
@@ -298,7 +300,7 @@ def settings(**changes: Any) -> PipelineConfig:
     """Small numbers, so that each loop shows what it does; fields by name or by the paper's letter (`K=3`)."""
     values: dict[str, Any] = {
         "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
-        "ensemble_rounds": 2, "time_limit_seconds": 3600, "max_debug_attempts": 2,
+        "ensemble_rounds": 2, "time_limit_seconds": 3600, "diversity": (), "max_debug_attempts": 2,
     }  # fmt: skip
     return PipelineConfig(**{**values, **{_LETTERS.get(name, name): value for name, value in changes.items()}})
 

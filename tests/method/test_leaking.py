@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from mle_star.models import MetricDirection, Phase2Result
+from mle_star.models import CodeBlock, MetricDirection, Phase2Result
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase3 import run_phase3
@@ -13,9 +15,20 @@ from mle_star.pipeline.stages import Stages
 from mle_star.run.context import scope
 from mle_star.run.events import CandidateEvaluated, Notice
 from mle_star.run.folder import RunFolder
-from mle_star.safety import LEAKS
+from mle_star.safety import LEAKS, check_and_fix_leakage
 
-from .conftest import NO_LEAKAGE, ScriptedCall, ScriptedRun, fenced, leaky, script, settings, solution
+from .conftest import (
+    NO_LEAKAGE,
+    ScriptedCall,
+    ScriptedExecutor,
+    ScriptedRun,
+    fenced,
+    leaky,
+    script,
+    scripted_run,
+    settings,
+    solution,
+)
 from .loops import BLOCK, base_solution, block
 from .test_phase1 import stage
 
@@ -154,3 +167,44 @@ async def test_phase_3_without_any_score_still_has_a_result(quick_run: ScriptedR
     assert (result.best_ensemble, result.best_ensemble_score, result.ensemble_scores) == (two[0], None, [None, None])
     single = await run_phase3(two[1:], quick_run.task, settings(R=2))
     assert (single.best_ensemble, single.best_ensemble_score) == (two[1], None)
+
+
+# --- promising ones only, and whole scripts ---------------------------------------------------------------
+
+
+async def test_a_block_that_was_misquoted_does_not_cost_a_clean_script_its_score(quick_run: ScriptedRun) -> None:
+    clean = solution(script(0.5))
+    quick_run.agents.reply("leakage-detection", leaky("this stands nowhere in the script"))
+    quick_run.agents.reply("leakage-rewrite", fenced(clean.content))
+    checked = await check_and_fix_leakage(clean)
+    assert not checked.leaking
+    assert checked.content == clean.content
+    assert clean.content not in quick_run.context.shared.leaking
+
+
+async def test_what_no_block_can_mend_is_asked_for_as_a_whole_script(quick_run: ScriptedRun) -> None:
+    leaking = solution(script(0.5))
+    quick_run.agents.reply("leakage-detection", leaky("level = 0.5"))
+    quick_run.agents.reply("leakage-correction", fenced("level = 0.5"))
+    quick_run.agents.reply("leakage-rewrite", fenced(script(0.45)))
+    checked = await check_and_fix_leakage(leaking)
+    assert not checked.leaking
+    assert checked.content == script(0.45)
+    quick_run.agents.reply("leakage-detection", leaky("level = 0.5"))
+    quick_run.agents.reply("leakage-correction", fenced("level = 0.5"))
+    quick_run.agents.reply("leakage-rewrite", fenced(leaking.content))
+    assert (await check_and_fix_leakage(leaking)).leaking  # it came back as it was, and the block is there
+
+
+async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_one_gives_way(quick_path: Path) -> None:
+    config = settings(K=3, leakage_checks="promising")
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
+        run.agents.reply("coder", *fenced("level = 0.6", "level = 0.7", "level = 0.4"))
+        run.agents.reply("leakage-detection", leaky("level = 0.7"), NO_LEAKAGE)
+        run.agents.reply("leakage-correction", "no code")
+        run.agents.reply("leakage-rewrite", "no code")
+        start = solution(script(0.5), score=0.5)
+        found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, config)
+        assert len(run.agents.calls("leakage-detection")) == 2
+        assert (found.best_score, found.improved) == (0.6, True)
+        assert not found.best_solution.leaking

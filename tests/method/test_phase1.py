@@ -520,7 +520,7 @@ def _said(run: ScriptedRun) -> dict[str, list[str]]:
 async def test_side_by_side_and_one_after_another_give_the_same(tmp_path: Path) -> None:
     results, journals = [], []
     for slots, name in ((1, "one"), (3, "all")):
-        config = settings(M=3, max_concurrent_scripts=slots)
+        config = settings(M=3, max_concurrent_scripts=slots, briefing=())
         with scripted_run(tmp_path / name, config=config) as run:
             stage(run, 0.5, 0.9, 0.7, merges=(0.9, 0.4))
             slow_first = script(0.5, note="m0").replace("level", "import time; time.sleep(0.3)\nlevel", 1)

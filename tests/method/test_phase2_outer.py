@@ -378,6 +378,7 @@ async def test_the_study_runs_in_the_paths_directory_and_its_output_is_summarise
     run: ScriptedRun, tmp_path: Path
 ) -> None:
     content = "import os\nprint(sorted(os.listdir('input')))\nprint('Final Validation Performance: 0.99')"
+    content += "\nprint('Ablation baseline: 0.5')"
     run.agents.reply("ablation", fenced(content))
     play_steps(run.agents, [[0.6]])
     work_dir = tmp_path / "run" / "work" / "path-3"
@@ -394,6 +395,18 @@ async def test_the_study_runs_in_the_paths_directory_and_its_output_is_summarise
     ]  # fmt: skip
     assert [event.score for event in run.events(BestImproved)] == [0.6]  # a study has no score of its own
     assert run.events(AblationFinished)[0].path == 3
+
+
+async def test_a_study_that_prints_no_score_is_repaired_once_and_then_counts_as_failed(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("ablation", fenced("print('nothing to see')"))
+    quick_run.agents.reply("debugger-ablation", fenced("print('still nothing')"))
+    play_steps(quick_run.agents, [[0.6]])
+    await follow(quick_run, t=1)
+    (repair,) = quick_run.agents.calls("debugger-ablation")
+    assert "no line `Ablation <name>: <score>`" in section(repair.prompt, "Error")
+    (study,) = quick_run.events(AblationFinished)
+    assert study.failed and not study.scores
+    assert quick_run.agents.calls("summarize") == []
 
 
 @pytest.mark.req("REQ-P2O-021")
@@ -474,7 +487,7 @@ async def test_the_timeout_is_what_the_study_runs_under(quick_path: Path) -> Non
     with scripted_run(quick_path, config=config, executor=ScriptedExecutor(), clock=lambda: now[0]) as run:
         await execute_ablation(study(), run.task, config)
         now[0] = 800.0
-        await execute_ablation(study("print(2)"), run.task, config)
+        await execute_ablation(study("print('Ablation baseline: 2')"), run.task, config)
         started = run.events(ScriptStarted)
     assert [event.timeout_seconds for event in started] == [500.0, 100.0]  # never longer than half of what is left
     assert [request.timeout_seconds for request in run.executor.requests] == [500.0, 100.0]
@@ -488,7 +501,7 @@ async def test_a_study_of_a_slow_solution_may_take_its_variants_at_that_pace(qui
         await execute_ablation(study(), run.task, config)
         with path_context(0, run.work_dir):
             current_run().note_runtime(0.6, 1200)
-            await execute_ablation(study("print(2)"), run.task, config)
+            await execute_ablation(study("print('Ablation baseline: 2')"), run.task, config)
         [main, path] = run.events(ScriptStarted)
     assert (main.timeout_seconds, path.timeout_seconds) == (2 * 4 * 900, 2 * 4 * 1200)
     config = settings(T=4, time_limit_seconds=86400, script_timeout_seconds=50)

@@ -113,6 +113,7 @@ async def test_a_leakage_check_is_told_from_its_start_to_its_end(
     content = script(0.9)
     quick_run.agents.reply("leakage-detection", leaky("level = 0.9", "x" * 100, "level = 0.9"))
     quick_run.agents.reply("leakage-correction", fenced("level = 0.9 "), fenced("level = 0.75"))
+    quick_run.agents.always("leakage-rewrite", fenced("level = ("))
     with scope("phase3", "r-1"):
         fixed = await check_and_fix_leakage(solution(content, phase=SolutionPhase.ensemble))
     assert fixed.content == script(0.75)

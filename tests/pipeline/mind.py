@@ -49,17 +49,30 @@ def levels(text: str) -> list[float]:
     return [float(found) for found in re.findall(r"^level = ([\d.]+)$", text, re.MULTILINE)]
 
 
+_TOLD = re.compile(
+    r"\n# (?:Whole script|Best (?:block|ensemble) so far|Scores of the solutions|The current solution"
+    r"|Where the errors are|What this run has tried|Repairs so far|Research notes|Limits|After the score"
+    r"|Different families|Other candidates|Emphasis of this path|Best of another path)\n.*?(?=\n# Your task\n)",
+    re.DOTALL,
+)
+
+
 @dataclass
 class Mind:
-    """Answers by rule. `seconds`: how long its scripts run; `models`: how many it knows."""
+    """Answers by rule. `seconds`: how long its scripts run; `models`: how many it knows.
+
+    What it is told beyond the specification depends on times and on other paths: it looks away, unless `listens`.
+    """
 
     seconds: float = 0.0
     models: int = 4
+    listens: bool = False
     overrides: dict[str, Callable[[str], Answer]] = field(default_factory=dict)
 
     def answer(self, agent: str, variant: str | None, prompt: str) -> Answer:
         """The reply to a prompt."""
         name = agent if variant is None else f"{agent}-{variant}"
+        prompt = prompt if self.listens else _TOLD.sub("", prompt)
         override = self.overrides.get(name) or self.overrides.get(agent)
         if override is not None:
             return override(prompt)

@@ -64,8 +64,11 @@ class EngineerBrain:
     async def reply(self, request: BrainRequest) -> BrainReply:
         """The answer of the agent that is asked."""
         question = Question.of(request.agent, request.variant, request.system, request.prompt, 0)
-        script = question.block("Python solution") if request.agent in ("ablation", "extractor") else request.prompt
-        memory = self._memories[hashlib.sha256(f"{request.agent}/{request.variant}/{script}".encode()).hexdigest()]
+        core = {
+            "ablation": ("Python solution",), "extractor": ("Python solution",), "debugger": ("Script", "Error")
+        }.get(request.agent, ())  # fmt: skip
+        same = "\0".join(question.block(heading) for heading in core) or request.prompt  # times told beside it differ
+        memory = self._memories[hashlib.sha256(f"{request.agent}/{request.variant}/{same}".encode()).hexdigest()]
         desk = _Desk(question, memory, self._baselines, memory.asked)
         memory.asked += 1
         answer = await asyncio.to_thread(self._answer_alone, desk)
@@ -181,6 +184,8 @@ def _check_leakage(desk: _Desk) -> str | dict[str, Any]:
     code = desk.asked.block("Script")
     if desk.asked.variant == "correction":
         return fenced(desk.asked.block("Flagged block", "Leaking block") or code)
+    if desk.asked.variant == "rewrite":
+        return fenced(code)
     found = checks.leaks(code)
     if not found:
         return {"answers": [{"leakage_status": "No Data Leakage", "code_block": checks.preparation(code)}]}

@@ -14,6 +14,8 @@ _HIT = re.compile(SCORE_PATTERN)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _UNDEFINED = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _ABLATION = "Ablation "
+ANALYSIS = "Analysis:"
+"""How the lines of a study begin that say where the solution errs."""
 BASELINE = "baseline"
 """The name under which an ablation study prints the score of the unchanged solution."""
 MAX_MAGNITUDE = 1e30
@@ -96,6 +98,12 @@ def parse_ablation_lines(stdout: str) -> dict[str, float]:
         if name.strip() and score is not None:
             scores[name.strip()] = score
     return scores
+
+
+def parse_analysis(stdout: str) -> str:
+    """What a study printed about where the solution errs, line by line."""
+    lines = (line.strip() for line in stdout.split("\n"))
+    return "\n".join(line.removeprefix(ANALYSIS).strip() for line in lines if line.startswith(ANALYSIS))
 
 
 def ablation_impacts(scores: Mapping[str, float], direction: MetricDirection) -> dict[str, float]:

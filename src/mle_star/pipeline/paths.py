@@ -7,7 +7,7 @@ import logging
 import math
 
 from mle_star.errors import BudgetExceeded
-from mle_star.models import Phase1Result, Phase2Result
+from mle_star.models import MetricDirection, Phase1Result, Phase2Result, SolutionScript
 from mle_star.phase2_outer import partial_result, run_phase2_outer_loop
 from mle_star.pipeline.setup import work_dir
 from mle_star.pipeline.stages import Outcome, Stages
@@ -74,9 +74,21 @@ class Paths:
         context, phase1 = self._context, self._phase1
         directory = work_dir(context.run_dir, context.task, label)
         with path_context(index, directory):
-            initial = phase1.initial_solution.model_copy(deep=True)
-            work = run_phase2_outer_loop(initial, phase1.initial_score, context.task, context.config)
+            initial = self._start(index)
+            score = phase1.initial_score if initial.score is None else initial.score
+            work = run_phase2_outer_loop(initial, score, context.task, context.config)
             return await self._stages.within(seconds, work, "phase2", label)
+
+    def _start(self, index: int) -> SolutionScript:
+        """Where a path begins: the first with the initial solution, the others with the next best candidates."""
+        first, direction = self._phase1.initial_solution, self._context.task.metric_direction
+        if index == 0 or "starts" not in self._context.config.diversity:
+            return first.model_copy(deep=True)
+        others = {s.content: s for s in self._phase1.candidate_solutions if s.score is not None and not s.leaking}
+        others.pop(first.content, None)
+        sign = -1 if direction is MetricDirection.maximize else 1
+        ranked = sorted(others.values(), key=lambda script: sign * (script.score or 0.0))
+        return (ranked[index - 1] if index <= len(ranked) else first).model_copy(deep=True)
 
     def _stop_the_others(self) -> None:
         """A limit of the whole run is reached: what other paths have under way ends, too.

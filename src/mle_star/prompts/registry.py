@@ -113,6 +113,7 @@ _TABLE: tuple[tuple[AgentType, str | None, int, tuple[str, ...], tuple[str, ...]
     (AgentType.debugger, "ablation", 19, ("code", "bug"), ()),
     (AgentType.leakage, "detection", 20, ("code",), ()),
     (AgentType.leakage, "correction", 21, ("code",), ("flagged_block",)),
+    (AgentType.leakage, "rewrite", 21, ("code",), ("flagged_block",)),
     (AgentType.data, None, 22, ("initial solution", "task description"), ()),
     (AgentType.test, None, 25, ("task description", "final solution"), ()),
     (AgentType.test, "subsampling_extract", 26, ("final solution",), ()),
@@ -134,7 +135,7 @@ def _own_templates() -> tuple[AgentPrompt, ...]:
                 figure_ref=f"Figure {figure}",
                 template=template_text(agent.value, variant),
                 variables=list(variables),
-                optional=optional,
+                optional=(*optional, "told"),
             )
         )
     return tuple(prompts)

@@ -17,6 +17,7 @@ from mle_star.models import AgentConfig, AgentType, agent_config
 from mle_star.prompts import PromptRegistry, facts_section
 from mle_star.run.context import AgentReply, RunContext, current_run, digest_of
 from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted
+from mle_star.run.telling import told
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def warn_unusable(agent: AgentType, reply: str) -> None:
 
 
 def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str, values: dict[str, Any]) -> str:
-    """The prompt as it is sent: the template, a remark of the caller's, and the sections that every agent gets."""
+    """The prompt: the template, a remark of the caller's, and the sections that every agent gets."""
     known = {
         "metric": run.task.evaluation_metric,
         "direction": run.task.metric_direction,
@@ -115,10 +116,10 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
 async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str = "", **values: Any) -> AgentReply:
     """An agent's reply to its template: replayed when recorded, else paid for and recorded."""
     run = current_run()
-    prompt = _prompt(run, agent, variant, remark, values)
+    essence = _prompt(run, agent, variant, remark, values)
     config = agent_config(agent, variant, run.config.tool_profile)
     step = run.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
-    digest = digest_of(run.agents.fingerprint(config), variant or "", prompt)
+    digest = digest_of(run.agents.fingerprint(config), variant or "", essence)
     known = run.journal.find(AgentFinished, step, digest)
     if known is not None:
         run.journal.tell(known)
@@ -128,6 +129,8 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
         run.journal.tell(failed)
         message = failed.message.removeprefix(f"{agent.value}: ")
         raise AgentError(message, agent=agent.value, reason=cast(AgentFailure, failed.reason))
+    added = told(run, agent, variant, values)  # told anew each time: a recorded reply answers the essence
+    prompt = _prompt(run, agent, variant, remark, {**values, "told": added}) if added else essence
     call: dict[str, Any] = {"step": step, "digest": digest, "agent": agent, "variant": variant, "prompt": prompt}
     return await _send(run, config, call)
 

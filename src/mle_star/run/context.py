@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mle_star.errors import MleStarError
 from mle_star.evaluation.exam import Exam
@@ -34,6 +34,9 @@ from mle_star.run.budget import Budget
 from mle_star.run.events import AnyEvent, BestImproved
 from mle_star.run.journal import Journal
 from mle_star.run.search import Search
+
+if TYPE_CHECKING:
+    from mle_star.run.memory import RunMemory
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +139,8 @@ class RunShared:
     exam: Exam | None = None
     """How scripts are judged by hidden rows; None: by what they print."""
     search: Search = field(default_factory=Search)
+    memory: RunMemory | None = None
+    """What was tried so far, once somebody has asked for it."""
     scripts: Scripts = field(default_factory=Scripts)
 
 

@@ -168,6 +168,7 @@ class ModelsRetrieved(Event):
 
     kind: Literal["models_retrieved"] = "models_retrieved"
     names: list[str]
+    notes: str = ""
 
 
 class CandidateEvaluated(Event):

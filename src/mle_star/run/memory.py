@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from mle_star.models import Frozen, MetricDirection, is_improvement
+from mle_star.models import Frozen, Measure, MetricDirection, is_improvement
+from mle_star.run.context import digest_of
 from mle_star.run.events import (
     AblationFinished,
     AnyEvent,
@@ -24,6 +25,7 @@ MAX_CHARACTERS = 4000
 MAX_PLAN = 220
 MAX_ERROR = 160
 MAX_REPAIRS = 8
+MAX_PRINTED = 1000
 
 Outcome = Literal["accepted", "rejected", "failed"]
 
@@ -55,15 +57,33 @@ class Tried(Frozen):
         return f"- {self.where}: {plan} -> {result}{seconds}"
 
 
+class Ran(NamedTuple):
+    """What is kept of a script that ran: its score, its time, the end of what it printed."""
+
+    score: float | None
+    seconds: float
+    printed: str
+
+
+class _End(NamedTuple):
+    """How a script ended."""
+
+    score: float | None
+    measure: Measure | None
+    seconds: float
+    error: str
+
+
 class RunMemory:
     """Listens to a run and remembers what was tried, where, and what came of it."""
 
     def __init__(self, direction: MetricDirection) -> None:
         self._direction = direction
         self._tried: dict[str, Tried] = {}
-        self._scripts: dict[str, ScriptFinished] = {}  # by place: the last script that ran there
+        self._scripts: dict[str, _End] = {}  # by place: how the last script ended that ran there
         self._repairs: dict[str, dict[str, str]] = {}  # by place and step: the errors that repairs were asked for
         self._best: dict[int, float] = {}  # by path
+        self._ran: dict[str, Ran] = {}  # by script
 
     @classmethod
     def of(cls, journal: Journal, direction: MetricDirection) -> RunMemory:
@@ -82,7 +102,9 @@ class RunMemory:
     def hear(self, event: AnyEvent) -> None:
         """Learn from an event; one that a replay says again replaces itself."""
         if isinstance(event, ScriptFinished) and event.purpose in ("solution", "ablation"):
-            self._scripts[_place(event.step)] = event
+            self._scripts[_place(event.step)] = _End(event.score, event.measure, event.seconds, _last_line(event))
+            if not event.is_error and not event.cached:
+                self._ran[digest_of(event.script)] = Ran(event.score, event.seconds, event.stdout[-MAX_PRINTED:])
         elif isinstance(event, DebugAttempted):
             self._repairs.setdefault(_place(event.step), {})[event.step] = event.error
         elif isinstance(event, CandidateEvaluated):
@@ -131,7 +153,7 @@ class RunMemory:
         if known is not None and known.score == score:
             change = known.change  # said again by a replay
         if score is None and not error and script is not None:
-            error = _last_line(script)
+            error = script.error
         outcome: Outcome = "failed" if score is None else "accepted" if accepted else "rejected"
         self._tried[place] = Tried(
             where=where, plan=plan, outcome=outcome, score=score, change=change, error=error, path=path, t=t,
@@ -160,9 +182,9 @@ class RunMemory:
         """The errors that were repaired before at this place, in order."""
         return list(self._repairs.get(place, {}).values())[-MAX_REPAIRS:]
 
-    def last_script(self, place: str) -> ScriptFinished | None:
-        """The last script that ran at this place."""
-        return self._scripts.get(place)
+    def ran(self, script: str) -> Ran | None:
+        """What is known of a script that ran to its end."""
+        return self._ran.get(digest_of(script))
 
     def steps_without_gain(self, path: int) -> int:
         """How many steps of a path in a row, up to now, have accepted nothing better than what they began with."""
@@ -207,7 +229,7 @@ def _last_line(script: ScriptFinished) -> str:
     """What ended a script, in its own words."""
     if script.timed_out:
         return f"stopped at its limit of {script.timeout_seconds or script.seconds:.0f} s"
-    text = script.traceback or script.stderr or script.score_problem
+    text = script.traceback or script.score_problem
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no score was printed" if script.score is None else ""
 

@@ -34,6 +34,10 @@ class Search:
     paths: dict[str, PathProgress] = field(default_factory=dict)
     blocks: dict[str, BlockProgress] = field(default_factory=dict)
     rounds: list[EnsembleAttempt] = field(default_factory=list)
+    research: str = ""
+    """What the retriever found beyond the models."""
+    analyses: dict[str, str] = field(default_factory=dict)
+    """By label, where the solution errs, as its last study printed it."""
     submission: Submission | None = None
 
 
@@ -137,6 +141,12 @@ class BlockProgress:
     best_solution: SolutionScript
     best_score: float
     attempts: list[RefinementAttempt] = field(default_factory=list)
+    accepted: list[SolutionScript] = field(default_factory=list)
+    best_block: tuple[str, float] | None = None
+    start: SolutionScript = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.best_solution
 
     @property
     def plans(self) -> list[str]:

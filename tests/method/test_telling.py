@@ -1,0 +1,154 @@
+"""What agents are told beyond the specification: each fact where it is known, nothing where it is switched off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.models import AgentType, Isolation, Measure, PipelineConfig
+from mle_star.run.asking import ask_agent
+from mle_star.run.context import path_context, scope
+from mle_star.run.events import AgentFinished, DebugAttempted, RefinementTried, ScriptFinished
+from mle_star.run.telling import MARK, around, told
+from tests.method.conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
+
+SNAPSHOTS = Path(__file__).parent.parent / "snapshots" / "told"
+SCRIPT = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f())\n"
+BLOCK = "    model = Ridge()"
+VALUES: dict[str, dict[str, Any]] = {
+    "retriever": {},
+    "init": {"other_models": ["Ridge", "LightGBM"]},
+    "merger": {},
+    "ablation": {"solution_script": SCRIPT},
+    "summarize": {"raw_result": "Ablation baseline: 0.5\nAnalysis: class 1 0.9"},
+    "extractor": {"solution_script": SCRIPT},
+    "coder": {"code_block": BLOCK, "around": SCRIPT, "best": ("    model = Lasso()", 0.7)},
+    "planner": {"code_block": BLOCK, "around": SCRIPT, "best": ("    model = Lasso()", 0.7)},
+    "ens_planner": {"input_scores": [0.7, None], "best": ("blend = 1", 0.75)},
+    "ensembler": {"input_scores": [0.7, None], "best": ("blend = 1", 0.75)},
+    "debugger": {"bug": "Traceback (most recent call last):\nTimeoutError: stopped"},
+    "leakage": {},
+    "data": {},
+    "test": {"final_solution": SCRIPT},
+}
+
+
+def ran(step: str, script: str, score: float | None, seconds: float) -> ScriptFinished:
+    measure = None if score is None else Measure(score=score, low=0.6, high=0.8, measured="harness")
+    return ScriptFinished(
+        step=step, digest="d", script=script, stdout="fold 1: 0.69\n", stderr="", exit_code=0, seconds=seconds,
+        is_error=False, score=score, isolation=Isolation(), measure=measure,
+    )  # fmt: skip
+
+
+def enrich(run: ScriptedRun) -> None:
+    """A run that knows much: it is in its third step, two of which gained nothing."""
+    shared, record = run.context.shared, run.journal.record
+    shared.runtimes["main"] = (0.7, 12.0)
+    shared.scored["phase2/path-0"] = (0.8, "the_other = True")
+    shared.search.analyses["path-1"] = "class 1: 0.9 of the error"
+    shared.search.research = "Winners of a similar task took ratios of areas (a post of 2019)."
+    record(ran("phase1/candidate-0/script", SCRIPT, 0.7, 12.0))
+    for t, plan in ((0, "scale the areas"), (1, "bin the areas")):
+        step = f"phase2/path-1/t-{t}/k-0"
+        record(RefinementTried(
+            step=step, path=1, t=t, k=0, plan=plan, before="a", after="b", score=0.6, best_score=0.7, accepted=False
+        ))  # fmt: skip
+    record(DebugAttempted(step="phase2/path-1/t-2/debugger", error="KeyError: 'area'", accepted=True))
+
+
+@pytest.fixture
+def rich(quick_path: Path) -> Iterator[ScriptedRun]:
+    seconds = iter(range(10**6))
+    with scripted_run(
+        quick_path,
+        executor=ScriptedExecutor(),
+        config=settings(L=2, diversity=PipelineConfig().diversity),
+        clock=lambda: float(next(seconds) * 0),
+    ) as run:
+        enrich(run)
+        with scope("phase2"), path_context(1, run.work_dir), scope("t-2"):
+            yield run
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_is_told_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
+    from mle_star.run.context import current_run
+
+    text = told(current_run(), AgentType(name), None, VALUES[name])
+    snapshot = SNAPSHOTS / f"{name}.md"
+    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
+        snapshot.parent.mkdir(parents=True, exist_ok=True)
+        snapshot.write_text(text + "\n", encoding="utf-8")
+    assert text + "\n" == snapshot.read_text(encoding="utf-8")
+    assert str(rich.run_dir) not in text and str(rich.task.data_dir) not in text
+
+
+FACTS: dict[str, tuple[str, ...]] = {
+    "script": ("coder", "planner"),
+    "best": ("coder", "planner", "ens_planner", "ensembler", "extractor", "test"),
+    "errors": ("ablation", "summarize", "extractor", "planner"),
+    "memory": ("planner", "extractor", "ens_planner", "debugger"),
+    "research": ("retriever", "planner", "ens_planner"),
+    "limits": ("init", "merger", "ablation", "coder", "ensembler", "debugger", "data", "test", "planner", "extractor"),
+    "refit": ("init", "merger", "ensembler", "data"),
+}
+
+
+@pytest.mark.parametrize("part", FACTS)
+def test_each_part_reaches_those_who_need_it_and_can_be_switched_off(part: str, rich: ScriptedRun) -> None:
+    import dataclasses
+
+    from mle_star.run.context import current_run, enter_run
+
+    def with_(briefing: tuple[str, ...]) -> dict[str, str]:
+        config = PipelineConfig(**{**rich.config.model_dump(), "briefing": briefing, "diversity": ()})
+        with enter_run(dataclasses.replace(current_run(), config=config)) as run:
+            return {name: told(run, AgentType(name), None, values) for name, values in VALUES.items()}
+
+    only = with_((part,))
+    assert {name for name, text in only.items() if text} >= set(FACTS[part])
+    assert not any(with_(()).values())
+
+
+def test_the_telling_facts_are_there(rich: ScriptedRun) -> None:
+    from mle_star.run.context import current_run
+
+    def text(name: str) -> str:
+        return told(current_run(), AgentType(name), None, VALUES[name])
+
+    assert "path 2, step 1, try 1: scale the areas -> 0.6" in text("planner")
+    assert "class 1: 0.9 of the error" in text("planner") and "class 1: 0.9 of the error" in text("extractor")
+    assert "ratios of areas" in text("ens_planner")
+    assert "A script is stopped after" in text("coder") and "The current solution takes 12 s" in text("coder")
+    assert "time for the baseline and 3 variants" in text("ablation")
+    assert "1. KeyError: 'area'" in text("debugger") and "faster by measured means" in text("debugger")
+    assert "- solution 1: 0.7" in text("ensembler") and "blend = 1" in text("ensembler")
+    assert "fold 1: 0.69" in text("test")
+    assert "the_other = True" in text("extractor")  # two steps without a gain: the other path's best is shown
+    assert "path 2 of 2" in text("planner") and "the model: its family" in text("planner")
+    assert "`LightGBM`" in text("init")
+
+
+def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
+    assert around(SCRIPT, BLOCK) == SCRIPT.replace(BLOCK, f"    {MARK}")
+    assert around(SCRIPT, "import x\n") == SCRIPT.replace("import x\n", f"{MARK}\n")
+    assert around(SCRIPT, "no such block") == SCRIPT
+    assert around(SCRIPT, " ") == SCRIPT
+
+
+async def test_what_is_told_does_not_decide_whether_a_reply_is_taken_over(quick_path: Path) -> None:
+    values: dict[str, Any] = {"code_block": BLOCK, "plan": "a plan"}
+    with scripted_run(quick_path, executor=ScriptedExecutor()) as first:
+        await ask_agent(AgentType.coder, around=SCRIPT, **values)
+        (sent,) = first.events(AgentFinished)
+        assert MARK in sent.prompt and "# Limits" in sent.prompt
+        assert sent.prompt.index("# Whole script") < sent.prompt.index("# Your task")
+    with scripted_run(quick_path, executor=ScriptedExecutor()) as second:
+        second.context.shared.runtimes["main"] = (0.5, 99.0)
+        await ask_agent(AgentType.coder, around="another = 1", **values)
+        assert second.agents.calls() == []

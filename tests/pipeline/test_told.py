@@ -1,0 +1,118 @@
+"""A mind that fails unless it is told: with the sections it reaches a high score, without them it does not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mle_star.agents import build_system_prompt
+from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, PipelineConfig, TaskDescription
+from mle_star.pipeline.setup import gather_facts
+from mle_star.run.context import AgentReply, ScriptRequest
+from mle_star.run.events import AblationFinished
+from tests.pipeline.conftest import QuickRun, events, settings
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, levels, script
+
+COLUMN = "depth_of_water"
+
+
+class NeedyMind(Mind):
+    """Does well only by what the prompt says: the data's columns, the limit, the code around a block, what failed."""
+
+    system: str = ""
+
+    def _init(self, prompt: str) -> Answer:
+        level = 0.5 if COLUMN in self.system else 0.3
+        text = script(level, note="gauge = 1")
+        return fenced(text if "is stopped after" in prompt else f"slow = True\n{text}")
+
+    def _merger(self, prompt: str) -> Answer:
+        return fenced(script(max(levels(prompt)), note="gauge = 1"))
+
+    def _planner(self, prompt: str) -> Answer:
+        tried = [int(number) for number in re.findall(r"idea (\d+)[^\n]*-> ", prompt)]
+        return f"idea {max(tried) + 1}" if tried else "idea 1"  # without a memory, the same again
+
+    def _coder(self, prompt: str) -> Answer:
+        if "gauge = 1" not in prompt:
+            return fenced("raise RuntimeError('gauge is not defined')")
+        idea = int(re.findall(r"idea (\d+)", prompt.partition("# Whole script")[0])[-1])
+        return fenced(f"level = {levels(prompt)[0] + 0.01 * idea:.4f}")
+
+    def _debugger(self, prompt: str) -> Answer:
+        code = re.findall(r"```python\n(.*?)\n```", prompt, re.DOTALL)[0]
+        return fenced(code)
+
+
+class NeedyAgents(MindAgents):
+    """The mind with the system prompt that a client would give it."""
+
+    def __init__(self, task: TaskDescription, config: PipelineConfig) -> None:
+        super().__init__(NeedyMind(models=2, listens=True))
+        self.mind.system = build_system_prompt(task, gather_facts(task, config, {}))  # type: ignore[attr-defined]
+
+    async def ask(self, config: AgentConfig, prompt: str, **more: Any) -> AgentReply:
+        self.paths_alike = True
+        return await super().ask(config, prompt, **more)
+
+
+class SlowExecutor(LevelExecutor):
+    """A script that was not told of its limit runs into it."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        text = Path(request.script_path).read_text(encoding="utf-8")
+        if "slow = True" in text and "level = 0.5" in text:
+            return ExecutionRawResult(stdout="", stderr="", exit_code=-1, duration_seconds=9.0, timed_out=True)
+        return await super().run(request)
+
+
+async def _run(quick: QuickRun, task: TaskDescription, name: str, **changes: Any) -> FinalResult:
+    config = settings(M=2, T=1, K=3, L=1, **changes)
+    return await quick(config, name=name, task=task, agents=NeedyAgents(task, config), executor=SlowExecutor())
+
+
+def _best(result: FinalResult) -> float:
+    return max(path.best_score for path in result.phase2_results)
+
+
+async def test_a_mind_that_must_be_told_does_well_when_it_is(quick: QuickRun, task: TaskDescription) -> None:
+    data = Path(task.data_dir)
+    for name in ("train.csv", "test.csv"):
+        first, *rest = (data / name).read_text(encoding="utf-8").splitlines()
+        lines = [f"{first},{COLUMN}", *(f"{line},{number}" for number, line in enumerate(rest))]
+        (data / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    told = await _run(quick, task, "told")
+    untold = await _run(quick, task, "untold", briefing=(), diversity=())
+    assert _best(untold) <= 0.31
+    assert _best(told) >= 0.52
+    for part, most in (("data", 0.35), ("script", 0.51), ("memory", 0.515)):
+        left = tuple(name for name in PipelineConfig().briefing if name != part)
+        assert _best(await _run(quick, task, f"without-{part}", briefing=left)) <= most, part
+
+
+async def test_checking_only_what_is_promising_saves_a_quarter_of_the_calls(quick: QuickRun) -> None:
+    def plateau(prompt: str) -> Answer:
+        return fenced(f"level = {min(levels(prompt)[0] + 0.01, 0.57):.4f}")
+
+    calls = {}
+    for checks in ("all", "promising"):
+        agents = MindAgents(Mind(overrides={"coder": plateau}))
+        config = settings(M=4, T=4, K=4, L=2, R=5, leakage_checks=checks, use_cache=False)
+        result = await quick(config, name=checks, agents=agents)
+        assert result.submission_path
+        calls[checks] = len(agents.calls)
+        assert agents.count("leakage") >= 3
+    assert calls["promising"] <= 0.75 * calls["all"], calls
+
+
+async def test_each_path_starts_from_another_script_unless_the_specification_is_wanted(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    starts = {}
+    for name, diversity in (("differ", ("starts",)), ("twins", ())):
+        await quick(settings(M=3, L=3, T=1, K=1, diversity=diversity), name=name)
+        studies = events(tmp_path / name, AblationFinished)
+        starts[name] = [study.solution_score for study in sorted(studies, key=lambda study: study.path)]
+    assert len(set(starts["twins"])) == 1
+    assert starts["differ"] == [starts["twins"][0], 0.52, 0.51]  # the initial solution, then the best candidates
