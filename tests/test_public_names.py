@@ -17,8 +17,8 @@ FinalResult Frozen InnerLoopResult Isolation JournalError LeakageAnswer LeakageD
 MleStarError Model Phase1Error Phase1Result Phase2Result Phase3Result PhaseTimeBudget PipelineConfig PipelineError
 PipelineState PipelineTimeoutError PromptRegistry PromptTemplate RefinePlan RefinementAttempt RetrievedModel
 RetrieverOutput RoleSettings Run RunInterrupted SCORE_PATTERN ScoreFunction SolutionPhase SolutionScript TaskDescription
-TaskType ToolProfile __version__ agent_config build_default_agent_configs fit is_improvement is_improvement_or_equal
-load_config load_model load_task run_pipeline run_pipeline_sync
+TaskType ToolProfile Yardstick __version__ agent_config build_default_agent_configs fit is_improvement
+is_improvement_or_equal load_config load_model load_task run_pipeline run_pipeline_sync
 """
 
 

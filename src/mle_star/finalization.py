@@ -22,7 +22,7 @@ from mle_star.execution import (
     get_submission_info,
     verify_submission,
 )
-from mle_star.execution.bank import disagreement, read_bank
+from mle_star.execution.bank import disagreement, read_bank, searched_submission
 from mle_star.execution.recorded import execute_in_run
 from mle_star.method.codeblocks import compiles, has_code_fence, replacement
 from mle_star.models import (
@@ -92,7 +92,7 @@ async def run_finalization(
             solution.phase.value, len(solution.content), task.competition_id,
         )  # fmt: skip
         exam = run.shared.exam
-        has_test = exam is None or exam.judge.data.test is not None
+        has_test = exam is None or exam.judge.data.asked > 0
         if not has_test:
             submission = Submission(solution)
         elif members is not None:
@@ -233,7 +233,7 @@ async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsa
     run = current_run()
     logger.info("step 5: verify the submission")
     if reason := await asyncio.to_thread(disagreement, run, validated, run.work_dir / SUBMISSION):
-        return await _use_search_submission(validated, reason)
+        return await use_kept_submission(validated, reason=reason)
     info = await asyncio.to_thread(get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
     sample = None if run.shared.exam is None else run.shared.exam.sample
@@ -280,24 +280,10 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
     return Submission(done.script, done.path, [*warnings, *done.warnings], facts=done.facts)
 
 
-async def _use_search_submission(validated: SolutionScript, reason: str) -> Submission:
-    """What the judged script itself said of the test rows, in the search."""
-    run = current_run()
-    made = (e for e in run.journal.events if isinstance(e, ScriptFinished) and e.script == validated.content)
-    source = next((event.submission for event in made if event.submission is not None), None)
-    if source is None or not (run.run_dir / source).is_file():
-        return await use_kept_submission(validated, reason=reason)
-    logger.warning("the submission of the search is kept: %s", reason)
-    warnings = [f"the submission is that of the search, by the judged script: of the final one, {reason}"]
-    path = await asyncio.to_thread(_publish, run.run_dir / source)
-    submission = Submission(validated, path, warnings, facts={"fallback": True})
-    run.shared.search.submission = submission
-    return submission
-
-
 async def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
     """Step 6: the best submission that was kept on the way and the script that made it, else the validated script.
 
+    Where scripts are judged by their answers, it is what the judged script itself said of the test rows in the search.
     A run that was cut off after its submission was handed over keeps that one.
     """
     run = current_run()
@@ -306,7 +292,10 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submi
     logger.info("step 6: fall back")
     warnings = [f"no submission by a script of its own: {reason}"]
     score, source = run.shared.kept_submission or (None, "")
-    if source and (run.run_dir / source).is_file():
+    if (said := searched_submission(run, solution)) is not None:
+        path = await asyncio.to_thread(_publish, said)
+        warnings.append("the submission is what the judged script itself said in the search")
+    elif source and (run.run_dir / source).is_file():
         solution = _maker_of(source, score, solution)
         path = await asyncio.to_thread(_publish, run.run_dir / source)
         warnings.append(f"the submission is the best one kept on the way, by a script with score {score}")

@@ -189,7 +189,8 @@ class ExecutionRawResult(Frozen):
 class Measure(Frozen):
     """How a score was measured: by the harness on hidden rows, with an interval of 95 %, or by the script itself.
 
-    `printed` is what the script said of itself, where the harness measured.
+    `printed` is what the script said of itself, where the harness measured. The interval of a promise is that of the
+    score on the real test, whose rows have noise of their own.
     """
 
     score: float
@@ -198,6 +199,13 @@ class Measure(Frozen):
     rows: int | None = None
     measured: Literal["harness", "self-reported"] = "self-reported"
     printed: float | None = None
+
+
+class Yardstick(Frozen):
+    """Something to compare a promise with: a dummy, or the best model alone."""
+
+    name: str
+    measure: Measure
 
 
 class EvaluationResult(Frozen):
@@ -309,6 +317,8 @@ class FinalResult(Frozen):
     contamination: DataContaminationResult | None = None
     stopped_by: StopReason | None = None
     promise: Measure | None = None
+    baseline: Yardstick | None = None  # a dummy that knows nothing but the labels' frequencies
+    single_model: Yardstick | None = None  # the best of Phase 1's candidates, each one model alone
     has_test: bool = True  # False: the task asks for no answers, so there is no submission
     warnings: list[str] = []
 

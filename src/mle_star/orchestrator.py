@@ -23,7 +23,6 @@ from mle_star.finalization import run_finalization, use_kept_submission
 from mle_star.models import (
     FinalResult,
     Isolation,
-    Measure,
     Phase1Result,
     Phase2Result,
     Phase3Result,
@@ -37,8 +36,9 @@ from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.pipeline.control import RunControl
 from mle_star.pipeline.ending import Stop
-from mle_star.pipeline.finalists import Pick, pick
+from mle_star.pipeline.finalists import Pick, pick, said_by, yardsticks
 from mle_star.pipeline.paths import Paths
+from mle_star.pipeline.probes import probe
 from mle_star.pipeline.result import (
     best_of,
     diagnostics_of,
@@ -251,6 +251,7 @@ class _Pipeline:
         phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
         picked = await pick(phase1, phase2, phase3)
         solution = self._choose(phase1, phase2, phase3) if picked is None else picked.solution
+        self.stages.warnings += await probe(solution)
         result = await self._finalization(solution, phase1, phase2, phase3, picked)
         return self._complete(result, solution, picked)
 
@@ -398,11 +399,12 @@ class _Pipeline:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))
-        score = result.final_solution.score
-        said = None if score is None else Measure(score=score)
+        promise = None if picked is None else picked.chosen.measure
+        promise = promise or said_by(self.context, chosen, result.final_solution.score)
         return result.model_copy(
             update={
-                "promise": said if picked is None else picked.chosen.measure,
+                "promise": promise,
+                **yardsticks(self.context, result.phase1, picked),
                 "total_duration_seconds": elapsed,
                 "phases_completed": [phase for phase in PHASES if outcomes.get(phase) == "completed"],
                 "phases_skipped": [phase for phase in PHASES if outcomes.get(phase) == "skipped"],

@@ -78,7 +78,7 @@ def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
     before, after = rows_of(tmp_path / "data", "train"), rows_of(tmp_path / "view", "train")
     assert after == [row for place, row in enumerate(before) if place not in set(hidden)]
     asked, shown = rows_of(tmp_path / "data", "test"), rows_of(tmp_path / "view", "test")
-    moved = [{k: v for k, v in before[place].items() if k != "y"} for place in hidden]
+    moved = [{k: v for k, v in before[place].items() if k != "y"} | {"id": view.names[place]} for place in hidden]
     assert sorted(map(str, shown)) == sorted(map(str, [*asked, *moved]))
     assert all("y" not in row for row in shown)
     assert [row["id"] for row in shown[:ASKED]] != [row["id"] for row in asked]  # mixed
@@ -104,7 +104,8 @@ def test_answers_come_back_as_grade_and_as_the_submission_of_the_real_test(tmp_p
     judge = Judge(data, known_metric("accuracy"))
     truth = {row["id"]: row["y"] for row in rows_of(tmp_path / "data", "train")}
     shown = rows_of(tmp_path / "view", "test")
-    wrong = {f"r{place}" for place in hidden[: len(hidden) // 4]}
+    truth |= {view.names[place]: truth[f"r{place}"] for place in hidden}
+    wrong = {view.names[place] for place in hidden[: len(hidden) // 4]}
     said = {
         row["id"]: truth.get(row["id"], "1") if row["id"] not in wrong else 1 - int(truth[row["id"]]) for row in shown
     }
@@ -146,7 +147,7 @@ def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:
     view = data.make_view("v", hidden, tmp_path / "view", seed=2)
     shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
     assert list(shown.columns) == ["id", "x", "note"] and list(wanted.columns) == ["id", "y"]
-    assert list(shown["id"]) == list(wanted["id"]) and set(shown["id"]) == {f"r{place}" for place in hidden}
+    assert list(shown["id"]) == list(wanted["id"]) and set(shown["id"]) == set(view.names.values())
     answers = Judge(data, known_metric("accuracy")).read(view.folder / "sample_submission.csv", view)
     assert set(answers.hidden) == set(hidden) and answers.real == ()
 
@@ -197,7 +198,7 @@ def test_labels_in_a_file_of_their_own_are_taken_out_of_it(tmp_path: Path) -> No
     gone = {f"r{place}" for place in hidden}
     for name in ("train.csv", "train_labels.csv"):
         assert not gone & set(pandas.read_csv(view.folder / name)["id"])
-    assert gone <= set(pandas.read_csv(view.folder / "test.csv")["id"])
+    assert set(view.names.values()) <= set(pandas.read_csv(view.folder / "test.csv")["id"])
 
 
 @pytest.mark.parametrize(("rows", "words"), [(20, "too few to hide"), (None, "occur more than once")])
@@ -224,17 +225,19 @@ def test_hidden_rows_are_disjoint_seeded_and_of_the_right_size(kind: Any, count:
     values = [str(dice.randint(0, 40)) for _ in range(count)]
     split = split_rows(Rule(kind, "c", ""), values, seed=seed)
     assert split == split_rows(Rule(kind, "c", ""), values, seed=seed)
-    sets = [*split.views, *([split.select] if split.select else [])]
-    assert len(sets) == (2 if count >= 5000 else 3 if count >= 1500 else 5)
-    assert sum(map(len, sets)) == len({row for part in sets for row in part}) <= count
+    few = count < 5000 or (kind == "groups" and len(set(values)) < 100)
+    assert len(split.views) == (1 if not few else 3 if count >= 1500 else 5)
+    hidden = {row for part in split.views for row in part}
+    assert sum(map(len, split.views)) == len(hidden) <= count
+    search = hidden - set(split.select)
+    assert search and set(split.select) < hidden
+    assert all(search & set(part) for part in split.views), "every view has rows for the search"
     if kind != "groups":
-        share = 0.1 if count >= 5000 else 0.2
-        assert all(abs(len(part) - share * count) <= 1 for part in sets)
+        assert all(abs(len(part) - 0.2 * count) <= 2 for part in split.views)
+        assert len(split.select) == pytest.approx(len(hidden) / (3 if few else 2), abs=5)
     else:
-        owners = [{values[row] for row in part} for part in sets]
+        owners = [{values[row] for row in rows} for rows in (search, split.select, set(range(count)) - hidden)]
         assert all(not a & b for i, a in enumerate(owners) for b in owners[i + 1 :])
-        kept = {values[row] for row in range(count) if not any(row in set(part) for part in sets)}
-        assert not kept & set().union(*owners)
 
 
 def test_every_class_has_its_share_of_the_hidden_rows() -> None:
@@ -252,7 +255,15 @@ def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_o
     data = opened(tmp_path)
     split = data.split(seed=1)
     assert (data.rule.kind, data.rule.column) == ("time", "day")
-    assert sorted((*split.views[0], *split.select)) == list(range(240, 300))
+    assert split.views[0] == tuple(range(240, 300)) and len(split.select) == 30
+    days_of_test = 30
+    test.head(days_of_test).to_csv(tmp_path / "test.csv", index=False)
+    big = pandas.concat([train.assign(id=train["id"] + 1000 * i) for i in range(20)])
+    big.to_csv(tmp_path / "train.csv", index=False)
+    later = opened(tmp_path)
+    shorter, days_of = later.split(seed=1), [row[0] for row in later.train.values(["day"])]
+    assert len({days_of[row] for row in shorter.views[0]}) == days_of_test, "as long a time as the test spans"
+    assert not {days_of[r] for r in shorter.select} & {days_of[r] for r in set(shorter.views[0]) - set(shorter.select)}
     train["day"], test["day"] = [f"p{i // 10}" for i in range(300)], [f"q{i // 10}" for i in range(100)]
     train.to_csv(tmp_path / "train.csv", index=False)
     test.to_csv(tmp_path / "test.csv", index=False)
@@ -305,3 +316,64 @@ def test_records_are_kept_byte_for_byte(tmp_path: Path) -> None:
     lines = list(csv.reader(io.StringIO(text)))
     kept = (tmp_path / "view" / "train.csv").read_text()
     assert '"r3",' in kept and list(csv.reader(io.StringIO(kept))) == [*lines[:-2], lines[-1]]
+
+
+# --- names of rows ----------------------------------------------------------------------------------------------
+
+
+def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    frame = pandas.DataFrame({"id": range(ROWS), "x": 1.5, "y": [int(i >= ROWS // 2) for i in range(ROWS)]})
+    frame.to_csv(folder / "train.csv", index=False)
+    asked = pandas.DataFrame({"id": range(900, 900 + ASKED), "x": 1.5})
+    asked.to_csv(folder / "test.csv", index=False)
+    asked[["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
+    data = opened(folder)
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
+    assert list(shown["id"]) == list(wanted["id"]) and shown["id"].min() == 900
+    new = [int(view.names[place]) for place in hidden]
+    assert sorted(new) == list(range(930, 930 + len(hidden))) and new != sorted(new)
+    said = {str(i): int(i % 2) for i in shown["id"]}
+    answers = Judge(data, known_metric("accuracy")).read(submit(view, tmp_path / "s.csv", said), view)
+    assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
+    mixed = frame.sample(frac=1, random_state=1)
+    mixed[:150].to_csv(folder / "train.csv", index=False)
+    mixed[150:].drop(columns="y").to_csv(folder / "test.csv", index=False)
+    mixed[150:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
+    assert opened(folder).make_view("v", [0, 1, 2], tmp_path / "mixed", seed=2).names == {}
+
+
+def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    frame = pandas.DataFrame({"id": range(ROWS), "y": [i % 2 for i in range(ROWS)]})
+    for part, keys in (("train", range(ROWS)), ("test", range(900, 900 + ASKED))):
+        (folder / part).mkdir(parents=True)
+        for key in keys:
+            (folder / part / f"{key}.png").write_bytes(b"picture of %d" % key)
+    frame.to_csv(folder / "train.csv", index=False)
+    pandas.DataFrame({"id": range(900, 900 + ASKED), "y": 0}).to_csv(folder / "sample_submission.csv", index=False)
+    data = opened(folder)
+    assert data.asked == ASKED
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    wanted = pandas.read_csv(view.folder / "sample_submission.csv")["id"]
+    assert len(wanted) == ASKED + len(hidden) and not (view.folder / "test.csv").exists()
+    assert {f"{key}.png" for key in wanted} == {file.name for file in (view.folder / "test").iterdir()}
+    assert len(list((view.folder / "train").iterdir())) == ROWS - len(hidden)
+    for place in hidden:
+        assert (view.folder / "test" / f"{view.names[place]}.png").read_bytes() == b"picture of %d" % place
+    judge = Judge(data, known_metric("accuracy"))
+    answers = judge.read(view.folder / "sample_submission.csv", view)
+    assert set(answers.hidden) == set(hidden) and len(answers.real) == ASKED
+    judge.write_real(answers, tmp_path / "real.csv")
+    assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
+
+
+def test_another_table_with_the_labels_is_no_place_to_hide_them(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    pandas.read_csv(folder / "train.csv")[["id", "y"]].to_csv(folder / "history.csv", index=False)
+    with pytest.raises(Unsupported, match=r"history\.csv holds the target"):
+        opened(folder)

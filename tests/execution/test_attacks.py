@@ -54,6 +54,9 @@ def test_nothing_gets_through_but_what_is_said_to(sandbox: str, user: str, open_
     assert (seen["uid"] == 0) is (user == "root")
     assert ("no root" in seen["limits"]) is seen["results"]["be root"].startswith("held")
     got_through = {title: outcome for title, outcome in seen["results"].items() if not outcome.startswith("held")}
+    assert (
+        "labels that are shown" not in seen["results"]["find a label that is hidden from it, in any file within reach"]
+    )
     admitted = {title for title, kinds, _ in ATTACKS if kind in kinds}
     assert {title: text for title, text in got_through.items() if title not in admitted} == {}
     assert set(seen["results"]) == {title for title, _, _ in ATTACKS}

@@ -7,6 +7,7 @@ neighbour's environment: no script may see it.
 import asyncio
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
 import shutil
@@ -16,8 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from mle_star.evaluation.exam import Exam
 from mle_star.execution import Limits, LocalExecutor
 from mle_star.execution import local as harness_code
+from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
 from mle_star.run.context import ScriptRequest
 
 SANDBOX, FOLDER, CANARY = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
@@ -31,6 +34,26 @@ def write(path: Path, text: str = CANARY) -> str:
     return str(path)
 
 
+def examined(task: Path) -> dict:
+    """A task with labels that are like no other number, and an exam on it: what is hidden is told by its digest."""
+    rows = [(i, i % 7, 100_000_000 + i * 7_654_321 % 900_000_000) for i in range(120)]
+    table = "id,x,y\n" + "".join(f"{i},{x},{y}\n" for i, x, y in rows)
+    labels = write(task / "exam" / "train.csv", table)
+    write(task / "exam" / "test.csv", "id,x\n" + "".join(f"{i},{i % 7}\n" for i in range(500, 540)))
+    description = TaskDescription(
+        competition_id="labels", task_type=TaskType.regression, data_modality=DataModality.tabular,
+        evaluation_metric="rmse", metric_direction=MetricDirection.minimize, description="Predict `y`.",
+        data_dir=str(task / "exam"),
+    )  # fmt: skip
+    exam = Exam.prepare(description, PipelineConfig(), task / "runs" / "one")
+    hidden = [exam.judge.data.truth[row][0] for row in exam.views[0].hidden]
+    return {
+        "task": str(task), "labels": labels, "other_view": str(exam.views[1].folder / "train.csv"),
+        "other_answers": write(task / "runs" / "one" / "answers" / "script-0.csv", table),
+        "view": str(exam.views[0].folder), "hidden": [hashlib.sha256(label.encode()).hexdigest() for label in hidden],
+    }  # fmt: skip
+
+
 def plant(stack: contextlib.ExitStack) -> dict:
     """Everything worth attacking, and where it is."""
     home = Path(tempfile.mkdtemp(prefix="home-", dir=FOLDER))
@@ -39,6 +62,7 @@ def plant(stack: contextlib.ExitStack) -> dict:
     shared = Path("/dev/shm") / CANARY
     stack.callback(shared.unlink)
     task, outside = FOLDER / "task", FOLDER / "outside"
+    exam = examined(task)
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     listener6 = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
     datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -60,7 +84,7 @@ def plant(stack: contextlib.ExitStack) -> dict:
     return {
         "canary": CANARY, "harness": os.getpid(), "neighbour": neighbour.pid, "cwd": os.getcwd(),
         "home": str(home), "home_file": write(home / ".ssh" / "id"), "public": write(Path(public) / "notes"),
-        "answers": write(task / "answers.csv"), "data_file": write(task / "data" / "train.csv", "a\n1\n"),
+        **exam, "answers": write(task / "answers.csv"), "data_file": str(Path(exam["view"]) / "train.csv"),
         "journal": write(task / "runs" / "one" / "journal.jsonl"),
         "other_run": write(task / "runs" / "two" / "journal.jsonl"),
         "precious": write(outside / "precious"), "disposable": write(outside / "disposable"),
@@ -83,7 +107,7 @@ async def main() -> None:
         executor = LocalExecutor(limits=Limits(memory_bytes=1 << 30), sandbox=SANDBOX)
         request = ScriptRequest(
             script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=100,
-            env={"PATH": os.environ["PATH"]}, input_dir=str(FOLDER / "task" / "data"),
+            env={"PATH": os.environ["PATH"]}, input_dir=world["view"],
         )  # fmt: skip
         raw = await executor.run(request)
         told = {"uid": os.getuid(), "sandbox": raw.isolation.sandbox, "stderr": raw.stderr, "exit": raw.exit_code}

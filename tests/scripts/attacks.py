@@ -8,9 +8,11 @@ import ctypes
 import errno
 import fcntl
 import glob
+import hashlib
 import json
 import mmap
 import os
+import re
 import resource
 import signal
 import socket
@@ -87,6 +89,40 @@ def _(w):
 @attack("read the answers beside the data in the task folder")
 def _(w):
     return read(w["answers"])
+
+
+@attack("read the labels in the task's own table")
+def _(w):
+    return read(w["labels"])
+
+
+@attack("read the labels that another view of the data shows")
+def _(w):
+    return read(w["other_view"])
+
+
+@attack("read what another script answered")
+def _(w):
+    return read(w["other_answers"])
+
+
+@attack("find a label that is hidden from it, in any file within reach")
+def _(w):
+    found, seen = set(), 0
+    for root in (".", "input", w["task"], os.path.dirname(w["task"]), w["home"], "/tmp", "/var/tmp", "/dev/shm"):
+        for folder, _folders, names in os.walk(root):
+            for name in names:
+                seen += 1
+                try:
+                    text = read_all(os.path.join(folder, name))[: 1 << 22]
+                except OSError:
+                    continue
+                found |= set(re.findall(rb"\b\d{9}\b", text))
+                if seen > 20000:
+                    break
+    digests = {hashlib.sha256(label).hexdigest() for label in found}
+    assert len(digests) > 50, "the labels that are shown are found"
+    return sorted(digests & set(w["hidden"]))
 
 
 @attack("read the journal of its own run")

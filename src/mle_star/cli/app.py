@@ -67,6 +67,11 @@ COMMANDS: tuple[Command, ...] = (
         "mle_star.cli.runs:show",
         "Show one step of a run: prompt, reply, script, output, score. Without a step, list them.",
     ),
+    Command(
+        "score",
+        "mle_star.cli.score:score",
+        "Score every submission of a run anew: by its hidden rows and, with --answers, by the truth.",
+    ),
     Command("diff", "mle_star.cli.runs:diff", "Compare two scripts of a run."),
     Command(
         "leaderboard",

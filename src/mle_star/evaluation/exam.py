@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
 from mle_star.errors import ConfigError
-from mle_star.evaluation.grading import Answers, Grade, Judge
+from mle_star.evaluation.grading import Answers, Judge, Ungradable
 from mle_star.evaluation.records import Unsupported
 from mle_star.evaluation.split import Split
 from mle_star.evaluation.views import Data, View
 from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription
-
-REGRADE_SEED = 7919
-"""Finalists on few rows are judged anew on views that hide other parts."""
 
 
 @dataclass
@@ -31,14 +30,13 @@ class Exam:
     views: list[View]
     folder: Path
     seed: int
-    _again: list[View] = field(default_factory=list)
 
     @classmethod
-    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path) -> Exam:
-        """Make the views; `Unsupported` says why this task cannot be judged so."""
+    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: bool = True) -> Exam:
+        """Make the views, or only plan them; `Unsupported` says why this task cannot be judged so."""
         folder = Path(task.data_dir).resolve()
         try:
-            metric, layout = _metric(task, folder), find_layout(folder, task.description)
+            metric, layout = metric_of(task, folder), find_layout(folder, task.description)
         except ConfigError as error:
             raise Unsupported(str(error)) from None
         if metric.formula is None:
@@ -47,17 +45,13 @@ class Exam:
             raise Unsupported("the run's folder lies among the data")
         data = Data.read(layout, folder)
         exam = cls(Judge(data, metric), data.split(seed=config.seed), [], run_dir, config.seed)
-        exam.views = exam._make("view", exam.split)
-        exam.judge.grade(_first_answers(exam), exam.search_rows)  # can answers of this form be judged at all?
+        make = data.make_view if write else data.plan_view
+        exam.views = [
+            make(f"view-{number}", hidden, run_dir / "views" / f"view-{number}", seed=config.seed + number)
+            for number, hidden in enumerate(exam.split.views)
+        ]
+        exam.judge.score(_first_answers(exam), exam.search_rows)  # can answers of this form be judged at all?
         return exam
-
-    def _make(self, name: str, split: Split) -> list[View]:
-        made = []
-        for number, hidden in enumerate(split.views):
-            label = f"{name}-{number}"
-            rows = tuple(sorted((*hidden, *split.select)))
-            made.append(self.judge.data.make_view(label, rows, self.folder / "views" / label, seed=self.seed + number))
-        return made
 
     @property
     def seen(self) -> Path:
@@ -78,35 +72,80 @@ class Exam:
         rows = json.dumps([self.split.views, self.split.select, self.judge.metric.name, [v.order for v in self.views]])
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
-    @property
-    def search_rows(self) -> list[int]:
-        """The hidden rows that the search compares scripts by."""
+    @cached_property
+    def hidden_rows(self) -> list[int]:
+        """All rows whose labels some view hides."""
         return sorted({row for view in self.split.views for row in view})
 
-    @property
-    def has_select_rows(self) -> bool:
-        """Are there hidden rows that the search never looks at?"""
-        return bool(self.split.select)
+    @cached_property
+    def search_rows(self) -> list[int]:
+        """The hidden rows that the search compares scripts by."""
+        kept = set(self.split.select)
+        return [row for row in self.hidden_rows if row not in kept]
 
-    def views_again(self) -> list[View]:
-        """Views that hide other parts than those of the search, for the final pick; made when first wanted."""
-        if not self._again:
-            data = self.judge.data
-            split = data.split(seed=self.seed + REGRADE_SEED, folds=len(self.split.views))
-            self._again = self._make("again", split)
-        return self._again
+    @property
+    def select_rows(self) -> list[int]:
+        """The hidden rows that the search never looks at: the promise comes from them."""
+        return list(self.split.select)
+
+    def select_halves(self) -> tuple[list[int], list[int]]:
+        """These rows in two halves; what belongs together stays together."""
+        rows, units = self.select_rows, self.judge.data.units
+        names = {row: str(row) if units is None else units[row] for row in rows}
+        order = sorted(set(names.values()))
+        random.Random(self.seed).shuffle(order)
+        first = set(order[: len(order) // 2])
+        return [row for row in rows if names[row] in first], [row for row in rows if names[row] not in first]
 
     # --- grades ---
 
-    def measure(self, answers: Answers, rows: Sequence[int] | None = None, printed: float | None = None) -> Measure:
-        """The grade of answers on these rows: by default those of the search that they cover."""
-        wanted = [row for row in self.search_rows if row in answers.hidden] if rows is None else rows
-        return as_measure(self.judge.grade(answers.hidden, wanted, seed=self.seed), printed)
+    def measure(
+        self,
+        answers: Answers,
+        rows: Sequence[int] | None = None,
+        *,
+        printed: float | None = None,
+        reference: Answers | None = None,
+        ahead: bool = False,
+    ) -> Measure:
+        """The grade of answers on these rows, by default those of the search, as far as they cover them.
+
+        Answers that do not cover all are set against `reference`, which does: easy rows alone make no better score.
+        """
+        wanted = self.search_rows if rows is None else rows
+        covered = [row for row in wanted if row in answers.hidden]
+        if not covered:
+            raise Ungradable("there is no answer for any of the hidden rows")
+        grade = self.judge.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
+        shift = self._shift(reference, wanted, covered)
+        metric = self.judge.metric
+        score, low, high = (
+            min(max(figure + shift, metric.low), metric.high) for figure in (grade.score, grade.low, grade.high)
+        )
+        return Measure(score=score, low=low, high=high, rows=grade.rows, measured="harness", printed=printed)
+
+    def figure(self, answers: Answers, rows: Sequence[int], reference: Answers | None = None) -> float:
+        """The score alone, without its interval."""
+        covered = [row for row in rows if row in answers.hidden]
+        if not covered:
+            raise Ungradable("there is no answer for any of the hidden rows")
+        return self.judge.score(answers.hidden, covered) + self._shift(reference, rows, covered)
+
+    def _shift(self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int]) -> float:
+        """How much harder all rows are than those that are covered, by the answers of another script."""
+        if reference is None or len(covered) == len(wanted):
+            return 0.0
+        known = [row for row in wanted if row in reference.hidden]
+        if len(known) <= len(covered) or any(row not in reference.hidden for row in covered):
+            return 0.0
+        return self.judge.score(reference.hidden, known) - self.judge.score(reference.hidden, covered)
 
     def baseline(self) -> Measure | None:
         """What a dummy would get."""
-        grade = self.judge.baseline(self.search_rows)
-        return None if grade is None else as_measure(grade)
+        grade = self.judge.baseline(self.hidden_rows)
+        if grade is None:
+            return None
+        return Measure(score=grade.score, low=grade.low, high=grade.high, rows=grade.rows, measured="harness")
 
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
@@ -116,9 +155,7 @@ class Exam:
 
     def real_view(self) -> View:
         """The untouched data as a view that hides nothing."""
-        data = self.judge.data
-        asked = data.test.count if data.test is not None else 0
-        return View("real", data.folder, (), tuple(range(asked)), asked)
+        return self.judge.data.real_view()
 
     def keep(self, submission: Path, step: str, number: int) -> str:
         """Put what a script said on a view into the bank; where it lies, relative to the run's folder."""
@@ -129,13 +166,6 @@ class Exam:
         return relative.as_posix()
 
 
-def as_measure(grade: Grade, printed: float | None = None) -> Measure:
-    """A grade as results and events carry it."""
-    return Measure(
-        score=grade.score, low=grade.low, high=grade.high, rows=grade.rows, measured="harness", printed=printed
-    )
-
-
 def overclaims(measure: Measure, direction: MetricDirection) -> bool:
     """Does a script print a score that lies beyond its worth by more than the width of the interval?"""
     if measure.printed is None or measure.low is None or measure.high is None:
@@ -144,7 +174,8 @@ def overclaims(measure: Measure, direction: MetricDirection) -> bool:
     return sign * (measure.printed - measure.score) > measure.high - measure.low
 
 
-def _metric(task: TaskDescription, folder: Path) -> Metric:
+def metric_of(task: TaskDescription, folder: Path) -> Metric:
+    """The metric of a task, a function of the user's beside the data included."""
     if not is_own_metric(task.evaluation_metric):
         return known_metric(task.evaluation_metric)
     file = task.evaluation_metric.rsplit(":", 1)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,11 @@ from mle_star.evaluation.views import Data, View
 DRAWS = 200
 FEW_DRAWS = 40
 MANY_ROWS = 4_000
-MOST_CLASSES = 1_000
+CONSTANT_SHARE = 0.95
+LOPSIDED_SHARE = 0.9
+FEWEST_DOUBTED = 20
+PROPER = {"log_loss", "brier_score"}
+"""The metrics for which a number outside of 0 to 1 is no probability; the others only rank."""
 
 
 class Ungradable(ValueError):
@@ -93,17 +98,16 @@ class Judge:
             return rows
         place = header.index(key)
         by_key = {_same_key(row[place]): row for row in rows}
-        asked = [_same_key(text) for text in self._keys(view)]
+        asked = [_same_key(text) for text in self.keys(view)]
         absent = [text for text in asked if text not in by_key]
         if absent:
             raise Ungradable(f"{len(absent)} values of {key} of the test file are missing, such as {absent[0]!r}")
         return [by_key[text] for text in asked]
 
-    def _keys(self, view: View) -> list[str]:
-        key, test = self.data.layout.key, self.data.test
-        assert key is not None
-        real = [row[0] for row in test.values([key])] if test is not None else []
-        return [real[source] if source >= 0 else self.data.keys[-1 - source] for source in view.order]
+    def keys(self, view: View) -> list[str]:
+        """What the rows of a view's test file are called."""
+        real, keys = self.data.asked_keys, self.data.keys
+        return [real[p] if p >= 0 else view.names.get(-1 - p, keys[-1 - p]) for p in view.order]
 
     def write_real(self, answers: Answers, target: Path) -> None:
         """The part of a submission that answers the real test, in the sample's form and order."""
@@ -112,8 +116,8 @@ class Judge:
             raise Ungradable("there is no sample submission")
         key, columns = self.data.layout.key, sample.table.columns
         order: Sequence[int] = range(len(answers.real))
-        if key is not None and self.data.test is not None:
-            place = {row[0]: i for i, row in enumerate(self.data.test.values([key]))}
+        if key is not None and self.data.asked_keys:
+            place = {name: i for i, name in enumerate(self.data.asked_keys)}
             order = [place[row[0]] for row in sample.values([key])]
         dialect = sample.table.form.dialect
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -126,14 +130,70 @@ class Judge:
                 }
                 writer.writerow([said.get(column, row.get(column, "")) for column in columns])
 
+    def doubt(self, answers: Answers) -> str:
+        """Why answers cannot be meant so, or an empty text: one value nearly everywhere, or values that none can be."""
+        rows = [*answers.hidden.values(), *answers.real]
+        for place, name in enumerate(self.names):
+            cells = [row[place] for row in rows]
+            value, often = Counter(cells).most_common(1)[0]
+            if len(cells) >= FEWEST_DOUBTED and often > CONSTANT_SHARE * len(cells) and not self._is_lopsided(place):
+                return (
+                    f"{often} of {len(cells)} answers in the column {name} are {value!r}: the model tells nothing apart"
+                )
+            if problem := self._outside(cells, place):
+                return f"the column {name} {problem}"
+        return ""
+
+    def _is_lopsided(self, place: int) -> bool:
+        """Is nearly one value right everywhere, so that nearly constant answers can be good ones?"""
+        told = [self.data.truth[row] for row in self.data.labelled]
+        prefix = self.data.layout.target.class_prefix
+        if prefix is not None:
+            label = _label(self.names[place].removeprefix(prefix))
+            share = sum(_label(row[0]) == label for row in told) / len(told)
+            return not 1 - LOPSIDED_SHARE < share < LOPSIDED_SHARE
+        column = [row[min(place, len(row) - 1)] for row in told]
+        return Counter(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
+
+    def _outside(self, cells: list[str], place: int) -> str:
+        """What is wrong with values that the target cannot have."""
+        needs = self.metric.needs
+        if needs == "labels" and len(self.data.layout.target.names) == 1:
+            known = set(map(_label, self.classes))
+            strange = next((cell for cell in cells if _label(cell) not in known), None)
+            return "" if strange is None else f"holds {strange!r}, which is none of the labels {sorted(known)[:10]}"
+        if needs not in ("numbers", "probabilities"):
+            return ""
+        values = self._numbers([(cell,) for cell in cells])[:, 0]
+        if needs == "probabilities":
+            wrong = self.metric.name in PROPER and (values.min() < 0 or values.max() > 1)
+            return f"holds {values.min():g} to {values.max():g}, which are no probabilities" if wrong else ""
+        known_values = self._numbers([(self.data.truth[row][place],) for row in self.data.labelled])[:, 0]
+        low, high = float(known_values.min()), float(known_values.max())
+        beyond = [float(v) for v in (values.min(), values.max()) if not low - (high - low) <= v <= high + (high - low)]
+        return f"holds {beyond[0]:g}, far outside of the target's {low:g} to {high:g}" if beyond else ""
+
     # --- judging ---
 
-    def grade(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int], *, seed: int = 0) -> Grade:
-        """The metric over these training rows, with a bootstrap over them."""
-        truth, said = self.arrays([self.data.truth[row] for row in rows], [answers[row] for row in rows])
+    def grade(
+        self, answers: dict[int, tuple[str, ...]], rows: Sequence[int], *, seed: int = 0, ahead: bool = False
+    ) -> Grade:
+        """The metric over these training rows, with a bootstrap over them; `ahead`: the interval is for the real test.
+
+        That has noise of its own, by the number of its rows.
+        """
+        truth, said = self._pair(answers, rows)
         score = self._figure(truth, said)
-        low, high = self._interval(truth, said, score, seed)
-        return Grade(score, low, high, len(rows))
+        spread = self._spread(truth, said, rows, seed, self.data.asked_units if ahead else 0)
+        low, high = max(score - spread, self.metric.low), min(score + spread, self.metric.high)
+        return Grade(score, min(low, score), max(high, score), len(rows))
+
+    def score(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
+        """The metric over these training rows."""
+        return self._figure(*self._pair(answers, rows))
+
+    def _pair(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
+        return self.arrays([self.data.truth[row] for row in rows], [answers[row] for row in rows])
 
     def _figure(self, truth: Any, said: Any) -> float:
         try:
@@ -144,13 +204,19 @@ class Judge:
             raise Ungradable(f"{self.metric.name} of these answers is {score}")
         return score
 
-    def _interval(self, truth: Any, said: Any, score: float, seed: int) -> tuple[float, float]:
+    def _spread(self, truth: Any, said: Any, rows: Sequence[int], seed: int, asked: int) -> float:
+        """Half the width of the interval; whole groups are drawn where rows of a group are no separate observations."""
         import numpy as np
 
-        count = len(truth)
+        members = self._members(rows)
+        count = len(truth) if members is None else len(members)
+        if count < 2:
+            return math.inf
         dice, figures = np.random.default_rng(seed), []
-        for _ in range(DRAWS if count <= MANY_ROWS else FEW_DRAWS):
+        for _ in range(DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS):
             drawn = dice.integers(0, count, count)
+            if members is not None:
+                drawn = np.concatenate([members[unit] for unit in drawn])
             try:
                 pair = (
                     (truth.iloc[drawn], said.iloc[drawn])
@@ -160,8 +226,20 @@ class Judge:
                 figures.append(self.metric.compute(*pair))
             except (ValueError, ConfigError):
                 continue  # a draw that holds one class only
-        spread = 1.96 * float(np.std(figures)) if len(figures) > 1 else math.inf
-        return score - spread, score + spread
+        if len(figures) < 2:
+            return math.inf
+        noise = float(np.std(figures)) * math.sqrt(count / (count - 1) * (1 + (count / asked if asked else 0.0)))
+        return _quantile(count - 1) * noise
+
+    def _members(self, rows: Sequence[int]) -> list[Any] | None:
+        """The positions in `rows` of each group or moment; None where every row stands for itself."""
+        import numpy as np
+
+        if self.data.units is None:
+            return None
+        _, number = np.unique([self.data.units[row] for row in rows], return_inverse=True)
+        order = np.argsort(number, kind="stable")
+        return list(np.split(order, np.flatnonzero(np.diff(number[order])) + 1))
 
     def better(self, new: dict[int, tuple[str, ...]], old: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
         """The share of draws over the rows in which `new` beats `old`: how likely it is really better."""
@@ -298,6 +376,13 @@ class Judge:
             return self.grade(dict.fromkeys(rows, answer), rows)
         except Ungradable:
             return None
+
+
+def _quantile(freedom: int) -> float:
+    """Student's t at 97.5 % (Cornish and Fisher): few observations make wide intervals."""
+    z = 1.959964
+    first = (z**3 + z) / (4 * freedom)
+    return z + first + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def _one_column(values: Any) -> Any:

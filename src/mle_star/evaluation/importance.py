@@ -37,7 +37,7 @@ class Permuted:
         scores = []
         for block in range(1 + len(self.columns)):
             places = range(first + block * self.count, first + (block + 1) * self.count)
-            scores.append(self.judge.grade(answers, places).score)
+            scores.append(self.judge.score(answers, places))
         sign = 1 if self.judge.metric.higher_is_better else -1
         worse = {column: sign * (scores[0] - score) for column, score in zip(self.columns, scores[1:], strict=True)}
         return sorted(worse.items(), key=lambda pair: -pair[1])

@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from mle_star.data.columns import Column, as_date, describe
 from mle_star.data.layout import Layout
@@ -17,9 +17,16 @@ ONE_VIEW_ROWS = 5_000
 THREE_FOLDS_ROWS = 1_500
 FEWEST_ROWS = 60
 """With fewer labelled rows nothing is hidden: scripts would have too little to learn from."""
+FEW_GROUPS = 100
+"""So few groups are few observations, however many rows each has."""
 HIDDEN_SHARE = 0.1
 FOLD_SHARE = 0.2
+SELECT_SHARE = 1 / 3
+"""Of the rows that folds hide, so many are kept from the search."""
 MOST_HIDDEN = 20_000
+FEWEST_LATER = 200
+"""Where the last rows are hidden, at least so many, however short the time that the test spans."""
+FEWEST_MOMENTS = 10
 QUANTILES = 10
 
 SplitKind = Literal["time", "groups", "classes", "quantiles", "random"]
@@ -36,7 +43,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Split:
-    """The hidden rows of each view. With one view, `select` are hidden beside them, for the final pick alone."""
+    """The hidden rows of each view. The search never looks at those in `select`: they are for the promise."""
 
     rule: Rule
     views: tuple[tuple[int, ...], ...]
@@ -79,86 +86,111 @@ def _is_apart(column: Column, train: Sequence[str], test: Sequence[str]) -> bool
     return len(asked) > 1 and not known & asked
 
 
-def split_rows(rule: Rule, values: Sequence[str], *, seed: int, folds: int | None = None) -> Split:
-    """Choose the hidden rows. `values` are those of the rule's column, for every labelled row.
+def split_rows(
+    rule: Rule, values: Sequence[str], *, seed: int, folds: int | None = None, ahead: Sequence[str] = ()
+) -> Split:
+    """Choose the rows, as places in `values`: the rule's column for every labelled row.
 
-    `folds` sets the number of views; by default it follows the number of rows.
+    `folds` sets the number of views; by default it follows the number of rows. `ahead` are the values of the test rows.
     """
     count, dice = len(values), random.Random(seed)
     if rule.kind == "time":
-        return _by_time(rule, values, dice)
-    parts = _parts(rule, values, dice)
+        return _by_time(rule, values, dice, ahead)
+    groups = _groups(values, dice) if rule.kind == "groups" else None
     if folds is None:
-        folds = 1 if count >= ONE_VIEW_ROWS else 3 if count >= THREE_FOLDS_ROWS else 5
+        few = count < ONE_VIEW_ROWS or (groups is not None and len(groups) < FEW_GROUPS)
+        folds = 1 if not few else 3 if count >= THREE_FOLDS_ROWS else 5
+    most = min(int(HIDDEN_SHARE * count), MOST_HIDDEN)
+    sizes = [most, most] if folds == 1 else [int(FOLD_SHARE * count)] * folds
+    parts = groups or [[place] for place in _mixed(rule, values, seed)[: sum(sizes)]]
     if folds == 1:
-        most = min(int(HIDDEN_SHARE * count), MOST_HIDDEN)
-        search, select = _filled(parts, [most, most])
-        return Split(rule, (search,), select)
-    return Split(rule, tuple(_filled(parts, [int(FOLD_SHARE * count)] * folds)))
+        search, select = (_rows(pieces) for pieces in _filled(parts, sizes))
+        return Split(rule, (tuple(sorted((*search, *select))),), select)
+    views = _filled(parts, sizes)
+    chosen = [row for pieces in views for row in _kept_back(pieces)]
+    return Split(rule, tuple(map(_rows, views)), tuple(sorted(chosen)))
 
 
-def _parts(rule: Rule, values: Sequence[str], dice: random.Random) -> list[list[int]]:
-    """Rows in the order in which they are hidden, in pieces that stay together."""
-    places = list(range(len(values)))
-    if rule.kind == "groups":
-        groups: dict[str, list[int]] = defaultdict(list)
-        for place in places:
-            groups[values[place]].append(place)
-        pieces = list(groups.values())
-        dice.shuffle(pieces)
-        return pieces
-    dice.shuffle(places)
-    if rule.kind in ("classes", "quantiles"):
-        strata = _strata(rule, values)
-        places = _evenly([strata[place] for place in places], places)
-    return [[place] for place in places]
+def _kept_back(pieces: list[list[int]]) -> tuple[int, ...]:
+    """The rows of a view that the search does not look at: whole pieces, if there is more than one."""
+    if len(pieces) == 1:
+        pieces = [[row] for row in pieces[0]]
+    return _rows(pieces[len(pieces) - max(1, round(SELECT_SHARE * len(pieces))) :])
 
 
-def _strata(rule: Rule, values: Sequence[str]) -> list[str]:
+def _rows(pieces: list[list[int]]) -> tuple[int, ...]:
+    return tuple(sorted(row for piece in pieces for row in piece))
+
+
+def _groups(values: Sequence[str], dice: random.Random) -> list[list[int]]:
+    """The rows of each group, the groups in the order in which they are hidden."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, value in enumerate(values):
+        groups[value].append(place)
+    pieces = list(groups.values())
+    dice.shuffle(pieces)
+    return pieces
+
+
+def _mixed(rule: Rule, values: Sequence[str], seed: int) -> list[int]:
+    """The rows at random, but so that every stretch of them holds each stratum in its share."""
+    import numpy as np
+
+    order = np.random.default_rng(seed).permutation(len(values))
+    if rule.kind not in ("classes", "quantiles"):
+        return [int(place) for place in order]
+    strata = _strata(rule, values)[order]
+    by_stratum = np.argsort(strata, kind="stable")
+    sizes = np.bincount(strata)
+    number = np.empty(len(order))
+    number[by_stratum] = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[strata[by_stratum]]
+    evenly: list[int] = order[np.argsort((number + 0.5) / sizes[strata], kind="stable")].tolist()
+    return evenly
+
+
+def _strata(rule: Rule, values: Sequence[str]) -> Any:
+    """The stratum of each row, as a number: its class, or the tenth that its value lies in."""
+    import numpy as np
+
     if rule.kind == "classes":
-        return list(values)
-    numbers = [float(value) if is_number(value) else 0.0 for value in values]
-    ranks = sorted(range(len(numbers)), key=numbers.__getitem__)
-    strata = [""] * len(numbers)
-    for rank, place in enumerate(ranks):
-        strata[place] = str(rank * QUANTILES // len(numbers))
-    return strata
+        place = {value: number for number, value in enumerate(dict.fromkeys(values))}
+        return np.array([place[value] for value in values])
+    numbers = np.array([float(value) if is_number(value) else 0.0 for value in values])
+    ranks: Any = np.empty(len(numbers), np.int64)
+    ranks[np.argsort(numbers, kind="stable")] = np.arange(len(numbers))
+    return ranks * QUANTILES // len(numbers)
 
 
-def _evenly(strata: list[str], places: list[int]) -> list[int]:
-    """The places so ordered that every stretch of them holds each stratum in its share."""
-    sizes: dict[str, int] = defaultdict(int)
-    for stratum in strata:
-        sizes[stratum] += 1
-    seen: dict[str, int] = defaultdict(int)
-    keyed = []
-    for position, (stratum, place) in enumerate(zip(strata, places, strict=True)):
-        keyed.append(((seen[stratum] + 0.5) / sizes[stratum], position, place))
-        seen[stratum] += 1
-    return [place for _, _, place in sorted(keyed)]
-
-
-def _filled(parts: list[list[int]], sizes: list[int]) -> list[tuple[int, ...]]:
+def _filled(parts: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:
     """Several disjoint sets of about these sizes, filled piece by piece."""
     sets, rest = [], iter(parts)
     for size in sizes:
-        taken: list[int] = []
+        taken: list[list[int]] = []
+        count = 0
         for piece in rest:
-            taken += piece
-            if len(taken) >= size:
+            taken.append(piece)
+            count += len(piece)
+            if count >= size:
                 break
-        sets.append(tuple(sorted(taken)))
-    return sets
+        sets.append(taken)
+    return [taken for taken in sets if taken]
 
 
-def _by_time(rule: Rule, values: Sequence[str], dice: random.Random) -> Split:
-    """The last rows; which of them are for the search and which for the final pick is decided at random."""
-    column = describe(rule.column, list(values))
-    moments = [as_date(value, column.date_format) for value in values]
-    known = sorted((moment, place) for place, moment in enumerate(moments) if moment is not None)
-    last = known[-min(int(2 * HIDDEN_SHARE * len(known)), 2 * MOST_HIDDEN) :]
-    first_hidden = last[0][0]
-    hidden = [place for moment, place in known if moment >= first_hidden]
-    dice.shuffle(hidden)
-    half = len(hidden) // 2
-    return Split(rule, (tuple(sorted(hidden[:half])),), tuple(sorted(hidden[half:])))
+def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequence[str]) -> Split:
+    """The last rows, over as long a time as the test spans; half of their moments are kept from the search."""
+    form = describe(rule.column, list(values)).date_format
+    known = sorted(
+        (moment, place) for place, value in enumerate(values) if (moment := as_date(value, form)) is not None
+    )
+    newest = known[-1][0]
+    end = max((moment for moment in (as_date(value, form) for value in ahead) if moment), default=newest)
+    most = min(int(2 * HIDDEN_SHARE * len(known)), 2 * MOST_HIDDEN)
+    spanned = sum(moment > newest - (end - newest) for moment, _ in known) if end > newest else most
+    first_hidden = known[-max(min(spanned, most), min(FEWEST_LATER, most))][0]
+    hidden = [(moment, place) for moment, place in known if moment >= first_hidden]
+    moments = {moment for moment, _ in hidden}
+    units: list[Any] = sorted(moments) if len(moments) >= FEWEST_MOMENTS else [place for _, place in hidden]
+    dice.shuffle(units)
+    kept = set(units[len(units) // 2 :])
+    select = [place for moment, place in hidden if moment in kept or place in kept]
+    return Split(rule, (tuple(sorted(place for _, place in hidden)),), tuple(sorted(select)))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mle_star.data.layout import Layout
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
+from mle_star.evaluation.keys import KeyFiles, find_key_files, fresh_keys
 from mle_star.evaluation.records import Rows, Unsupported, read_rows, write_rows
 from mle_star.evaluation.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
 
@@ -35,6 +37,7 @@ class View:
     hidden: tuple[int, ...]
     order: tuple[int, ...]
     asked: int
+    names: Mapping[int, str] = field(default_factory=dict)  # the keys of hidden rows, where they have other ones here
 
     def is_hidden(self, position: int) -> bool:
         """Is this row of the view's test file a training row?"""
@@ -57,41 +60,62 @@ class Data:
     rule: Rule
 
     @classmethod
-    def read(cls, layout: Layout, folder: Path) -> Data:
-        """All of it; `Unsupported` says what stands in the way."""
+    def read(cls, layout: Layout, folder: Path, *, check: bool = True) -> Data:
+        """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
         _refuse(layout, folder)
         train = read_rows(layout.train, folder)
         test = read_rows(layout.test, folder) if layout.test else None
         sample = read_rows(layout.sample, folder) if layout.sample else None
         labels = read_rows(layout.labels, folder) if layout.labels else None
         truth = _truth(layout, train, labels)
-        told = [set(labels_of([row[i] for row in truth])) for i in range(len(layout.target.names))]
+        told = [set(labels_of(list(dict.fromkeys(row[i] for row in truth)))) for i in range(len(layout.target.names))]
         labelled = [
-            place
-            for place, row in enumerate(truth)
-            if all(cell in known for cell, known in zip(row, told, strict=True))
-        ]
-        if len(labelled) < FEWEST_ROWS:
+            place for place, row in enumerate(truth)
+            if row[0] in told[0] and (len(row) == 1 or all(cell in t for cell, t in zip(row, told, strict=True)))
+        ]  # fmt: skip
+        if check and len(labelled) < FEWEST_ROWS:
             raise Unsupported(f"{len(labelled)} labelled rows are too few to hide any of them")
-        keys = [row[0] for row in train.values([layout.key])] if layout.key in layout.train.columns else []
+        keys = _column(train, layout.key) if layout.key in layout.train.columns else []
         data = cls(layout, folder, train, test, sample, labels, truth, keys, labelled, find_rule(layout))
-        data._check_keys()
+        if check:
+            data._check_keys()
         return data
 
     def _check_keys(self) -> None:
         """Hidden rows go among the test rows: their keys must not be taken."""
         key = self.layout.key
+        if key is None and self.test is None and self.sample is not None:
+            raise Unsupported(f"nothing tells which rows {self.sample.table.name} asks for")
         if key is None:
             return
         if not self.keys:
             raise Unsupported(f"the training rows have no {key}")
-        asked = [row[0] for row in self.test.values([key])] if self.test is not None else []
+        asked = self.asked_keys
         if len(set(self.keys)) < len(self.keys) or set(self.keys) & set(asked):
             raise Unsupported(f"values of {key} occur more than once")
         if self.sample is not None and self.test is not None:
             wanted = [row[0] for row in self.sample.values([key])]
             if sorted(wanted) != sorted(asked):
                 raise Unsupported(f"{self.sample.table.name} does not ask for the rows of {self.test.table.name}")
+
+    @cached_property
+    def asked_keys(self) -> list[str]:
+        """The keys of the real test's rows: of its table, else of those that the sample submission asks for."""
+        key = self.layout.key
+        told = self.test or self.sample
+        return [] if key is None or told is None or key not in told.table.columns else _column(told, key)
+
+    @property
+    def asked(self) -> int:
+        """How many rows the real test has."""
+        return self.test.count if self.test is not None else len(self.asked_keys)
+
+    @cached_property
+    def files(self) -> KeyFiles | None:
+        """The files that are named by the rows' keys."""
+        layout = self.layout
+        tables = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels, *layout.others) if t}
+        return find_key_files(self.folder, self.keys, self.asked_keys, tables) if self.keys else None
 
     def split(self, *, seed: int, folds: int | None = None) -> Split:
         """The hidden rows of the views, as places among all training rows."""
@@ -103,62 +127,136 @@ class Data:
             values = [row[0] for row in self.train.values([column], self.labelled)]
         else:
             values = [""] * len(self.labelled)
-        chosen = split_rows(rule, values, seed=seed, folds=folds)
+        chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._asked_values())
         views = tuple(tuple(self.labelled[i] for i in view) for view in chosen.views)
         return Split(rule, views, tuple(self.labelled[i] for i in chosen.select))
 
+    def _asked_values(self) -> list[str]:
+        """What the test rows have in the column that the split goes by; empty where it is no date and no group."""
+        if self.test is None or self.rule.kind not in ("time", "groups"):
+            return []
+        return [row[0] for row in self.test.values([self.rule.column])]
+
+    @cached_property
+    def units(self) -> list[str] | None:
+        """What each training row belongs to, where rows of a group or of a moment are no separate observations."""
+        if self.rule.kind not in ("time", "groups"):
+            return None
+        return [row[0] for row in self.train.values([self.rule.column])]
+
+    @cached_property
+    def asked_units(self) -> int:
+        """How many separate observations the test holds."""
+        return self.asked if self.test is None or self.units is None else len(set(self._asked_values()))
+
+    def real_view(self) -> View:
+        """The untouched data as a view that hides nothing."""
+        return View("real", self.folder, (), tuple(range(self.asked)), self.asked)
+
     def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """Write the files of a view into `target`; what it does not change is linked."""
-        away, layout = set(hidden), self.layout
-        kept = [place for place in range(self.train.count) if place not in away]
-        asked = self.test.count if self.test is not None else 0
+        view = self.plan_view(name, hidden, target, seed=seed)
+        self._write(view)
+        return view
+
+    def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
+        """A view as it would be: the order and the names of its rows."""
+        layout, asked = self.layout, self.asked
         order = [*range(asked), *(-1 - place for place in hidden)]
         if self.rule.kind != "time":
             random.Random(seed).shuffle(order)
-        changed = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
-        link_rest(self.folder, target, changed)
+        names: dict[int, str] = {}
+        if self.keys and not any(layout.key in other.columns for other in layout.others):
+            names = fresh_keys(self.keys, self.asked_keys, hidden, seed=seed)
+        return View(name, target, tuple(hidden), tuple(order), asked, names)
+
+    def _write(self, view: View) -> None:
+        layout, hidden, target = self.layout, list(view.hidden), view.folder
+        away = set(hidden)
+        kept = [place for place in range(self.train.count) if place not in away]
+        self._link(view)
         write_rows(target / layout.train.name, self.train, kept, [], None)
         if self.labels is not None and layout.labels is not None and layout.labels_key is not None:
-            gone = {row[0] for row in self.train.values([layout.labels_key], list(hidden))}
+            gone = {row[0] for row in self.train.values([layout.labels_key], hidden)}
             stays = [i for i, row in enumerate(self.labels.values([layout.labels_key])) if row[0] not in gone]
             write_rows(target / layout.labels.name, self.labels, stays, [], None)
-        self._write_test(target, hidden, order, asked)
-        self._write_sample(target, hidden, order, asked)
-        return View(name, target, tuple(hidden), tuple(order), asked)
+        self._write_test(view)
+        self._write_sample(view)
 
-    def _write_test(self, target: Path, hidden: Sequence[int], order: list[int], asked: int) -> None:
-        gone = set(self.layout.target.names)
-        rows = [{k: v for k, v in row.items() if k not in gone} for row in self.train.objects(list(hidden))]
-        positions = [place if place >= 0 else asked + index for place, index in _indexed(order)]
+    def write_shuffled(self, target: Path, source_of: Mapping[int, int]) -> None:
+        """Write all files into `target`, each row with the label of another one."""
+        if self.labels is not None:
+            raise Unsupported("the labels lie in a table of their own")
+        rows = self.train.objects()
+        labels = [{name: row[name] for name in self.layout.target.names} for row in rows]
+        mixed = [{**row, **labels[source_of.get(place, place)]} for place, row in enumerate(rows)]
+        link_rest(self.folder, target, {self.layout.train.name})
+        write_rows(target / self.layout.train.name, self.train, [], mixed, range(len(mixed)))
+
+    def _link(self, view: View) -> None:
+        """The files that stay as they are; those of hidden rows go to where the test rows have theirs."""
+        layout, files = self.layout, self.files
+        left_out = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
+        moved: dict[Path, Path] = {}
+        if files is not None:
+            for place in view.hidden:
+                key = self.keys[place]
+                moved |= {file: files.place(file, key, view.names.get(place, key)) for file in files.of(key)}
+        link_rest(self.folder, view.folder, left_out | {file.as_posix() for file in moved})
+        for file, new in moved.items():
+            _link_file(self.folder / file, view.folder / new)
+
+    def _named(self, view: View, row: dict[str, Any], place: int) -> dict[str, Any]:
+        """A hidden row under the key that it has in the view, in the key's own type."""
+        key = self.layout.key
+        if key is None or place not in view.names or key not in row:
+            return row
+        name = view.names[place]
+        return {**row, key: int(name) if isinstance(row[key], int) else name}
+
+    def _write_test(self, view: View) -> None:
+        if self.test is None and self.asked:
+            return  # the sample submission says which rows are asked for
+        gone, hidden = set(self.layout.target.names), list(view.hidden)
+        found = zip(hidden, self.train.objects(hidden), strict=True)
+        rows = [self._named(view, {k: v for k, v in row.items() if k not in gone}, place) for place, row in found]
+        positions = [place if place >= 0 else view.asked + index for place, index in _indexed(view.order)]
         if self.test is not None:
-            write_rows(target / self.test.table.name, self.test, None, rows, positions)
+            write_rows(view.folder / self.test.table.name, self.test, None, rows, positions)
             return
         columns = tuple(c for c in self.train.table.columns if c not in gone)
         empty = _Made(columns, self.train.table.form)
-        write_rows(target / TEST_NAME, empty.rows(TEST_NAME), [], rows, [p - asked for p in positions])
+        write_rows(view.folder / TEST_NAME, empty.rows(TEST_NAME), [], rows, positions)
 
-    def _write_sample(self, target: Path, hidden: Sequence[int], order: list[int], asked: int) -> None:
-        key, names = self.layout.key, self.layout.target.names
+    def _write_sample(self, view: View) -> None:
+        key, names, hidden = self.layout.key, self.layout.target.names, list(view.hidden)
         if self.sample is None:
             if self.test is not None:
                 return  # the task has none: scripts are told in words what to submit
             columns = (*((key,) if key else ()), *names)
             sample = _Made(columns, Form()).rows(SAMPLE_NAME)
             usual = dict(zip(names, _usual(self.truth), strict=True))
-            rows = [{**usual, **({key: self.keys[place]} if key else {})} for place in hidden]
-            positions = [index for _, index in _indexed(order)]
-            write_rows(target / SAMPLE_NAME, sample, [], rows, positions)
+            rows = [{**usual, **({key: view.names.get(p, self.keys[p])} if key else {})} for p in hidden]
+            positions = [index for _, index in _indexed(view.order)]
+            write_rows(view.folder / SAMPLE_NAME, sample, [], rows, positions)
             return
         example = self.sample.objects([0])[0]
         shared = [c for c in self.sample.table.columns if c in self.train.table.columns and c not in names]
-        known = self.train.values(shared, list(hidden)) if shared else [[] for _ in hidden]
-        rows = [{**example, **dict(zip(shared, row, strict=True))} for row in known]
-        place_of: dict[Any, int] = {}
+        known = self.train.values(shared, hidden) if shared else [[] for _ in hidden]
+        rows = [
+            self._named(view, {**example, **dict(zip(shared, row, strict=True))}, place)
+            for place, row in zip(hidden, known, strict=True)
+        ]
+        place_of: dict[int, int] = {}
         if key is not None and self.test is not None:
-            where = {row[0]: i for i, row in enumerate(self.sample.values([key]))}
-            place_of = {i: where[row[0]] for i, row in enumerate(self.test.values([key]))}
-        positions = [place_of.get(p, p) if p >= 0 else asked + index for p, index in _indexed(order)]
-        write_rows(target / self.sample.table.name, self.sample, None, rows, positions)
+            where = {name: i for i, name in enumerate(_column(self.sample, key))}
+            place_of = {i: where[name] for i, name in enumerate(self.asked_keys)}
+        positions = [place_of.get(p, p) if p >= 0 else view.asked + index for p, index in _indexed(view.order)]
+        write_rows(view.folder / self.sample.table.name, self.sample, None, rows, positions)
+
+
+def _column(rows: Rows, name: str) -> list[str]:
+    return [row[0] for row in rows.values([name])]
 
 
 def _indexed(order: Sequence[int]) -> list[tuple[int, int]]:
@@ -225,6 +323,9 @@ def _refuse(layout: Layout, folder: Path) -> None:
     others = {t.form.kind for t in (layout.test, layout.labels) if t is not None and layout.labels is None}
     if others - {layout.train.form.kind}:
         raise Unsupported("training and test table are files of different kinds")
+    for other in layout.others:
+        if set(layout.target.names) & set(other.columns):
+            raise Unsupported(f"{other.name} holds the target, too")
 
 
 def link_rest(source: Path, target: Path, changed: set[str]) -> None:
@@ -237,7 +338,12 @@ def link_rest(source: Path, target: Path, changed: set[str]) -> None:
         for name in files:
             if (here / name).as_posix() in changed:
                 continue
-            try:
-                os.link(Path(folder) / name, target / here / name)
-            except OSError:  # another disk
-                shutil.copyfile(Path(folder) / name, target / here / name)
+            _link_file(Path(folder) / name, target / here / name)
+
+
+def _link_file(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another disk
+        shutil.copyfile(source, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from mle_star.evaluation.exam import Exam
@@ -10,20 +11,46 @@ from mle_star.models import SolutionScript
 from mle_star.run.context import RunContext
 from mle_star.run.events import ScriptFinished
 
+BLEND_ANSWERS = "answers/blend.real.csv"
+"""Where the answers of a blend to the real test lie, below the run's folder."""
+
 
 def read_bank(run: RunContext, exam: Exam) -> dict[str, Answers]:
     """The answers by the script that gave them, as far as they can be judged."""
     bank: dict[str, Answers] = {}
-    for event in run.journal.events:
-        if not isinstance(event, ScriptFinished) or event.purpose != "solution" or not event.answers:
-            continue
-        if event.is_error or event.script in bank:
-            continue
-        try:
-            bank[event.script] = exam.read([run.run_dir / path for path in event.answers], exam.views)
-        except (OSError, Ungradable):
-            continue
+    for event in _judged(run):
+        if event.script not in bank and (answers := _answers(run, exam, event)) is not None:
+            bank[event.script] = answers
     return bank
+
+
+def fullest(run: RunContext, exam: Exam) -> Answers | None:
+    """What the first of the scripts said that ran on the most views."""
+    event = max(_judged(run), key=lambda event: len(event.answers), default=None)
+    return None if event is None else _answers(run, exam, event)
+
+
+def _judged(run: RunContext) -> Iterator[ScriptFinished]:
+    for event in run.journal.events:
+        if isinstance(event, ScriptFinished) and event.purpose == "solution" and event.answers and not event.is_error:
+            yield event
+
+
+def _answers(run: RunContext, exam: Exam, event: ScriptFinished) -> Answers | None:
+    try:
+        return exam.read([run.run_dir / path for path in event.answers], exam.views)
+    except (OSError, Ungradable):
+        return None
+
+
+def searched_submission(run: RunContext, judged: SolutionScript) -> Path | None:
+    """What a judged script, or the blend, said of the real test in the search; None where scripts judge themselves."""
+    if run.shared.exam is None:
+        return None
+    made = [event for event in _judged(run) if event.script == judged.content]
+    source = BLEND_ANSWERS if not made else next((e.submission for e in made if e.submission is not None), None)
+    found = None if source is None else run.run_dir / source
+    return found if found is not None and found.is_file() else None
 
 
 def disagreement(run: RunContext, judged: SolutionScript, submission: Path) -> str:

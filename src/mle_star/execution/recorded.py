@@ -17,6 +17,7 @@ from mle_star.evaluation.exam import Exam, overclaims
 from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.views import View
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
+from mle_star.execution.bank import fullest
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, surroundings_digest
 from mle_star.execution.local import LocalExecutor
@@ -47,7 +48,7 @@ _LEAVES: dict[ScriptPurpose, str] = {
     "solution": "script",
     "ablation": "ablation-script",
     "submission": "submission-script",
-    "regrade": "regrade-script",
+    "probe": "probe-script",
 }
 
 
@@ -57,20 +58,25 @@ async def execute_in_run(
     purpose: ScriptPurpose = "solution",
     timeout_seconds: float | None = None,
     gpu_indices: list[int] | None = None,
+    data: DataFolder | None = None,
 ) -> EvaluationResult:
-    """Run a script as a step of the current run. What a fresh run, a replay and a cache hit return is the same."""
+    """Run a script as a step of the current run. What a fresh run, a replay and a cache hit return is the same.
+
+    `data` is what a probe sees as its input.
+    """
     run = current_run()
     step = run.next_step(_LEAVES[purpose])
-    digest = digest_of(purpose, script.content, await surroundings_digest(run))
+    where = () if data is None else (data.root.name,)
+    digest = digest_of(purpose, script.content, await surroundings_digest(run), *where)
     event = await _recorded(run, step, digest)
     if event is not None:
         run.journal.tell(event)
     elif not run.config.use_cache:
-        event = await _run_and_record(run, script, purpose, step, digest, timeout_seconds, gpu_indices)
+        event = await _run_and_record(run, script, purpose, step, digest, timeout_seconds, gpu_indices, data)
     else:
         async with digest_lock(run, digest):  # always taken before the directory and the slot
             event = await _cached(run, step, digest) or await _run_and_record(
-                run, script, purpose, step, digest, timeout_seconds, gpu_indices
+                run, script, purpose, step, digest, timeout_seconds, gpu_indices, data
             )
     result = _result_of(event)
     # what a final script prints was not measured on unseen rows, nor what a leaking one does
@@ -130,11 +136,15 @@ async def _run_and_record(
     digest: str,
     timeout_seconds: float | None,
     gpu_indices: list[int] | None,
+    data: DataFolder | None,
 ) -> ScriptFinished:
     async with directory_lock(run), script_slot(run) as own_gpus:
         run.budget.open_script()
         gpus = own_gpus if gpu_indices is None else gpu_indices
-        done = await _examine(run, script, purpose, step, timeout_seconds, gpus)
+        if data is not None:
+            done = _Done(await _run(run, script, purpose, step, timeout_seconds, gpus, data))
+        else:
+            done = await _examine(run, script, purpose, step, timeout_seconds, gpus)
     result = done.result
     event = ScriptFinished(
         step=step, digest=digest, purpose=purpose, script=_storable(script.content), stdout=shorten(result.stdout),
@@ -175,9 +185,8 @@ async def _examine(
     if purpose == "ablation":
         return _Done(await _run(run, script, purpose, step, timeout_seconds, gpus, data_of(run)))
     done: _Done | None = None
-    views = list(exam.views) if purpose == "solution" else exam.views_again()
-    planned = list(views)
-    for number, view in enumerate(planned):
+    views = list(exam.views)
+    for number, view in enumerate(exam.views):
         if number >= len(views):
             break
         result = await _run(run, script, purpose, step, timeout_seconds, gpus, DataFolder(view.folder))
@@ -188,20 +197,24 @@ async def _examine(
         except Ungradable as error:
             return _Done(_unanswered(result, str(error)))
         if done is None:
-            done = _Done(result, kept.submission if purpose == "solution" else None)
-            views = views[: _affordable(run, result, len(views))] if purpose == "solution" else views
+            done = _Done(result, kept.submission)
+            views = views[: _affordable(run, result, len(views))]
         done.answers.append(kept.answers)
     assert done is not None
-    paths = [run.run_dir / path for path in done.answers]
     try:
-        answers = await asyncio.to_thread(exam.read, paths, views)
-        rows = None if purpose == "solution" else sorted(answers.hidden)
-        measure = await asyncio.to_thread(exam.measure, answers, rows, done.result.score)
+        measure = await asyncio.to_thread(_measure, run, exam, done)
     except Ungradable as error:
         return _Done(_unanswered(done.result, str(error)))
     _compare(run, measure)
     done.result = done.result.model_copy(update={"score": measure.score, "measure": measure, "score_problem": ""})
     return done
+
+
+def _measure(run: RunContext, exam: Exam, done: _Done) -> Measure:
+    """The grade on the rows of the search; what ran on some views only is compared with what ran on more."""
+    answers = exam.read([run.run_dir / path for path in done.answers], exam.views)
+    reference = fullest(run, exam) if len(done.answers) < len(exam.views) else None
+    return exam.measure(answers, printed=done.result.score, reference=reference)
 
 
 def _compare(run: RunContext, measure: Measure) -> None:
@@ -224,6 +237,8 @@ def _keep_answers(run: RunContext, exam: Exam, view: View, step: str, number: in
             raise Ungradable("./final/submission.csv is missing: write an answer for every row of the test file there")
     submission = run.work_dir / "final" / "submission.csv"
     answers = exam.judge.read(submission, view)
+    if doubt := exam.judge.doubt(answers):
+        raise Ungradable(doubt)
     kept = exam.keep(submission, step, number)
     if number or exam.judge.data.sample is None:
         return _Kept(kept, None)

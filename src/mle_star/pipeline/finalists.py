@@ -1,4 +1,4 @@
-"""The final pick: finalists are judged on rows that the search never used, and the best is handed over."""
+"""The final pick: the best finalist is handed over, with what it is worth on rows that the search never used."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.blend import blended, can_blend, find_weights
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.evaluation.portrait import portrait
-from mle_star.execution.bank import read_bank
-from mle_star.execution.recorded import execute_in_run
+from mle_star.execution.bank import BLEND_ANSWERS, fullest, read_bank
 from mle_star.models import (
     Measure,
+    MetricDirection,
     Phase1Result,
     Phase2Result,
     Phase3Result,
     SolutionPhase,
     SolutionScript,
-    is_improvement,
+    Yardstick,
 )
+from mle_star.pipeline.stages import PHASE_OF
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import FinalistsJudged, ScriptFinished, SolutionExamined
 
@@ -30,9 +30,7 @@ logger = logging.getLogger(__name__)
 
 BLEND = "blend"
 MOST_MEMBERS = 12
-MOST_REGRADED = 4
-REGRADE_SHARE = 0.3
-"""Of the time that is left, so much may go into judging finalists anew."""
+MOST_FINALISTS = 12
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,7 @@ class Pick:
 
     chosen: Finalist
     others: list[Finalist] = field(default_factory=list)
+    single_model: Yardstick | None = None
 
     @property
     def solution(self) -> SolutionScript:
@@ -64,51 +63,177 @@ class Pick:
 
 
 async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None) -> Pick | None:
-    """The finalist that is best on rows that the search never used; None where the scores of the search decide."""
+    """The best of the finalists by all hidden rows, with what it is worth on those that the search never used.
+
+    Everything is read from the bank: no script runs again. None where the scores of the search decide.
+    """
     run = current_run()
     if run.shared.exam is None:
         return None
-    run.budget.set_phase_deadline(REGRADE_SHARE * max(run.budget.time_limit - run.budget.elapsed(), 0.0))
     try:
-        return await _judge(run, run.shared.exam, phase1, phase2, phase3)
-    except BudgetExceeded as stop:
-        logger.warning("the finalists are not judged anew: %s", stop)
+        judged = await asyncio.to_thread(_judge, run, run.shared.exam, phase1, phase2, phase3)
+        if judged is not None:
+            picked, *found = judged
+            with scope("finalists") as here:
+                for event in found:
+                    if event is not None:
+                        here.record(event)
+            return picked
     except Exception:
         logger.exception("the finalists cannot be judged: the scores of the search decide")
     return None
 
 
-async def _judge(
+def _judge(
     run: RunContext, exam: Exam, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
-) -> Pick | None:
-    with scope("finalists"):
-        bank = await asyncio.to_thread(read_bank, run, exam)
-        entries = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in bank}
-        if exam.has_select_rows:
-            finalists = await asyncio.to_thread(_by_select_rows, exam, entries, bank)
-        else:
-            finalists = await _anew(run, exam, entries, bank)
-        if not finalists:
-            return None
-        best = finalists[0]
-        for finalist in finalists[1:]:
-            if is_improvement(finalist.measure.score, best.measure.score, run.task.metric_direction):
-                best = finalist
-        table = [{"name": f.name, **f.measure.model_dump(), "members": len(f.scripts)} for f in finalists]
-        run.record(FinalistsJudged(finalists=table, chosen=best.name))
-        await asyncio.to_thread(_examine, run, exam, bank, best.scripts)
-        logger.info("final pick: %s, %s on %s rows", best.name, best.measure.score, best.measure.rows)
-        return Pick(best, [finalist for finalist in finalists if finalist is not best])
+) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
+    bank, reference = read_bank(run, exam), fullest(run, exam)
+    entries = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in bank}
+    entries = {name: s for name, s in entries.items() if not s.leaking} or entries
+    entries |= _runners_up(run, exam, bank, reference, {solution.content for solution in entries.values()})
+    if not entries:
+        return None
+    field = Field(exam, {name: bank[solution.content] for name, solution in entries.items()}, reference)
+    weights = _blend_weights(exam, bank)
+    if weights:
+        field.blend = blended({script: bank[script] for script in weights}, weights)
+        if exam.sample is not None:
+            exam.judge.write_real(field.blend, run.run_dir / BLEND_ANSWERS)
+    chosen = field.choose(exam.select_rows)
+    measures = field.measures()
+    measures[chosen] = field.promise(chosen, measures[chosen])
+    table = [
+        {"name": name, **m.model_dump(), "members": len(weights) if name == BLEND else 1}
+        for name, m in measures.items()
+    ]
+    logger.info("final pick: %s, %s on %s rows", chosen, measures[chosen].score, measures[chosen].rows)
+    finalists = {name: Finalist(name, {s.content: 1.0}, s, measures[name]) for name, s in entries.items()}
+    if weights:
+        finalists[BLEND] = Finalist(BLEND, weights, _blend_solution(weights), measures[BLEND])
+    picked = Pick(finalists.pop(chosen), list(finalists.values()), _single_model(exam, phase1, bank, reference))
+    return picked, FinalistsJudged(finalists=table, chosen=chosen), _examined(exam, field.everyone[chosen])
 
 
-def _examine(run: RunContext, exam: Exam, bank: dict[str, Answers], scripts: dict[str, float]) -> None:
-    """Record what the answers of these scripts look like beside the truth, where a chart can say so."""
-    said = {script: bank[script] for script in scripts if script in bank}
-    if said:
-        answers = next(iter(said.values())) if len(said) == 1 else blended(said, scripts)
-        found = portrait(exam.judge, answers, sorted(answers.hidden))
-        if found is not None:
-            run.record(SolutionExamined(**asdict(found)))
+def _runners_up(
+    run: RunContext, exam: Exam, bank: dict[str, Answers], reference: Answers | None, known: set[str]
+) -> dict[str, SolutionScript]:
+    """The best scripts of the search that it did not go on with: what was ahead of them by little may be worse."""
+    steps = {e.script: e.step for e in run.journal.events if isinstance(e, ScriptFinished) and e.purpose == "solution"}
+    sign = 1 if exam.judge.metric.higher_is_better else -1
+    scores = {
+        script: exam.figure(answers, exam.search_rows, reference)
+        for script, answers in bank.items()
+        if script not in known and script not in run.shared.leaking
+    }
+    best = sorted(scores, key=lambda script: -sign * scores[script])[: max(MOST_FINALISTS - len(known), 0)]
+    return {
+        steps[script]: SolutionScript(content=script, phase=PHASE_OF[steps[script].split("/")[0]], score=scores[script])
+        for script in best
+    }
+
+
+def _single_model(
+    exam: Exam, phase1: Phase1Result, bank: dict[str, Answers], reference: Answers | None
+) -> Yardstick | None:
+    """The best of the candidates, chosen by the rows of the search and measured on the others."""
+    sign = 1 if exam.judge.metric.higher_is_better else -1
+    found = [script for script in phase1.candidate_solutions if script.content in bank and script.score is not None]
+    if not found:
+        return None
+    best = max(found, key=lambda script: sign * (script.score or 0.0))
+    measure = exam.measure(bank[best.content], exam.select_rows, reference=reference, ahead=True)
+    return Yardstick(name=best.source_model or "the best candidate", measure=measure)
+
+
+def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> dict[str, Yardstick | None]:
+    """What the result is compared with: a dummy and the best model alone, as `FinalResult` names them."""
+    exam = run.shared.exam
+    dummy = None if exam is None else exam.baseline()
+    single = None if picked is None else picked.single_model
+    if exam is None:
+        scored = [script for script in phase1.candidate_solutions if script.score is not None and not script.leaking]
+        sign = 1 if run.task.metric_direction is MetricDirection.maximize else -1
+        best = max(scored, key=lambda script: sign * (script.score or 0.0), default=None)
+        if best is not None and best.score is not None:
+            single = Yardstick(name=best.source_model or "the best candidate", measure=Measure(score=best.score))
+    return {
+        "baseline": None if dummy is None else Yardstick(name="dummy", measure=dummy),
+        "single_model": single,
+    }
+
+
+def said_by(run: RunContext, solution: SolutionScript, score: float | None) -> Measure | None:
+    """What is known of a solution that no final pick judged: as the search measured it, or as it says itself."""
+    for event in reversed(list(run.journal.events)):
+        if isinstance(event, ScriptFinished) and event.script == solution.content and event.measure is not None:
+            return event.measure
+    return None if score is None else Measure(score=score)
+
+
+@dataclass
+class Field:
+    """What each finalist said, and the comparison between them."""
+
+    exam: Exam
+    singles: dict[str, Answers]
+    reference: Answers | None
+    blend: Answers | None = None
+
+    def choose(self, select: list[int]) -> str:
+        """The best script by the rows of the search and `select` together; the blend, if it beats that one on `select`.
+
+        The blend's weights were found on the rows of the search: there it has an advantage that means nothing.
+        """
+        rows = sorted({*self.exam.search_rows, *select})
+        best = self._best({name: self._figure(answers, rows) for name, answers in self.singles.items()})
+        if self.blend is None:
+            return best
+        pair = {best: self._figure(self.singles[best], select), BLEND: self._figure(self.blend, select)}
+        return self._best(pair)
+
+    def measures(self) -> dict[str, Measure]:
+        """Each finalist on the rows that the search never used, with the interval of its score on the real test."""
+        rows, everyone = self.exam.select_rows, self.everyone
+        return {
+            name: self.exam.measure(answers, rows, reference=self.reference, ahead=True)
+            for name, answers in everyone.items()
+        }
+
+    def promise(self, chosen: str, measure: Measure) -> Measure:
+        """The measure without what the choice itself adds: each half of the rows judges what the other half chooses."""
+        everyone, shifts = self.everyone, list[float]()
+        first, second = self.exam.select_halves()
+        for part, other in ((first, second), (second, first)):
+            try:
+                there = self.choose(part)
+                if there != chosen:
+                    shifts.append(self._figure(everyone[there], other) - self._figure(everyone[chosen], other))
+            except Ungradable:  # one class only
+                continue
+        shift = sum(shifts) / 2
+        if not shift or measure.low is None or measure.high is None:
+            return measure
+        moved = {"score": measure.score + shift, "low": measure.low + shift, "high": measure.high + shift}
+        return measure.model_copy(update=moved)
+
+    @property
+    def everyone(self) -> dict[str, Answers]:
+        """All of them by name, the blend included."""
+        return self.singles if self.blend is None else {**self.singles, BLEND: self.blend}
+
+    def _figure(self, answers: Answers, rows: list[int]) -> float:
+        return self.exam.figure(answers, rows, self.reference)
+
+    def _best(self, figures: dict[str, float]) -> str:
+        """The name of the best figure; of equal ones the first."""
+        sign = 1 if self.exam.judge.metric.higher_is_better else -1
+        return max(figures, key=lambda name: sign * figures[name])
+
+
+def _examined(exam: Exam, answers: Answers) -> SolutionExamined | None:
+    """What answers look like beside the truth, where a chart can say so."""
+    found = portrait(exam.judge, answers, sorted(answers.hidden))
+    return None if found is None else SolutionExamined(**asdict(found))
 
 
 def _entries(
@@ -127,69 +252,24 @@ def _entries(
             yield name, solution
 
 
-def _by_select_rows(exam: Exam, entries: dict[str, SolutionScript], bank: dict[str, Answers]) -> list[Finalist]:
-    rows = list(exam.split.select)
-    found = [
-        Finalist(name, {solution.content: 1.0}, solution, exam.measure(bank[solution.content], rows))
-        for name, solution in entries.items()
-    ]
-    blend = _blend(exam, bank, bank, rows)
-    return [*found, blend] if blend is not None else found
-
-
-def _blend(exam: Exam, bank: dict[str, Answers], judged: dict[str, Answers], rows: list[int]) -> Finalist | None:
-    """A blend of the best scripts, its weights found on the rows of the search and judged on `rows`."""
-    if not can_blend(exam.judge) or len(bank) < 2:
-        return None
+def _blend_weights(exam: Exam, bank: dict[str, Answers]) -> dict[str, float]:
+    """How the best scripts are blended, by the rows of the search; empty where one alone is as good."""
+    whole = {script: a for script, a in bank.items() if all(row in a.hidden for row in exam.hidden_rows)}
+    if not can_blend(exam.judge) or len(whole) < 2:
+        return {}
     try:
-        scores = {script: exam.measure(answers).score for script, answers in bank.items()}
         sign = -1 if exam.judge.metric.higher_is_better else 1
-        members = sorted(bank, key=lambda script: sign * scores[script])[:MOST_MEMBERS]
-        weights = find_weights(exam.judge, {script: bank[script] for script in members}, exam.search_rows)
-        if len(weights) < 2:
-            return None
-        measure = exam.measure(blended({script: judged[script] for script in weights}, weights), rows)
+        scores = {script: exam.figure(answers, exam.search_rows) for script, answers in whole.items()}
+        members = sorted(whole, key=lambda script: sign * scores[script])[:MOST_MEMBERS]
+        weights = find_weights(exam.judge, {script: whole[script] for script in members}, exam.search_rows)
     except (Ungradable, ValueError) as error:
         logger.info("no blend: %s", error)
-        return None
-    solution = SolutionScript(content=blend_script(list(weights.values())), phase=SolutionPhase.ensemble)
-    return Finalist(BLEND, weights, solution.model_copy(update={"score": measure.score}), measure)
+        return {}
+    return weights if len(weights) > 1 else {}
 
 
-async def _anew(
-    run: RunContext, exam: Exam, entries: dict[str, SolutionScript], bank: dict[str, Answers]
-) -> list[Finalist]:
-    """Few rows: each of the best is run again on views that hide other parts, if the time allows it."""
-    sign = -1 if exam.judge.metric.higher_is_better else 1
-    searched = {name: exam.measure(bank[solution.content]) for name, solution in entries.items()}
-    ranked = sorted(entries, key=lambda name: sign * searched[name].score)[:MOST_REGRADED]
-    seconds = len(exam.views) * sum(_seconds(run, entries[name].content) for name in ranked)
-    if seconds > REGRADE_SHARE * (run.budget.time_limit - run.budget.elapsed()) or run.budget.finish_requested:
-        logger.warning("no time to judge the finalists anew: the scores of the search decide")
-        return [Finalist(name, {entries[name].content: 1.0}, entries[name], searched[name]) for name in ranked]
-    judged: dict[str, Answers] = {}
-    views = await asyncio.to_thread(exam.views_again)
-    for name in ranked:
-        result = await execute_in_run(entries[name], purpose="regrade")
-        event = next(e for e in reversed(list(run.journal.events)) if isinstance(e, ScriptFinished))
-        if not result.is_error and event.purpose == "regrade" and len(event.answers) == len(views):
-            paths = [run.run_dir / path for path in event.answers]
-            judged[entries[name].content] = await asyncio.to_thread(exam.read, paths, views)
-    if not judged:
-        return [Finalist(name, {entries[name].content: 1.0}, entries[name], searched[name]) for name in ranked]
-    rows = sorted({row for view in views for row in view.hidden})
-    found = [
-        Finalist(name, {s.content: 1.0}, s, exam.measure(judged[s.content], rows))
-        for name, s in entries.items()
-        if s.content in judged
-    ]
-    blend = _blend(exam, {script: bank[script] for script in judged}, judged, rows)
-    return [*found, blend] if blend is not None else found
-
-
-def _seconds(run: RunContext, script: str) -> float:
-    known = [e.seconds for e in run.journal.events if isinstance(e, ScriptFinished) and e.script == script]
-    return max(known, default=0.0)
+def _blend_solution(weights: dict[str, float]) -> SolutionScript:
+    return SolutionScript(content=blend_script(list(weights.values())), phase=SolutionPhase.ensemble)
 
 
 _BLEND_SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""

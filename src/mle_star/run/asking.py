@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
 from mle_star.errors import AgentError, AgentFailure
 from mle_star.method.codeblocks import extract_code_block, has_extractable_code
-from mle_star.models import AgentConfig, AgentType, agent_config
+from mle_star.models import AgentConfig, AgentType, Measure, agent_config
 from mle_star.prompts import PromptRegistry, facts_section
 from mle_star.run.context import AgentReply, RunContext, current_run, digest_of
-from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted
+from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted, ScriptFinished
 from mle_star.run.telling import told
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,9 @@ _ALONE = {
     AgentType.test,
 }
 """Agents that no other call runs beside: what is left is theirs."""
+
+_COMPARING = {AgentType.planner, AgentType.extractor, AgentType.ens_planner}
+"""Agents that decide by scores: they are told how sure these are."""
 
 
 # --- what a phase gets -----------------------------------------------------------------------------------
@@ -105,9 +109,31 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
     sections = [
         PromptRegistry().get(agent, variant).render(**{**known, **values}),
         remark,
+        _noise(run, values.get("scores")) if agent in _COMPARING else "",
         facts_section(agent, variant, run.task, run.config, values),
     ]
     return "\n\n".join(section for section in sections if section)
+
+
+def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
+    """How sure the scores are that an agent compares, where the harness measured them; empty where scripts did."""
+    measured = (e.measure for e in run.journal.events if isinstance(e, ScriptFinished) and e.measure is not None)
+    known: dict[float, Measure] = {}
+    for measure in measured:
+        known.setdefault(measure.score, measure)
+    first = next(iter(known.values()), None)
+    if run.shared.exam is None or first is None or first.low is None or first.high is None:
+        return ""
+    lines = [
+        "# How sure the scores are",
+        f"Scores are measured on {first.rows} rows whose labels no script sees. "
+        f"Differences below about {(first.high - first.low) / 2:.2g} may be chance (95 %).",
+    ]
+    found = [known.get(score) if score is not None else None for score in scores or ()]
+    if any(found):
+        intervals = ["none" if m is None else f"{m.low:.4g} to {m.high:.4g}" for m in found]
+        lines.append(f"Intervals of the scores above, in their order: {'; '.join(intervals)}.")
+    return "\n\n".join(lines)
 
 
 # --- the call, as a step of the run ----------------------------------------------------------------------

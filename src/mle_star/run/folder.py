@@ -330,6 +330,8 @@ def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> None:
     )
     for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():
         _share(file, folder.artifacts / file.name)
+    if (answers := source.root / "answers").is_dir():  # what its scripts said on views
+        shutil.copytree(answers, folder.root / "answers", dirs_exist_ok=True)
     results = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
     write_whole(folder.journal, (f"{event.model_dump_json()}\n" for event in chain([first], results)))
 

@@ -1,0 +1,139 @@
+"""The costs part of `truth.py`: views of a large table against a copy, a grade of 100,000 rows, a run's overhead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from benchmarks.truth_candidates import HONEST, Player, mind_of, write_table, write_world
+
+from mle_star.data.layout import find_layout
+from mle_star.data.metrics import known_metric
+from mle_star.evaluation.grading import Judge
+from mle_star.evaluation.views import Data
+from mle_star.models import DataModality, ExecutionRawResult, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from mle_star.orchestrator import run_pipeline
+from mle_star.run.context import ScriptRequest
+
+COLUMNS = 40
+SCRIPT_SECONDS = 4.0
+
+
+def measure(gigabytes: float) -> int:
+    """Print each figure with its bar; the exit code: 1 when one is missed."""
+    logging.disable(logging.WARNING)
+    met = [views(gigabytes), grades(), asyncio.run(overhead())]
+    return 0 if all(met) else 1
+
+
+def told(what: str, value: float, bar: float, unit: str) -> bool:
+    """One line."""
+    print(f"{what:<60} {value:8.2f} {unit:<6} bar {bar:g} {'ok' if value <= bar else 'MISSED'}", flush=True)
+    return value <= bar
+
+
+def views(gigabytes: float) -> bool:
+    """One view of a table of this size, reading it included, against a copy that is on the disk as well."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as place:
+        folder = Path(place) / "data"
+        rows = write_large(folder, gigabytes)
+        size = (folder / "train.csv").stat().st_size / 2**30
+        started = time.monotonic()
+        shutil.copyfile(folder / "train.csv", Path(place) / "copy.csv")
+        os.sync()
+        copying = time.monotonic() - started
+        (Path(place) / "copy.csv").unlink()
+        os.sync()
+        started = time.monotonic()
+        data = Data.read(find_layout(folder, "Predict `y`."), folder)
+        split = data.split(seed=1)
+        data.make_view("v", split.views[0], Path(place) / "view", seed=2)
+        os.sync()
+        making = time.monotonic() - started
+    print(f"{size:.2f} GB, {rows:,} rows: copied in {copying:.1f} s, a view made in {making:.1f} s")
+    return told("a view against a copy", making / copying, 3.0, "times")
+
+
+def write_large(folder: Path, gigabytes: float) -> int:
+    """A table of random numbers, written in blocks that repeat."""
+    folder.mkdir(parents=True)
+    dice, block = np.random.default_rng(1), 20_000
+    names = [f"x{i}" for i in range(COLUMNS)]
+    lines = [",".join(f"{value:.6f}" for value in row) for row in dice.random((block, COLUMNS))]
+    labels = dice.integers(0, 2, block)
+    written = number = 0
+    with (folder / "train.csv").open("w") as stream:
+        stream.write(",".join(["id", *names, "y"]) + "\n")
+        while written < gigabytes * 2**30:
+            text = "".join(f"{number + i},{line},{labels[i]}\n" for i, line in enumerate(lines))
+            stream.write(text)
+            written += len(text)
+            number += block
+    with (folder / "test.csv").open("w") as stream:
+        stream.write(",".join(["id", *names]) + "\n")
+        stream.writelines(f"{number + i},{line}\n" for i, line in enumerate(lines))
+    rows: list[dict[str, object]] = [{"id": number + i, "y": 0} for i in range(block)]
+    write_table(folder / "sample_submission.csv", rows, ["id", "y"])
+    return number
+
+
+def grades() -> bool:
+    """A submission of 100,000 rows: read, checked and graded with its interval."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, count = Path(place) / "data", 100_000
+        write_world(folder, 1, 150_000, count)
+        data = Data.read(find_layout(folder, "Predict `y`."), folder)
+        judge = Judge(data, known_metric("accuracy"))
+        split = data.split(seed=1)
+        view = data.make_view("v", split.views[0], Path(place) / "view", seed=2)
+        dice = np.random.default_rng(2)
+        rows: list[dict[str, object]] = [{"id": key, "y": int(dice.integers(0, 2))} for key in judge.keys(view)]
+        write_table(Path(place) / "s.csv", rows, ["id", "y"])
+        data.units, data.asked_keys  # noqa: B018 - once per run
+        judge.read(Path(place) / "s.csv", view)
+        started = time.monotonic()
+        answers = judge.read(Path(place) / "s.csv", view)
+        assert not judge.doubt(answers)
+        judge.grade(answers.hidden, list(split.views[0]))
+        seconds = time.monotonic() - started
+    return told(f"a grade of {len(rows):,} rows", seconds * 100_000 / len(rows), 1.0, "s")
+
+
+class Slow(Player):
+    """Takes its time."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """As a candidate, later."""
+        await asyncio.sleep(SCRIPT_SECONDS)
+        return (await super().run(request)).model_copy(update={"duration_seconds": SCRIPT_SECONDS})
+
+
+async def overhead() -> bool:
+    """The wall time of a run with one view against the same run with printed scores."""
+    seconds: dict[str, float] = {}
+    for way in ("self_reported", "auto"):
+        with tempfile.TemporaryDirectory() as place:
+            world = write_world(Path(place) / "data", 1, 6000, 2000)
+            task = TaskDescription(
+                competition_id="known", task_type=TaskType.classification, data_modality=DataModality.tabular,
+                evaluation_metric="accuracy", metric_direction=MetricDirection.maximize, description="Predict `y`.",
+                data_dir=str(Path(place) / "data"),
+            )  # fmt: skip
+            config = PipelineConfig.model_validate(
+                {"scoring": way, "num_retrieved_models": 3, "outer_loop_steps": 1, "inner_loop_steps": 1,
+                 "num_parallel_solutions": 1, "ensemble_rounds": 1}
+            )  # fmt: skip
+            started = time.monotonic()
+            await run_pipeline(
+                task, config, run_dir=Path(place) / "run", agents=mind_of(list(HONEST)), executor=Slow(world, HONEST),
+                console=False,
+            )  # fmt: skip
+            seconds[way] = time.monotonic() - started
+    print(f"a run: {seconds['self_reported']:.1f} s by printed scores, {seconds['auto']:.1f} s by hidden rows")
+    return told("overhead of a run with one view", 100 * (seconds["auto"] / seconds["self_reported"] - 1), 3.0, "%")

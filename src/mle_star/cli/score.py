@@ -1,0 +1,44 @@
+"""`mle-star score`: the submissions of a run, scored anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mle_star.cli.names import Run
+
+
+def score(
+    run_folder: Run,
+    answers: Annotated[Path | None, typer.Option("--answers", help="The labels of the test, in a file.")] = None,
+) -> None:
+    """Score every submission of a run anew: by its hidden rows and, with --answers, by the truth.
+
+    \b
+    Examples:
+      mle-star score runs/titanic-20260131-140509
+      mle-star score runs/titanic-20260131-140509 --answers answers.csv
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from mle_star.models import Measure
+    from mle_star.pipeline.rescore import rescore
+    from mle_star.views import text
+
+    def interval(measure: Measure | None) -> str:
+        if measure is None or measure.low is None or measure.high is None:
+            return "–" if measure is None else text.score(measure.score)
+        return f"{text.score(measure.score)} ({text.score(measure.low)} to {text.score(measure.high)})"
+
+    rows = rescore(run_folder, answers)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("step", "printed", "search rows", "other hidden rows", *(["truth"] if answers else []), ""):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        printed = "–" if row.printed is None else text.score(row.printed)
+        truth = ["–" if row.truth is None else text.score(row.truth)] if answers else []
+        table.add_row(row.step, printed, interval(row.search), interval(row.select), *truth, row.problem)
+    Console().print(table)

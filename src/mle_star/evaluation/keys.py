@@ -1,0 +1,101 @@
+"""The names of hidden rows: new ones where the old order could tell their labels, and the files that bear them."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
+FILES_SHARE = 0.5
+"""So many of the keys must have a file for the files to count as named by key."""
+
+
+def fresh_keys(train: Sequence[str], asked: Sequence[str], hidden: Sequence[int], *, seed: int) -> dict[int, str]:
+    """New keys for the hidden rows, at random, where the test's lie apart from those of the training rows.
+
+    There rows may be numbered in the order of their labels, which says nothing about the real test. None are given
+    where both are mixed, or where keys are not numbered.
+    """
+    old, new = _numbers(train), _numbers(asked) if asked else None
+    if old is None or (asked and new is None):
+        return {}
+    if new is not None and new.pattern == old.pattern and not (old.high < new.low or new.high < old.low):
+        return {}
+    like = new or old
+    first = max(like.high, old.high if like.pattern == old.pattern else 0) + 1
+    numbers = list(range(first, first + len(hidden)))
+    random.Random(seed).shuffle(numbers)
+    before, behind = like.pattern
+    return {
+        place: f"{before}{str(number).zfill(like.width)}{behind}" for place, number in zip(hidden, numbers, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Keys that are numbered: what stands around the number, its range, and its digits where they are filled up."""
+
+    pattern: tuple[str, str]
+    low: int
+    high: int
+    width: int
+
+
+def _numbers(keys: Sequence[str]) -> _Numbers | None:
+    first = _NUMBERED.fullmatch(keys[0]) if keys else None
+    if first is None:
+        return None
+    before, _, behind = first.groups()
+    if (before or behind) and not all(key.startswith(before) and key.endswith(behind) for key in keys):
+        return None
+    digits = [key[len(before) : len(key) - len(behind)] for key in keys] if before or behind else keys
+    if not all(map(str.isdecimal, digits)):
+        return None
+    filled = any(number[0] == "0" and len(number) > 1 for number in digits)
+    values = list(map(int, digits))
+    return _Numbers((before, behind), min(values), max(values), len(digits[0]) if filled else 0)
+
+
+@dataclass(frozen=True)
+class KeyFiles:
+    """The files that are named by the key of a row (`train/17.png`): by key, below the data folder."""
+
+    by_key: Mapping[str, tuple[Path, ...]]
+    test_folder: Path | None
+    """Where the files of the test rows lie, if not among those of the training rows."""
+
+    def of(self, key: str) -> tuple[Path, ...]:
+        """The files of one row."""
+        return self.by_key.get(key, ())
+
+    def place(self, file: Path, key: str, name: str) -> Path:
+        """Where the file of a hidden row goes, under the name that the row has in the view."""
+        folder = file.parent if self.test_folder is None else self.test_folder
+        return folder / f"{name}{file.name[len(key) :]}"
+
+
+def find_key_files(
+    folder: Path, train: Sequence[str], asked: Sequence[str], tables: Collection[str]
+) -> KeyFiles | None:
+    """The files named by the keys of both kinds of rows; None where most keys have none."""
+    others = [Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names]
+    others = [file for file in others if file.as_posix() not in tables]
+    if len(others) < FILES_SHARE * len(train):
+        return None
+    wanted = {*train, *asked}
+    found: dict[str, list[Path]] = defaultdict(list)
+    for file in others:
+        stem = file.name if file.name in wanted else file.name.split(".")[0]
+        if stem in wanted:
+            found[stem].append(file)
+    by_key = {key: tuple(files) for key, files in found.items()}
+    if sum(key in by_key for key in train) < FILES_SHARE * len(train):
+        return None
+    folders = [{file.parent for key in keys for file in by_key.get(key, ())} for keys in (train, asked)]
+    apart = folders[1] - folders[0]
+    return KeyFiles(by_key, sorted(apart)[0] if len(apart) == 1 and not folders[1] & folders[0] else None)

@@ -1,0 +1,144 @@
+"""Scores of a run's submissions, computed anew: by hidden rows and, if there is one, by an answers file."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from mle_star.data.layout import find_layout
+from mle_star.errors import ConfigError
+from mle_star.evaluation.exam import Exam, metric_of
+from mle_star.evaluation.grading import Judge, Ungradable
+from mle_star.evaluation.records import Unsupported
+from mle_star.evaluation.views import Data
+from mle_star.models import Measure, PipelineConfig, TaskDescription
+from mle_star.run.events import AnyEvent, ExamPrepared, RunFinished, RunStarted, ScriptFinished
+from mle_star.run.folder import RunFolder, config_of
+from mle_star.run.journal import read_journal
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """One submission of a run: what its script printed, what the search and the other hidden rows say, the truth."""
+
+    step: str
+    printed: float | None
+    search: Measure | None = None
+    select: Measure | None = None
+    truth: float | None = None
+    problem: str = ""
+
+
+def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
+    """Every submission of a run, in order; the one that was handed over comes last."""
+    folder = RunFolder(run_dir).open()
+    events = list(read_journal(folder.journal))
+    started = next((event for event in events if isinstance(event, RunStarted)), None)
+    if started is None:
+        raise ConfigError(f"{run_dir}: the journal has no first line")
+    config = config_of(events) or started.config
+    exam = _exam(events, started.task, config, folder.root)
+    if exam is None and answers is None:
+        raise ConfigError(
+            "the scores of this run are those that its scripts printed: give --answers FILE to check them"
+        )
+    judge = exam.judge if exam is not None else _judge(started.task)
+    truth = None if answers is None else _Truth.read(judge, answers)
+    found: dict[str, Rescored] = {}
+    for event in events:
+        if not isinstance(event, ScriptFinished) or event.purpose != "solution" or event.is_error:
+            continue
+        if event.answers or event.submission:
+            found[event.step] = _of_event(event, folder.root, exam, truth)
+    handed = next((e for e in reversed(events) if isinstance(e, RunFinished)), None)
+    if folder.submission.is_file():
+        promise = None if handed is None or handed.result is None else handed.result.promise
+        worth, problem = (None, "") if truth is None else truth.of(folder.submission)
+        found["final/submission.csv"] = Rescored("final/submission.csv", None, None, promise, worth, problem)
+    return list(found.values())
+
+
+def _exam(events: list[AnyEvent], task: TaskDescription, config: PipelineConfig, run_dir: Path) -> Exam | None:
+    prepared = next((event for event in reversed(events) if isinstance(event, ExamPrepared)), None)
+    if prepared is None or prepared.why_not:
+        return None
+    try:
+        exam = Exam.prepare(task, config, run_dir, write=False)
+    except (Unsupported, Ungradable, OSError) as error:
+        raise ConfigError(f"the data in {task.data_dir} can no longer be split as the run did: {error}") from None
+    if exam.digest != prepared.digest:
+        raise ConfigError(f"the data in {task.data_dir} are not those of the run: its hidden rows are others now")
+    return exam
+
+
+def _judge(task: TaskDescription) -> Judge:
+    folder = Path(task.data_dir)
+    try:
+        return Judge(Data.read(find_layout(folder, task.description), folder), metric_of(task, folder))
+    except Unsupported as error:
+        raise ConfigError(f"submissions of this task cannot be scored here: {error}") from None
+
+
+def _of_event(event: ScriptFinished, root: Path, exam: Exam | None, truth: _Truth | None) -> Rescored:
+    printed = event.score if event.measure is None else event.measure.printed
+    search = select = None
+    problem = ""
+    if exam is not None and event.answers:
+        try:
+            said = exam.read([root / path for path in event.answers], exam.views)
+            search, select = exam.measure(said), exam.measure(said, exam.select_rows, ahead=True)
+        except (OSError, Ungradable) as error:
+            problem = str(error)
+    worth = None
+    if truth is not None and event.submission is not None:
+        worth, why = truth.of(root / event.submission)
+        problem = problem or why
+    return Rescored(event.step, printed, search, select, worth, problem)
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """The labels of the real test."""
+
+    judge: Judge
+    labels: list[list[str]]
+
+    @classmethod
+    def read(cls, judge: Judge, path: Path) -> _Truth:
+        """The labels in the test's order: by key, else as they stand; a column for each class counts as its largest."""
+        data = judge.data
+        sample = data.layout.sample
+        separator = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as stream:
+                rows = list(csv.DictReader(stream, delimiter=separator))
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        if len(rows) != data.asked:
+            raise ConfigError(f"{path} has {len(rows)} rows, the test {data.asked}")
+        key = data.layout.key
+        if key is not None and rows and key in rows[0]:
+            by_key = {row[key].strip(): row for row in rows}
+            missing = [name for name in data.asked_keys if name not in by_key]
+            if missing:
+                raise ConfigError(f"{path} lacks {len(missing)} values of {key}, such as {missing[0]!r}")
+            rows = [by_key[name] for name in data.asked_keys]
+        return cls(judge, [_labels(judge, row, path) for row in rows])
+
+    def of(self, submission: Path) -> tuple[float | None, str]:
+        """The score of a submission, or why it has none."""
+        try:
+            said = self.judge.read(submission, self.judge.data.real_view())
+            return float(self.judge.metric.compute(*self.judge.arrays(self.labels, list(said.real)))), ""
+        except (OSError, ValueError, ConfigError) as error:
+            return None, str(error)
+
+
+def _labels(judge: Judge, row: dict[str, str], path: Path) -> list[str]:
+    target = judge.data.layout.target
+    if set(target.names) <= set(row):
+        return [row[name].strip() for name in target.names]
+    if target.class_prefix is not None and set(judge.names) <= set(row):
+        return [max(judge.names, key=lambda name: float(row[name])).removeprefix(target.class_prefix)]
+    raise ConfigError(f"{path} lacks the column {target.names[0]}")

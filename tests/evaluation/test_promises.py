@@ -1,0 +1,121 @@
+"""What a run promises: from rows that the search never used, with an interval that holds."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pandas
+import pytest
+
+from mle_star.data.layout import find_layout
+from mle_star.data.metrics import known_metric
+from mle_star.evaluation.exam import Exam
+from mle_star.evaluation.grading import Answers, Judge
+from mle_star.evaluation.views import Data
+from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from mle_star.pipeline.finalists import BLEND, Field
+
+
+def write_rows(folder: Path, count: int, asked: int, groups: int = 0) -> Path:
+    """Coins: no feature says anything, so that scripts differ by chance only."""
+    folder.mkdir(parents=True)
+    dice = random.Random(5)
+    rows: list[dict[str, object]] = [
+        {"id": i, "x": dice.random(), "y": dice.randint(0, 1)} for i in range(count + asked)
+    ]
+    if groups:
+        for i, row in enumerate(rows):
+            row["who"] = f"w{i % groups}" if i < count else f"t{i % 7}"
+    frame = pandas.DataFrame(rows)
+    frame[:count].to_csv(folder / "train.csv", index=False)
+    frame[count:].drop(columns="y").to_csv(folder / "test.csv", index=False)
+    frame[count:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
+    return folder
+
+
+def exam_on(folder: Path, tmp_path: Path) -> Exam:
+    task = TaskDescription(
+        competition_id="coins", task_type=TaskType.classification, data_modality=DataModality.tabular,
+        evaluation_metric="accuracy", metric_direction=MetricDirection.maximize, description="Predict `y`.",
+        data_dir=str(folder),
+    )  # fmt: skip
+    return Exam.prepare(task, PipelineConfig(), tmp_path / "run")
+
+
+def guesses(exam: Exam, seed: int, skill: float = 0.0, rows: list[int] | None = None) -> Answers:
+    """Right by chance, and a share of the time by skill."""
+    dice, truth = random.Random(f"guess {seed}"), exam.judge.data.truth
+    said = dict[int, tuple[str, ...]]()
+    for row in exam.hidden_rows:
+        answer = truth[row][0] if dice.random() < skill else str(dice.randint(0, 1))
+        if rows is None or row in set(rows):
+            said[row] = (answer,)
+    return Answers(said, ())
+
+
+def test_the_best_of_many_lucky_scripts_promises_no_more_than_it_is_worth(tmp_path: Path) -> None:
+    exam = exam_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+    boasts, measures, promises = [], [], []
+    for repeat in range(10):
+        bank = [guesses(exam, 100 * repeat + i) for i in range(20)]
+        ranked = sorted(bank, key=lambda answers: -exam.figure(answers, exam.search_rows))[:5]
+        field = Field(exam, {f"path {i}": answers for i, answers in enumerate(ranked)}, bank[0])
+        chosen = field.choose(exam.select_rows)
+        boasts.append(exam.figure(field.singles[chosen], exam.search_rows))
+        measures.append(exam.measure(field.singles[chosen], exam.select_rows))
+        promises.append(field.promise(chosen, measures[-1]).score)
+    assert sum(boasts) / 10 > 0.54, "the search's own score is that of the luckiest"
+    assert sum(m.score for m in measures) / 10 > 0.53, "and so is that of the luckiest finalist"
+    assert sum(promises) / 10 < 0.515, "the choice among the finalists adds nothing to the promise"
+
+
+def test_a_promise_comes_with_the_noise_of_the_test_and_a_measure_without(tmp_path: Path) -> None:
+    exam = exam_on(write_rows(tmp_path / "data", 300, 25), tmp_path)
+    answers = guesses(exam, 1)
+    measure = exam.measure(answers, exam.select_rows)
+    ahead = exam.measure(answers, exam.select_rows, ahead=True)
+    width, wider = ((m.high or 0) - (m.low or 0) for m in (measure, ahead))
+    assert wider / width == pytest.approx((1 + len(exam.select_rows) / 25) ** 0.5, rel=0.01)
+    assert width == pytest.approx(2 * 1.98 * 0.5 / len(exam.select_rows) ** 0.5, rel=0.15)
+
+
+def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
+    folder = write_rows(tmp_path / "data", 600, 70, groups=12)
+    data = Data.read(find_layout(folder, "Predict `y`."), folder)
+    assert data.rule.kind == "groups" and data.asked_units == 7
+    judge, rows = Judge(data, known_metric("accuracy")), list(range(600))
+    # right for whole groups, wrong for others: as uncertain as twelve throws of a coin
+    said: dict[int, tuple[str, ...]] = {
+        row: (data.truth[row][0] if row % 12 < 6 else str(1 - int(data.truth[row][0])),) for row in rows
+    }
+    grade = judge.grade(said, rows)
+    assert grade.high - grade.low > 0.5
+
+
+def test_a_score_on_fewer_views_is_set_against_one_on_all(tmp_path: Path) -> None:
+    exam = exam_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+    truth = exam.judge.data.truth
+    easy = set(exam.views[0].hidden)
+
+    def says(row: int) -> tuple[str, ...]:
+        right = row in easy or row % 2 == 0
+        return (truth[row][0] if right else str(1 - int(truth[row][0])),)
+
+    whole = Answers({row: says(row) for row in exam.hidden_rows}, ())
+    part = Answers({row: says(row) for row in exam.views[0].hidden}, ())
+    assert exam.measure(part).score == 1.0, "on the easy rows alone"
+    measured = exam.measure(part, reference=whole)
+    assert measured.score == pytest.approx(exam.measure(whole).score)
+
+
+def test_a_blend_must_win_where_its_weights_were_not_found(tmp_path: Path) -> None:
+    exam = exam_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+    truth, search = exam.judge.data.truth, set(exam.search_rows)
+    learnt: dict[int, tuple[str, ...]] = {
+        row: (truth[row][0] if row in search else str(1 - int(truth[row][0])),) for row in exam.hidden_rows
+    }
+    field = Field(exam, {"path 1": guesses(exam, 3, 0.5)}, None, Answers(learnt, ()))
+    assert field.choose(exam.select_rows) == "path 1"
+    field.blend = Answers({row: (truth[row][0],) for row in exam.hidden_rows}, ())
+    assert field.choose(exam.select_rows) == BLEND
