@@ -295,6 +295,8 @@ def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -
     assert judge.grade(whole.hidden, rows).score < 0.8 * best
     assert [float(cell) for (cell,) in whole.real] == pytest.approx([weights["high"] - weights["low"]] * 10)
     assert judge.better(whole.hidden, bank["noise"].hidden, rows) == 1.0
+    with_commas = {"a": Answers({0: ("1,5",)}, ()), "b": Answers({0: ("2.5",)}, ())}
+    assert blended(with_commas, {"a": 0.5, "b": 0.5}).hidden == {0: ("2.0",)}
 
 
 def test_a_dummy_knows_the_frequencies(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mle_star.data.dialect import with_point
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
 
 MOST_STEPS = 20
@@ -58,7 +59,7 @@ def blended(bank: Mapping[str, Answers], weights: Mapping[str, float]) -> Answer
     def mean(cells: Sequence[tuple[float, tuple[str, ...]]]) -> tuple[str, ...]:
         width = len(cells[0][1])
         try:
-            return tuple(repr(sum(weight * float(said[i]) for weight, said in cells)) for i in range(width))
+            return tuple(repr(sum(weight * _number(said[i]) for weight, said in cells)) for i in range(width))
         except ValueError as error:
             raise Ungradable(f"an answer is no number: {error}") from None
 
@@ -66,3 +67,8 @@ def blended(bank: Mapping[str, Answers], weights: Mapping[str, float]) -> Answer
     count = min(len(answers.real) for _, answers in members)
     real = tuple(mean([(weight, answers.real[i]) for weight, answers in members]) for i in range(count))
     return Answers(hidden, real)
+
+
+def _number(text: str) -> float:
+    """A number, with a decimal point or a decimal comma."""
+    return float(with_point(text) if "," in text else text)

@@ -95,10 +95,13 @@ def _judge(
         return None
     field = Field(exam, {name: bank[solution.content] for name, solution in entries.items()}, reference)
     weights = _blend_weights(exam, bank)
-    if weights:
-        field.blend = blended({script: bank[script] for script in weights}, weights)
-        if exam.sample is not None:
+    try:
+        field.blend = blended({script: bank[script] for script in weights}, weights) if weights else None
+        if field.blend is not None and exam.sample is not None:
             exam.judge.write_real(field.blend, run.run_dir / BLEND_ANSWERS)
+    except Ungradable as error:
+        logger.info("no blend: %s", error)
+        weights, field.blend = {}, None
     chosen = field.choose(exam.select_rows)
     measures = field.measures()
     measures[chosen] = field.promise(chosen, measures[chosen])
