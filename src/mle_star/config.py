@@ -21,7 +21,7 @@ from mle_star.models import PipelineConfig
 PREFIX = "MLE_STAR_"
 SHORT_NAMES = {"MLE_STAR_MAX_BUDGET": "max_budget_usd", "MLE_STAR_TIME_LIMIT": "time_limit_seconds"}
 """The variables of the specification that are not simply the field's name; they win over the long spelling."""
-RESERVED = {"MLE_STAR_SOAK"}
+RESERVED = {"MLE_STAR_SOAK", "MLE_STAR_NODE_DIR"}
 """Variables with our prefix that are no settings."""
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 

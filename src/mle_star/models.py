@@ -176,7 +176,10 @@ class Isolation(Frozen):
 
 
 class ExecutionRawResult(Frozen):
-    """What a script left behind, before anybody judged it. `timed_out` comes with `exit_code == -1`."""
+    """What a script left behind, before anybody judged it. `timed_out` comes with `exit_code == -1`.
+
+    `machine` names where it ran, unless that was here, and `reruns` how many machines were lost under it before.
+    """
 
     stdout: str
     stderr: str
@@ -184,6 +187,8 @@ class ExecutionRawResult(Frozen):
     duration_seconds: float
     timed_out: bool
     isolation: Isolation = Isolation()
+    machine: str = ""
+    reruns: int = 0
 
 
 class Measure(Frozen):
@@ -228,6 +233,8 @@ class EvaluationResult(Frozen):
     isolation: Isolation = Isolation()
     cached: bool = False
     measure: Measure | None = None
+    machine: str = ""
+    reruns: int = 0
 
 
 class RefinementAttempt(Frozen):

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from mle_star.config import effective_config, setup_logging
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
-from mle_star.execution import LocalExecutor, detect_gpu
+from mle_star.execution.choice import find_opener, opened_executor, surroundings_of
 from mle_star.execution.fingerprint import surroundings_digest
 from mle_star.finalization import run_finalization, use_kept_submission
 from mle_star.models import (
     FinalResult,
-    Isolation,
     Phase1Result,
     Phase2Result,
     Phase3Result,
@@ -119,42 +118,43 @@ async def run_pipeline(
     config = PipelineConfig() if config is None else config
     check_inputs(task, config)
     config = effective_config(config)
+    if executor is None:
+        find_opener(config)
     if agents is None:
         check_credentials(config, base_url)
         await asyncio.to_thread(check_model, task, config, base_url)
     folder = choose_folder(task, config, run_dir)
     folder = folder.open() if resume else folder.create()
     _open_log(config, console=console)
-    hardware = await asyncio.to_thread(detect_gpu)
-    executor = executor or LocalExecutor(config)
-    isolation = await asyncio.to_thread(executor.isolation) if isinstance(executor, LocalExecutor) else Isolation()
-    first, state = first_event(task, config, hardware, isolation), state or PipelineState()
-    if fork_from is not None:
-        fork_run(Path(fork_from), folder, first)
-    with folder.holding_reserve(), Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
-        for listener in listeners:
-            journal.subscribe(listener)
-        budget, spent = open_ledger(journal, first, resume=resume)
-        state.watch(budget, folder.root, hardware)
-        journal.subscribe(state.hear)
-        control = RunControl(budget, journal, folder.root)
-        journal.subscribe(control.hear)
-        _tell_forecasts(journal, budget, control, Forecaster(task, config))
-        with control.watching(signals=signals), _closing_line(journal, budget, control):
-            exam = await asyncio.to_thread(prepare_exam, task, config, folder.root, journal)
-            seen = task if exam is None else task.model_copy(update={"data_dir": str(exam.seen)})
-            async with connected(
-                agents, seen, config, journal, budget, hardware, base_url, can_use_tool,
-                judged_by_answers=exam is not None,
-            ) as client:  # fmt: skip
-                context = RunContext(
-                    task=seen, config=config, agents=client, executor=executor, budget=budget, journal=journal,
-                    run_dir=folder.root, work_dir=work_dir(folder.root, seen, "main"), shared=RunShared(exam=exam),
-                )  # fmt: skip
-                with enter_run(context):
-                    result = await _Pipeline(context, state, control, spent).run()
-            result = result.model_copy(update={"task": task})
-            return hand_over(folder, journal, with_costs(result, budget))
+    async with opened_executor(config, executor) as used:
+        isolation, hardware = await surroundings_of(used)
+        first, state = first_event(task, config, hardware, isolation), state or PipelineState()
+        if fork_from is not None:
+            fork_run(Path(fork_from), folder, first)
+        with folder.holding_reserve(), Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
+            for listener in listeners:
+                journal.subscribe(listener)
+            budget, spent = open_ledger(journal, first, resume=resume)
+            state.watch(budget, folder.root, hardware)
+            journal.subscribe(state.hear)
+            control = RunControl(budget, journal, folder.root)
+            journal.subscribe(control.hear)
+            _tell_forecasts(journal, budget, control, Forecaster(task, config))
+            with control.watching(signals=signals), _closing_line(journal, budget, control):
+                exam = await asyncio.to_thread(prepare_exam, task, config, folder.root, journal)
+                seen = task if exam is None else task.model_copy(update={"data_dir": str(exam.seen)})
+                async with connected(
+                    agents, seen, config, journal, budget, hardware, base_url, can_use_tool,
+                    judged_by_answers=exam is not None,
+                ) as client:  # fmt: skip
+                    context = RunContext(
+                        task=seen, config=config, agents=client, executor=used, budget=budget, journal=journal,
+                        run_dir=folder.root, work_dir=work_dir(folder.root, seen, "main"), shared=RunShared(exam=exam),
+                    )  # fmt: skip
+                    with enter_run(context):
+                        result = await _Pipeline(context, state, control, spent).run()
+                result = result.model_copy(update={"task": task})
+                return hand_over(folder, journal, with_costs(result, budget))
 
 
 def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:

@@ -132,6 +132,21 @@ def test_gpus_are_divided_when_there_are_enough_and_serialised_when_not() -> Non
 
 
 @pytest.mark.parametrize(
+    ("share", "slots", "seen"),
+    [
+        (1.0, 2, [["0"], ["1"]]),
+        (0.5, 4, [["0"], ["0"], ["1"], ["1"]]),
+        (2.0, 1, [["0", "1"]]),
+        (0.0, 4, [[], [], [], []]),
+    ],
+)
+def test_a_script_gets_as_many_gpus_as_the_setting_says(share: float, slots: int, seen: list[list[str]]) -> None:
+    config = PipelineConfig(max_concurrent_scripts=4, script_gpus=share)
+    assert script_slots(["0", "1"], config) == slots
+    assert [gpus_for_slot(["0", "1"], slot, config) for slot in range(slots)] == seen
+
+
+@pytest.mark.parametrize(
     ("given", "seen"),
     [
         (None, ["0", "1", "2", "3"]),

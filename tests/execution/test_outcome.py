@@ -219,3 +219,23 @@ def test_the_traceback_search_takes_time_in_proportion() -> None:
         return time.perf_counter() - started
 
     assert min(seconds(20_000) for _ in range(3)) < 0.2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 79.15 GiB total capacity)",
+        "torch.OutOfMemoryError: CUDA out of memory.",
+        "RuntimeError: CUDA error: out of memory",
+        "xgboost.core.XGBoostError: bad_allocation: std::bad_alloc: cudaErrorMemoryAllocation: out of memory",
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.",
+        "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[9,9]",
+    ],
+)
+def test_a_gpu_without_memory_is_named_to_the_debugger_as_such(said: str) -> None:
+    stderr = f'{HEADER}\n  File "solution.py", line 3, in <module>\n    fit()\n{said}\n'
+    text = debug_text(build_evaluation_result(raw(exit_code=1, stderr=stderr)))
+    assert said in text and "the memory of the GPU ran out: use a smaller batch" in text.splitlines()[-1]
+    assert exception_line(text) == said[:200]
+    other = debug_text(build_evaluation_result(raw(exit_code=1, stderr=f"{HEADER}\nMemoryError: out of memory\n")))
+    assert "GPU" not in other

@@ -133,6 +133,16 @@ class PipelineConfig(Frozen):
         default=50.0, gt=0, allow_inf_nan=False, description="what a script may write; never over half the free space"
     )
     script_files: int = Field(default=500_000, description="files that a script may make")
+    executor: str = Field(
+        default="local", description="where scripts run: `local`, `ray`, `ray://HOST:PORT`, or what a plugin brings"
+    )
+    script_cpus: int | None = Field(default=None, description="cores of one script on a cluster; none: an even share")
+    script_gpus: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="GPUs of one script; none: one on a cluster, else a share"
+    )
+    shared_data: StrictBool = Field(
+        default=False, description="the machines of the cluster see the data under the same path"
+    )
     python: str | None = Field(default=None, description="interpreter for scripts; none: the one running mle-star")
     seed: int = Field(default=42, description="handed to scripts as MLE_STAR_SEED")
     allow_network: StrictBool = Field(default=False, description="let scripts reach the network")

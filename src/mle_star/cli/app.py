@@ -52,6 +52,11 @@ COMMANDS: tuple[Command, ...] = (
         "Take a run up again where it was stopped; what is recorded costs nothing again.",
     ),
     Command(
+        "sweep",
+        "mle_star.cli.sweep:sweep",
+        "Run many tasks, each with several seeds, within one budget; `--resume` goes on after whatever stopped it.",
+    ),
+    Command(
         "doctor",
         "mle_star.cli.doctor:doctor",
         "Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.",

@@ -68,9 +68,12 @@ def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None 
     env["MLE_STAR_SEED"] = str(config.seed)
     env["MPLBACKEND"] = "Agg"
     env["PYTHONIOENCODING"] = "utf-8:backslashreplace"
-    threads = str(threads_per_script(config))
-    env.update(dict.fromkeys(_THREAD_VARIABLES, threads))
-    return env
+    return {**env, **thread_counts(threads_per_script(config))}
+
+
+def thread_counts(threads: int) -> dict[str, str]:
+    """The variables by which libraries learn how many cores are theirs."""
+    return dict.fromkeys(_THREAD_VARIABLES, str(threads))
 
 
 def _may_pass(name: str, config: PipelineConfig) -> bool:

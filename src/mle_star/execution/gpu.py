@@ -54,7 +54,15 @@ def visible_gpus(gpu_count: int) -> list[str]:
 
 
 def gpus_for_slot(gpus: list[str], slot: int, config: PipelineConfig) -> list[str] | None:
-    """A slot's own GPUs when there are enough for all scripts that run at once; None leaves every GPU visible."""
+    """A slot's own GPUs: as many as `script_gpus` says, a fraction being a share of one, else an even share.
+
+    Where there are too few for that, one script runs at a time, and None leaves every GPU visible to it.
+    """
+    share = config.script_gpus
+    if share is not None and gpus:
+        width = max(1, int(share))
+        first = int(slot * share) % len(gpus) // width * width
+        return gpus[first : first + width] if share else []
     sharers = concurrent_scripts(config)
     if sharers < 2 or len(gpus) < sharers:
         return None
@@ -62,8 +70,10 @@ def gpus_for_slot(gpus: list[str], slot: int, config: PipelineConfig) -> list[st
 
 
 def script_slots(gpus: list[str], config: PipelineConfig) -> int:
-    """How many scripts may really run at once: one, when there are GPUs but fewer than scripts."""
-    wanted = concurrent_scripts(config)
+    """How many scripts may really run at once: as many as the GPUs have room for."""
+    wanted, share = concurrent_scripts(config), config.script_gpus
+    if share is not None and gpus:
+        return max(1, min(wanted, int(len(gpus) / share))) if share else wanted
     return 1 if 0 < len(gpus) < wanted else wanted
 
 

@@ -24,6 +24,15 @@ UNCAUGHT = (0, 1)
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt)\b")
 _ABOVE_PACKAGE = re.compile(r".*[\\/](?:(?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]")
+_GPU_MEMORY = re.compile(
+    r"CUDA (?:error: )?out of memory|cuda\.OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory|RESOURCE_EXHAUSTED.*(?:GPU|memory)|OOM when allocating tensor",
+    re.IGNORECASE,
+)
+_GPU_ADVICE = (
+    "[the memory of the GPU ran out: use a smaller batch, mixed precision or a smaller model there, free what is no "
+    "longer needed, or do this part on the CPU]"
+)
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 
 
@@ -86,6 +95,8 @@ def build_evaluation_result(
         is_error=failed,
         error_traceback=_last_words(raw.stderr) if failed else None,
         isolation=raw.isolation,
+        machine=raw.machine,
+        reruns=raw.reruns,
     )
 
 
@@ -159,7 +170,15 @@ def _shorten(text: str, most: int) -> str:
 
 
 def debug_text(result: EvaluationResult) -> str:
-    """What the debugger is told: the traceback that ended the script, else the last lines of its log and the cause."""
+    """What the debugger is told: the traceback that ended the script, else the last lines of its log and the cause.
+
+    A GPU whose memory ran out is named as the cause, which tracebacks say in many ways.
+    """
+    text = _debug_text(result)
+    return f"{text}\n{_GPU_ADVICE}" if result.is_error and _GPU_MEMORY.search(text) else text
+
+
+def _debug_text(result: EvaluationResult) -> str:
     if result.error_traceback and (result.refused or (result.exit_code in UNCAUGHT and not result.timed_out)):
         return result.error_traceback
     lines = [line[:500] for line in result.stderr.splitlines()[-MAX_CONTEXT:]]

@@ -24,6 +24,7 @@ class LogFile:
             return
         if self._room:
             self._file.write(data[: self._room])
+            self._file.flush()  # others read along
         self._dropped += max(len(data) - self._room, 0)
         self._room = max(self._room - len(data), 0)
 

@@ -152,7 +152,7 @@ async def _run_and_record(
         timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
         score=result.score, score_problem=result.score_problem, refused=result.refused,
         traceback=result.error_traceback, isolation=result.isolation, submission=done.submission,
-        measure=result.measure, answers=done.answers,
+        measure=result.measure, answers=done.answers, machine=result.machine, reruns=result.reruns,
     )  # fmt: skip
     run.record(event)
     _remember(run, event)
@@ -298,6 +298,8 @@ async def _run(
     before = await asyncio.to_thread(data.stamp)
     raw = await run.executor.run(request)
     _warn_once(run)
+    if raw.reruns:
+        run.record(Notice(level="warning", message="a machine was lost while a script ran there: it ran again"))
     result = build_evaluation_result(raw, purpose, run.task, limit)
     if await asyncio.to_thread(data.stamp) != before:
         result = _spoiled(run, result)
@@ -377,4 +379,5 @@ def _result_of(event: ScriptFinished) -> EvaluationResult:
         duration_seconds=event.seconds, is_error=event.is_error, error_traceback=event.traceback,
         score_problem=event.score_problem, timed_out=event.timed_out, timeout_seconds=event.timeout_seconds,
         refused=event.refused, isolation=event.isolation, cached=event.cached, measure=event.measure,
+        machine=event.machine, reruns=event.reruns,
     )  # fmt: skip

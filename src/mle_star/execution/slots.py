@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from mle_star.execution.gpu import detect_gpu_info, gpus_for_slot, script_slots, visible_gpus
+from mle_star.execution.remote import RemoteExecutor
 from mle_star.run.context import RunContext
 
 
@@ -20,10 +21,12 @@ async def _gpus(run: RunContext) -> list[str]:
 
 @asynccontextmanager
 async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
-    """Wait until one more script may run, and say which GPUs it gets."""
-    gpus, scripts = await _gpus(run), run.shared.scripts
+    """Wait until one more script may run, and say which GPUs it gets; elsewhere than here, that is decided there."""
+    away = run.executor if isinstance(run.executor, RemoteExecutor) else None
+    gpus, scripts = [] if away else await _gpus(run), run.shared.scripts
     if scripts.slots is None:
-        scripts.slots = asyncio.Semaphore(script_slots(gpus, run.config))
+        here = script_slots(gpus, run.config)
+        scripts.slots = asyncio.Semaphore(run.config.max_concurrent_scripts or away.slots if away else here)
     async with scripts.slots:
         taken = scripts.taken
         slot = next(number for number in itertools.count() if number not in taken)

@@ -161,6 +161,8 @@ class ScriptFinished(Event):
     submission: str | None = None  # kept copy of final/submission.csv, relative to the run folder
     measure: Measure | None = None
     answers: list[str] = []  # what it said on each view, relative to the run folder
+    machine: str = ""  # where it ran, unless that was here
+    reruns: int = 0  # how many machines were lost under it before
 
 
 class ModelsRetrieved(Event):

@@ -1,12 +1,15 @@
 """What every `Executor` must do: subclass `ExecutorContract` in a test file and give it an `executor` fixture.
 
-The tests need pytest and pytest-asyncio, which the package itself does not.
+Scripts may run on another machine: nothing is asked of it but what the request says, and nothing is looked at but what
+comes back: the outcome, the output while it runs, and `final/`. The tests need pytest and pytest-asyncio, which the
+package itself does not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import time
 import uuid
@@ -34,6 +37,12 @@ def living(*words: str) -> list[str]:
         except psutil.Error:
             continue
     return found
+
+
+async def heard(log: Path, word: str) -> None:
+    """Wait until a script has said `word`."""
+    while not log.exists() or word not in log.read_text():
+        await asyncio.sleep(0.02)
 
 
 async def gone(*words: str, within: float = 2.0) -> bool:
@@ -71,9 +80,9 @@ class ExecutorContract:
     async def test_streams_exit_code_and_directory_come_back_as_they_were(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
     ) -> None:
-        request = request_for("import os, sys\nprint(os.getcwd())\nprint('oh', file=sys.stderr)\nraise SystemExit(3)")
-        raw = await executor.run(request)
-        assert Path(raw.stdout.strip()) == Path(request.working_dir)
+        code = "import os, sys\nprint(*sorted(os.listdir()))\nprint('oh', file=sys.stderr)\nraise SystemExit(3)"
+        raw = await executor.run(request_for(code))
+        assert raw.stdout == "final input solution.py\n"
         assert raw.stderr == "oh\n"
         assert (raw.exit_code, raw.timed_out) == (3, False)
         assert 0 < raw.duration_seconds < 20
@@ -109,12 +118,39 @@ class ExecutorContract:
         data = tmp_path / "data"
         data.mkdir()
         (data / "train.csv").write_text("a\n1\n")
+        (data / "more").mkdir()
+        (data / "more" / "notes.txt").write_text("b\n")
         work = tmp_path / "work"
-        (work / "input" / "train.csv").symlink_to(data / "train.csv")
-        code = "text = open('./input/train.csv').read()\nopen('./final/submission.csv', 'w').write(text)"
-        raw = await executor.run(request_for(code, input_dir=str(data)))
-        assert raw.exit_code == 0, raw.stderr
-        assert (work / "final" / "submission.csv").read_text() == "a\n1\n"
+        for name in ("train.csv", "more"):
+            (work / "input" / name).symlink_to(data / name)
+        code = (
+            "import os\ntext = open('./input/train.csv').read() + open('./input/more/notes.txt').read()\n"
+            "open('./final/submission.csv', 'w').write(text)\nos.mkdir('final/more')\n"
+            "open('final/more/model.bin', 'wb').write(bytes(1000))\nos.symlink('/etc/passwd', 'final/link')"
+        )
+        for _ in range(2):  # what the first one left is gone
+            raw = await executor.run(request_for(code, input_dir=str(data)))
+            assert raw.exit_code == 0, raw.stderr
+            assert (work / "final" / "submission.csv").read_text() == "a\n1\nb\n"
+            assert (work / "final" / "more" / "model.bin").read_bytes() == bytes(1000)
+            shutil.rmtree(work / "final")
+            (work / "final").mkdir()
+        (data / "train.csv").write_text("a\n2\n")
+        await executor.run(request_for(code, input_dir=str(data)))
+        assert (work / "final" / "submission.csv").read_text() == "a\n2\nb\n"
+
+    async def test_a_script_that_cannot_reach_the_data_s_own_place_leaves_them_as_they_are(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+    ) -> None:
+        data = tmp_path / "data"
+        data.mkdir()
+        (data / "train.csv").write_text("a\n1\n")
+        (tmp_path / "work" / "input" / "train.csv").symlink_to(data / "train.csv")
+        spoil = "open('./input/train.csv', 'a').write('2')"
+        raw = await executor.run(request_for(spoil, input_dir=str(data)))
+        assert raw.exit_code != 0 and (data / "train.csv").read_text() == "a\n1\n"
+        raw = await executor.run(request_for("print(open('./input/train.csv').read())", input_dir=str(data)))
+        assert raw.stdout.strip() == "a\n1"
 
     async def test_past_its_time_a_script_gets_a_hint_and_its_output_is_kept(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
@@ -149,38 +185,38 @@ class ExecutorContract:
     ) -> None:
         token = uuid.uuid4().hex
         code = (
-            "import pathlib, subprocess, sys, time\n"
+            "import subprocess, sys, time\n"
             f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])\n"
-            "pathlib.Path('ready').touch()\ntime.sleep(600)"
+            "print('ready', flush=True)\ntime.sleep(600)"
         )
-        task = asyncio.create_task(executor.run(request_for(code)))
-        while not (tmp_path / "work" / "ready").exists():
-            await asyncio.sleep(0.02)
+        log = tmp_path / "out.log"
+        task = asyncio.create_task(executor.run(request_for(code, output_file=str(log))))
+        await heard(log, "ready")
         started = time.monotonic()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await gone(token, str(tmp_path))
-        assert time.monotonic() - started < 4
+        assert await gone(token)
+        assert time.monotonic() - started < 10
 
     async def test_a_second_cancellation_does_not_let_anything_escape(
         self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
     ) -> None:
         token = uuid.uuid4().hex
         code = (
-            "import pathlib, signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "import signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
             f"sleep = [sys.executable, '-c', 'import time; time.sleep(600)', '{token}']\n"
-            "subprocess.Popen(sleep, start_new_session=True)\npathlib.Path('ready').touch()\ntime.sleep(600)"
+            "subprocess.Popen(sleep, start_new_session=True)\nprint('ready', flush=True)\ntime.sleep(600)"
         )
-        task = asyncio.create_task(executor.run(request_for(code)))
-        while not (tmp_path / "work" / "ready").exists():
-            await asyncio.sleep(0.02)
+        log = tmp_path / "out.log"
+        task = asyncio.create_task(executor.run(request_for(code, output_file=str(log))))
+        await heard(log, "ready")
         task.cancel()
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await gone(token, str(tmp_path))
+        assert await gone(token)
 
     async def test_a_daemon_that_outlives_the_script_is_ended_and_does_not_hold_the_result_back(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]

@@ -1,0 +1,177 @@
+"""Many runs as one piece of work: each a normal run folder, so many at once, within one budget, resumed as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from mle_star.errors import ConfigError, MleStarError
+from mle_star.execution.choice import opened_executor
+from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
+from mle_star.orchestrator import run_pipeline
+from mle_star.run.folder import RunFolder, write_whole
+
+logger = logging.getLogger(__name__)
+
+PLAN = "campaign.json"
+Start = Callable[..., Awaitable[FinalResult]]
+"""`run_pipeline`, or what stands in for it."""
+State = Literal["waiting", "finished", "failed", "left out"]
+
+
+class Entry(Frozen):
+    """One run of a campaign: what it is, and what became of it."""
+
+    task: str
+    seed: int
+    folder: str
+    state: State = "waiting"
+    score: float | None = None
+    promise: float | None = None
+    low: float | None = None
+    high: float | None = None
+    cost_usd: float | None = None
+    seconds: float | None = None
+    submission: str = ""
+    message: str = ""
+
+
+class Plan(Frozen):
+    """What a campaign is made of, as its folder keeps it."""
+
+    tasks: tuple[TaskDescription, ...]
+    seeds: tuple[int, ...]
+    config: PipelineConfig
+
+
+class Campaign:
+    """Tasks times seeds, in a folder."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.folder, self.plan = folder, plan
+        names = [task.competition_id for task in plan.tasks]
+        if len(set(names)) < len(names):
+            raise ConfigError("two tasks of the campaign have the same name: give them competition_ids of their own")
+        self.entries = [
+            Entry(task=task.competition_id, seed=seed, folder=f"{task.competition_id}-seed-{seed}")
+            for task in plan.tasks
+            for seed in plan.seeds
+        ]
+
+    @classmethod
+    def create(cls, folder: Path, tasks: Iterable[TaskDescription], seeds: int, config: PipelineConfig) -> Campaign:
+        """A new campaign; seeds count up from the one that the settings name."""
+        if (folder / PLAN).exists():
+            raise ConfigError(f"{folder} holds a campaign already: go on with `mle-star sweep --resume {folder}`")
+        found = [task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks]
+        plan = Plan(tasks=tuple(found), seeds=tuple(config.seed + number for number in range(seeds)), config=config)
+        campaign = cls(folder, plan)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / PLAN, plan.model_dump_json(indent=1))
+        return campaign
+
+    @classmethod
+    def open(cls, folder: Path) -> Campaign:
+        """A campaign that was begun."""
+        try:
+            plan = Plan.model_validate_json((folder / PLAN).read_text("utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"{folder} holds no campaign: there is no {PLAN}") from None
+        except ValueError as error:
+            raise ConfigError(f"{folder / PLAN} cannot be read: {error}") from None
+        return cls(folder, plan)
+
+    async def run(
+        self,
+        *,
+        at_once: int,
+        max_budget_usd: float | None = None,
+        seconds: float | None = None,
+        start: Start = run_pipeline,
+        tell: Callable[[Entry], None] = lambda entry: None,
+    ) -> list[Entry]:
+        """Run or resume whatever is not finished. Money left is shared evenly among the runs that are still to come.
+
+        After `seconds` no further run begins. Scripts of all runs share one executor.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        gate, spent = asyncio.Semaphore(at_once), 0.0
+        waiting = len(self.entries)
+
+        async def one(number: int) -> None:
+            nonlocal spent, waiting
+            async with gate:
+                entry = self._known(self.entries[number])
+                if entry.state != "finished":
+                    late = deadline is not None and time.monotonic() >= deadline
+                    money = None if max_budget_usd is None else (max_budget_usd - spent) / waiting
+                    if late or (money is not None and money <= 0):
+                        reason = "the campaign's time is over" if late else "the campaign's money is spent"
+                        entry = entry.model_copy(update={"state": "left out", "message": reason})
+                    else:
+                        entry = await self._one(entry, money, start, executor)
+                waiting -= 1
+                spent += entry.cost_usd or 0.0
+                self.entries[number] = entry
+                self._write()
+                tell(entry)
+
+        async with opened_executor(self.plan.config) as executor:
+            await asyncio.gather(*(one(number) for number in range(len(self.entries))))
+        return self.entries
+
+    def _known(self, entry: Entry) -> Entry:
+        """What an earlier process has left of a run."""
+        folder = RunFolder(self.folder / entry.folder)
+        try:
+            return _outcome(entry, FinalResult.model_validate_json(folder.result.read_text("utf-8")))
+        except (OSError, ValueError):
+            return entry
+
+    async def _one(self, entry: Entry, money: float | None, start: Start, executor: Any) -> Entry:
+        task = next(task for task in self.plan.tasks if task.competition_id == entry.task)
+        own = self.plan.config.max_budget_usd
+        limits = [amount for amount in (money, own) if amount is not None]
+        config = self.plan.config.model_copy(update={"seed": entry.seed, "max_budget_usd": min(limits, default=None)})
+        folder = RunFolder(self.folder / entry.folder)
+        resume = folder.journal.is_file() and folder.journal.stat().st_size > 0
+        try:
+            result = await start(
+                task, config, run_dir=folder.root, resume=resume, executor=executor, console=False
+            )  # fmt: skip
+        except MleStarError as error:
+            logger.warning("%s: %s", entry.folder, error)
+            return entry.model_copy(update={"state": "failed", "message": str(error)})
+        return _outcome(entry, result)
+
+    # --- what people see --------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """The table, for people and programs, and the list of submissions that graders take."""
+        text = io.StringIO()
+        table = csv.DictWriter(text, fieldnames=list(Entry.model_fields))
+        table.writeheader()
+        table.writerows(entry.model_dump() for entry in self.entries)
+        write_whole(self.folder / "results.csv", text.getvalue())
+        handed_in = [entry for entry in self.entries if entry.submission]
+        lines = [{"competition_id": entry.task, "submission_path": entry.submission} for entry in handed_in]
+        write_whole(self.folder / "submission.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def _outcome(entry: Entry, result: FinalResult) -> Entry:
+    promise = result.promise
+    return entry.model_copy(
+        update={
+            "state": "finished", "score": result.final_solution.score, "cost_usd": result.total_cost_usd,
+            "seconds": result.total_duration_seconds, "submission": result.submission_path,
+            "promise": promise.score if promise else None, "low": promise.low if promise else None,
+            "high": promise.high if promise else None, "message": result.stopped_by or "",
+        }
+    )  # fmt: skip

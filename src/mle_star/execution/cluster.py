@@ -1,0 +1,366 @@
+"""Scripts as tasks of a Ray cluster, each with our supervisor and sandbox around it: Ray counts resources, no more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+import threading
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+from ray.exceptions import (
+    ActorDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    TaskCancelledError,
+    WorkerCrashedError,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from mle_star.errors import ConfigError, ExecutionError
+from mle_star.execution.environment import concurrent_scripts, thread_counts
+from mle_star.execution.local import LocalExecutor
+from mle_star.execution.node import Node, default_folder
+from mle_star.execution.parcel import Delivery, MachineLost, Parcel
+from mle_star.execution.remote import RemoteExecutor
+from mle_star.models import PipelineConfig
+
+logger = logging.getLogger("mle_star.execution")
+
+_remote: Any = ray  # its types know neither all options nor actors made from plain classes
+
+OUTPUT_SECONDS, LAST_OUTPUT_SECONDS = 0.5, 10.0
+PATIENCE_SECONDS = 8.0
+"""How long a cancelled task may take to end its script, before its process is killed."""
+_LOST = (WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError, ActorDiedError)
+
+
+@asynccontextmanager
+async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[RemoteExecutor]:
+    """An executor on the cluster at `address`; without one on the cluster of this machine, made for it if need be."""
+    ours = not ray.is_initialized()
+    if ours:
+        await asyncio.to_thread(_connect, address)
+    try:
+        carrier = RayCarrier(config, Shares.of(config))
+        try:
+            yield RemoteExecutor(config, carrier)
+        finally:
+            carrier.close()
+    finally:
+        if ours:
+            await asyncio.to_thread(ray.shutdown)
+
+
+def _connect(address: str) -> None:
+    known: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False, "namespace": "mle-star"}
+    try:
+        if address:
+            ray.init(address=address, **known)
+            return
+        try:
+            ray.init(address="auto", **known)
+        except ConnectionError:
+            ray.init(include_dashboard=False, **known)
+    except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
+        raise ConfigError(f"executor: no Ray cluster at {address or 'this machine'}: {error}") from None
+
+
+class Shares:
+    """What one script takes of the cluster, and how many that leaves room for."""
+
+    def __init__(self, cpus: int, gpus: float, memory: int, slots: int, kind: str = "") -> None:
+        self.cpus, self.gpus, self.memory, self.slots = cpus, gpus, memory, slots
+        count = max(1, int(gpus)) if gpus else 0
+        self.hardware = {"cuda_available": gpus > 0, "gpu_count": count, "gpu_names": [kind or "GPU"] * count}
+
+    @classmethod
+    def of(cls, config: PipelineConfig) -> Shares:
+        """By the settings and by the machines that are there; refuses what no machine could ever run."""
+        return cls.among(config, [node["Resources"] for node in _remote.nodes() if node["Alive"]])
+
+    @classmethod
+    def among(cls, config: PipelineConfig, machines: list[dict[str, float]]) -> Shares:
+        """The same for machines that are known."""
+        workers = [machine for machine in machines if machine.get("CPU", 0) >= 1]
+        if not workers:
+            raise ConfigError("executor: the Ray cluster has no machine with a core to spare")
+        gpus = config.script_gpus
+        if gpus is None:
+            gpus = 1.0 if any(machine.get("GPU", 0) >= 1 for machine in workers) else 0.0
+        able = [machine for machine in workers if machine.get("GPU", 0) >= gpus]
+        per_machine = -(-concurrent_scripts(config) // max(1, len(able)))
+        smallest = min((int(machine["CPU"]) for machine in able), default=1)
+        cpus = config.script_cpus or max(1, smallest // per_machine)
+        memory = int((config.script_memory_gb or 0) * 1e9)
+        slots = sum(_room(machine, cpus, gpus, memory) for machine in able)
+        if not slots:
+            wanted = f"{cpus} cores, {gpus:g} GPUs and {memory / 1e9:g} GB of memory"
+            raise ConfigError(
+                f"executor: no machine of the Ray cluster has {wanted} for a script; "
+                "set script_cpus, script_gpus or script_memory_gb lower"
+            )
+        kinds = (name.partition(":")[2] for machine in able for name in machine if name.startswith("accelerator_type:"))
+        return cls(cpus, gpus, memory, slots, next(kinds, ""))
+
+
+def _room(machine: dict[str, float], cpus: int, gpus: float, memory: int) -> int:
+    counts = [machine["CPU"] // cpus]
+    counts += [machine.get("GPU", 0) // gpus] if gpus else []
+    counts += [machine.get("memory", 0) // memory] if memory else []
+    return int(min(counts))
+
+
+class RayCarrier:
+    """Carries parcels as arguments of tasks; large files go piece by piece and never stay in the object store."""
+
+    def __init__(self, config: PipelineConfig, shares: Shares) -> None:
+        self.shares, self._sender = shares, uuid.uuid4().hex[:8]
+        self.slots, self.hardware = shares.slots, shares.hardware
+        self._mailbox = _remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=1000)(Mailbox).remote()
+        self._run = _remote.remote(max_retries=0)(run_parcel)
+        self._store = _remote.remote(max_retries=3, num_cpus=0)(store_chunk)
+        self._shared_data = config.shared_data
+
+    async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
+        """Have a parcel run as a task, on `machine` if it is still there."""
+        options: dict[str, Any] = {"num_cpus": self.shares.cpus, "num_gpus": self.shares.gpus}
+        options.update({"memory": self.shares.memory} if self.shares.memory else {})
+        options.update({"scheduling_strategy": _near(machine)} if machine else {"scheduling_strategy": "SPREAD"})
+        number = uuid.uuid4().hex
+        task = self._run.options(**options).remote(
+            parcel, self._mailbox, number, self.shares.cpus, self.shares.gpus, self._shared_data
+        )
+        listening = asyncio.create_task(self._listen(number, hear))
+        try:
+            delivery = cast(Delivery, await _answer(task))
+            await asyncio.wait({listening}, timeout=LAST_OUTPUT_SECONDS)
+        except asyncio.CancelledError:
+            await asyncio.shield(_end(task))
+            raise
+        except _LOST as error:
+            raise MachineLost(_first_line(error)) from None
+        except RayTaskError as error:
+            if isinstance(error.cause, ExecutionError):
+                raise error.cause from None
+            raise ExecutionError(f"the cluster could not run the script: {_first_line(error)}") from None
+        except RayError as error:
+            raise ExecutionError(f"the cluster could not run the script: {_first_line(error)}") from None
+        finally:
+            listening.cancel()
+            with contextlib.suppress(RayError):
+                self._mailbox.close.remote(number)
+        return delivery
+
+    async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
+        """Put a piece of a file into a machine's store."""
+        strategy = NodeAffinitySchedulingStrategy(_node_id(machine), soft=False)
+        task = self._store.options(scheduling_strategy=strategy).remote(digest, self._sender, offset, chunk, last)
+        try:
+            await _answer(task)
+        except RayTaskError as error:
+            raise ExecutionError(f"{machine}: the data could not be stored: {_first_line(error)}") from None
+        except RayError as error:
+            raise MachineLost(_first_line(error)) from None
+
+    async def _listen(self, number: str, hear: Callable[[bytes], None]) -> None:
+        """Take the output from the mailbox until the task has closed it; a lost mailbox loses output only."""
+        with contextlib.suppress(RayError):
+            while True:
+                chunks, closed = await _answer(self._mailbox.take.remote(number))
+                for chunk in chunks:
+                    hear(chunk)
+                if closed:
+                    return
+
+    def close(self) -> None:
+        """Let the mailbox go."""
+        with contextlib.suppress(RayError):
+            ray.kill(self._mailbox)
+
+
+async def _answer(task: Any) -> Any:
+    """What a task returns, for a loop that goes on meanwhile, whether connected directly or as a client."""
+    return await asyncio.shield(asyncio.wrap_future(task.future()))
+
+
+async def _end(task: Any) -> None:
+    """Have a task end its script; after a while, kill its process: the supervisor sees that and ends the script."""
+    for force in (False, True):
+        with contextlib.suppress(RayError, ValueError):
+            ray.cancel(task, force=force)
+        done, _ = await asyncio.wait({asyncio.ensure_future(_answer(task))}, timeout=PATIENCE_SECONDS)
+        if done:
+            with contextlib.suppress(RayError, TaskCancelledError, asyncio.CancelledError):
+                done.pop().result()
+            return
+
+
+def _near(machine: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(_node_id(machine), soft=True)
+
+
+def _node_id(machine: str) -> str:
+    return machine.rpartition("/")[2]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if isinstance(error, RayTaskError) else lines[0])[:300] if lines else type(error).__name__
+
+
+# --- on the machines of the cluster --------------------------------------------------------------------------
+
+
+class Mailbox:
+    """An actor through which output comes back while scripts run."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[str, deque[bytes]] = {}
+        self._closed: set[str] = set()
+        self._news: dict[str, asyncio.Event] = {}
+
+    async def put(self, number: str, chunk: bytes, last: bool) -> None:
+        """Take in a piece of a script's output."""
+        if number in self._closed:
+            return
+        self._boxes.setdefault(number, deque()).append(chunk)
+        if last:
+            self._closed.add(number)
+        self._news.setdefault(number, asyncio.Event()).set()
+
+    async def take(self, number: str) -> tuple[list[bytes], bool]:
+        """Wait for output, and give it away; and whether that was all."""
+        news = self._news.setdefault(number, asyncio.Event())
+        if number not in self._closed:
+            await news.wait()
+        news.clear()
+        return list(self._boxes.pop(number, ())), number in self._closed
+
+    async def close(self, number: str) -> None:
+        """Forget a script; whoever waits for its output waits no longer."""
+        self._closed.add(number)
+        self._boxes.pop(number, None)
+        if (news := self._news.pop(number, None)) is not None:
+            news.set()
+
+
+def this_machine() -> str:
+    """The name of this machine, and what Ray calls it."""
+    return f"{os.uname().nodename}/{ray.get_runtime_context().get_node_id()}"
+
+
+@lru_cache(maxsize=1)
+def _node() -> Node:
+    return Node(default_folder(), this_machine())
+
+
+@lru_cache(maxsize=4)
+def _executor(settings: str) -> LocalExecutor:
+    """One for each configuration: what a machine offers is found out once."""
+    return LocalExecutor(PipelineConfig.model_validate_json(settings))
+
+
+def store_chunk(digest: str, sender: str, offset: int, chunk: bytes, last: bool) -> None:
+    """Put a piece of a file into the store of this machine."""
+    _node().store(digest, sender, offset, chunk, last)
+
+
+def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float, shared_data: bool) -> Delivery:
+    """Run a script here, or say which data it lacks."""
+    node = _node()
+    missing = () if shared_data else node.missing(parcel.data)
+    if missing:
+        ray.get(mailbox.put.remote(number, b"", True))
+        return Delivery(node.machine, missing=missing)
+    side_by_side = max(1, (os.cpu_count() or 1) // cpus)
+    config = parcel.config.model_copy(update={"max_concurrent_scripts": side_by_side})
+    env = {**parcel.env, **thread_counts(cpus), "CUDA_VISIBLE_DEVICES": _own_gpus(gpus)}
+    parcel = Parcel(**{**vars(parcel), "env": env})
+    with tempfile.TemporaryDirectory(prefix="mle-star-log-") as folder:
+        log = Path(folder) / "output"
+        work = node.run(parcel, _executor(config.model_dump_json()), log, shared_data=shared_data)
+        return _Errand(work).until_done(_Tail(log, lambda chunk, last: mailbox.put.remote(number, chunk, last)))
+
+
+def _own_gpus(gpus: float) -> str:
+    if not gpus:
+        return ""
+    return ",".join(ray.get_runtime_context().get_accelerator_ids().get("GPU", []))
+
+
+class _Tail:
+    """Sends on what is added to a file."""
+
+    def __init__(self, path: Path, send: Callable[[bytes, bool], Any]) -> None:
+        self._path, self._send, self._offset = path, send, 0
+
+    def look(self, last: bool = False) -> None:
+        """Send what is new; with the last piece, wait until it has arrived."""
+        chunk = b""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            file.seek(self._offset)
+            while len(chunk := file.read(1 << 20)) == 1 << 20:
+                self._offset += len(chunk)
+                self._send(chunk, False)
+        self._offset += len(chunk)
+        if chunk or last:
+            sent = self._send(chunk, last)
+            if last:
+                with contextlib.suppress(RayError, RayActorError):
+                    ray.get(sent, timeout=30)
+
+
+class _Errand:
+    """A coroutine in a thread of its own, so that this one can listen for its cancellation by Ray."""
+
+    def __init__(self, work: Awaitable[Delivery]) -> None:
+        self._work, self._begun, self._done = work, threading.Event(), threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._outcome: Delivery | BaseException | None = None
+
+    def until_done(self, tail: _Tail) -> Delivery:
+        """Its result; ends it first when this task is cancelled."""
+        thread = threading.Thread(target=self._live, name="script")
+        thread.start()
+        try:
+            while not self._done.wait(OUTPUT_SECONDS):
+                tail.look()
+        except KeyboardInterrupt:  # how Ray cancels a task
+            self._begun.wait()
+            with contextlib.suppress(RuntimeError):  # it is over already
+                self._loop.call_soon_threadsafe(self._task.cancel)
+            self._done.wait()
+            raise
+        finally:
+            thread.join()
+            tail.look(last=True)
+        if isinstance(self._outcome, Delivery):
+            return self._outcome
+        raise self._outcome or ExecutionError("the script came to no end")
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._task = self._loop.create_task(cast(Any, self._work))
+        self._begun.set()
+        try:
+            self._outcome = self._loop.run_until_complete(self._task)
+        except BaseException as error:  # handed to the task's own thread
+            self._outcome = error
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+            self._done.set()

@@ -1,0 +1,162 @@
+"""A machine that runs scripts for others: keeps data by content, makes working directories, sends back what came."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from mle_star.errors import ExecutionError
+from mle_star.execution.local import LocalExecutor
+from mle_star.execution.outcome import HEADER
+from mle_star.execution.output import NOTE
+from mle_star.execution.parcel import DataFile, Delivery, Parcel, collect, digest_of_file
+from mle_star.execution.quota import RESERVE_BYTES
+from mle_star.execution.removal import remove_entry
+from mle_star.execution.workspace import link_input_data, prepare_path_directory
+from mle_star.models import ExecutionRawResult
+from mle_star.run.context import ScriptRequest
+
+FOLDER_VARIABLE = "MLE_STAR_NODE_DIR"
+"""Where a machine keeps data for scripts and lets them work; below the temporary folder unless it is set there."""
+_OWN_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+def default_folder() -> Path:
+    """This machine's folder for the scripts of others."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir()) / f"mle-star-node-{user}")
+
+
+class Node:
+    """The folder of one machine: `files` by digest, `views` of them as data folders, and `work`."""
+
+    def __init__(self, folder: Path, machine: str) -> None:
+        self.folder, self.machine = folder, machine
+        for name in ("files", "views", "work"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self._remove_stale()
+
+    # --- data -------------------------------------------------------------------------------------------------
+
+    def missing(self, data: Iterable[DataFile]) -> tuple[str, ...]:
+        """The digests of what must be sent before a script can see these data."""
+        return tuple(dict.fromkeys(file.digest for file in data if not self._file(file.digest).is_file()))
+
+    def store(self, digest: str, sender: str, offset: int, chunk: bytes, last: bool) -> None:
+        """Take in a piece of a file; with the last one it is looked at, and counts."""
+        part = self.folder / "files" / f".{digest}.{sender}"
+        if offset == 0:
+            self._make_room()
+        with part.open("r+b" if offset else "wb") as file:
+            file.seek(offset)
+            file.write(chunk)
+        if not last:
+            return
+        if digest_of_file(part) != digest:
+            part.unlink()
+            raise ExecutionError(f"{self.machine}: a file changed while it was sent")
+        part.chmod(0o644)
+        part.replace(self._file(digest))
+
+    def view(self, parcel: Parcel) -> Path:
+        """The data of a parcel as a folder."""
+        view = self.folder / "views" / parcel.data_digest
+        if view.is_dir():
+            os.utime(view)  # used now: the last to go when room is wanted
+            return view
+        part = Path(tempfile.mkdtemp(prefix=".view-", dir=view.parent))
+        part.chmod(0o755)
+        for file in parcel.data:
+            place = part / file.path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(self._file(file.digest), place)
+            except OSError:
+                shutil.copyfile(self._file(file.digest), place)
+        try:
+            part.rename(view)
+        except OSError:
+            remove_entry(part)  # another script of the same data was quicker
+        return view
+
+    def forget(self, parcel: Parcel) -> None:
+        """Throw away data that somebody has changed."""
+        remove_entry(self.folder / "views" / parcel.data_digest)
+        for file in parcel.data:
+            remove_entry(self._file(file.digest))
+
+    def _file(self, digest: str) -> Path:
+        return self.folder / "files" / digest
+
+    def _make_room(self) -> None:
+        """Remove the data that were not used for longest until the reserve is free again."""
+        for view in sorted((self.folder / "views").iterdir(), key=lambda path: path.stat().st_mtime):
+            if shutil.disk_usage(self.folder).free >= 2 * RESERVE_BYTES:
+                return
+            remove_entry(view)
+            for path in (self.folder / "files").glob("[!.]*"):
+                if path.stat().st_nlink == 1:  # no other view shows it
+                    remove_entry(path)
+
+    def _remove_stale(self) -> None:
+        """Working folders of processes that died hard."""
+        for folder in (self.folder / "work").glob("script-*-*"):
+            owner = folder.name.split("-")[1]
+            with contextlib.suppress(OSError):
+                old = time.time() - folder.stat().st_mtime > 60
+                if old and owner.isdigit() and not psutil.pid_exists(int(owner)):
+                    remove_entry(folder)
+
+    # --- scripts ----------------------------------------------------------------------------------------------
+
+    async def run(self, parcel: Parcel, executor: LocalExecutor, log: Path, *, shared_data: bool = False) -> Delivery:
+        """Run a script on its data, confined as this machine can; with `shared_data` on those at the sender's path."""
+        view = Path(parcel.data_dir) if shared_data else self.view(parcel)
+        place = Path(tempfile.mkdtemp(prefix=f"script-{os.getpid()}-", dir=self.folder / "work"))
+        place.chmod(0o755)
+        try:
+            work = Path(prepare_path_directory(place, "main"))
+            link_input_data(str(view), str(work))
+            (work / parcel.name).write_bytes(parcel.code)
+            request = ScriptRequest(
+                script_path=str(work / parcel.name), working_dir=str(work), timeout_seconds=parcel.timeout_seconds,
+                env=self._environment(parcel), input_dir=str(view), output_file=str(log),
+            )  # fmt: skip
+            raw = await executor.run(request)
+            files, left = collect(work / "final")
+            if not raw.isolation.strength and not shared_data and not _is_intact(view, parcel):
+                raw, files = _spoiled(raw), {}
+                self.forget(parcel)
+        finally:
+            remove_entry(place)
+        if left:
+            note = f"\n{NOTE} final/ holds too much: {', '.join(left[:10])} did not come back"
+            raw = raw.model_copy(update={"stderr": raw.stderr + note})
+        return Delivery(self.machine, raw.model_copy(update={"machine": self.machine}), files)
+
+    def _environment(self, parcel: Parcel) -> dict[str, str]:
+        """The sender's, but where programs and libraries lie is this machine's to say."""
+        env = {name: value for name, value in parcel.env.items() if name not in _OWN_VARIABLES}
+        return {**env, **{name: os.environ[name] for name in _OWN_VARIABLES if name in os.environ}}
+
+
+def _is_intact(view: Path, parcel: Parcel) -> bool:
+    """Are the data still what they were? Asked only where nothing keeps a script from changing them."""
+    try:
+        return all(digest_of_file(view / file.path) == file.digest for file in parcel.data)
+    except OSError:
+        return False
+
+
+def _spoiled(raw: ExecutionRawResult) -> ExecutionRawResult:
+    """A script that got at the data (possible only where nothing confines it) must not count."""
+    message = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
+    text = f"{raw.stderr}\n{HEADER}\nPermissionError: {message}\n"
+    return raw.model_copy(update={"stderr": text, "exit_code": 1})

@@ -1,0 +1,145 @@
+"""What travels to and from a machine that shares no disk with the run: in full, by content, and within bounds.
+
+Out: a script, its environment and limits, and its data by name, size and digest. Back: the outcome, its output as it
+comes, and `final/`, where a script puts all that it hands over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from mle_star.data.place import DataFolder
+from mle_star.errors import ExecutionError
+from mle_star.execution.workspace import clean_output_directory
+from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.run.context import ScriptRequest, digest_of
+
+CHUNK_BYTES = 16 << 20
+RETURNED_BYTES, RETURNED_FILES = 1 << 30, 1000
+"""How much of `final/` comes back; what exceeds it stays behind, and the output says so."""
+
+
+class MachineLost(Exception):
+    """The machine that ran a script is gone, or the process on it that looked after the script."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of the data: where it belongs, and what is in it."""
+
+    path: str  # below `input/`, with slashes
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A script as it is sent out."""
+
+    name: str
+    code: bytes
+    env: dict[str, str]
+    timeout_seconds: float
+    config: PipelineConfig
+    data: tuple[DataFile, ...]
+    data_dir: str  # where the data lie at the sender's, and perhaps at the receiver's, too
+
+    @property
+    def data_digest(self) -> str:
+        """Names the data as a whole."""
+        return digest_of(*(f"{file.path}\0{file.digest}" for file in self.data))
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What comes back: the outcome, or the digests of the data that the machine has not got yet."""
+
+    machine: str
+    raw: ExecutionRawResult | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+
+class Packer:
+    """Makes parcels; what is in a file is read once, as long as nobody changes the file."""
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[str, int, int, int, int], str] = {}
+
+    def pack(self, request: ScriptRequest, config: PipelineConfig) -> Parcel:
+        """A parcel for a request whose paths mean something here only."""
+        folder = DataFolder(request.input_dir or Path(request.working_dir) / "input")
+        data = []
+        for path, status in folder.files():
+            key = (path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            if key not in self._digests:
+                self._digests[key] = digest_of_file(Path(path))
+            name = Path(path).relative_to(folder.root).as_posix()
+            data.append(DataFile(name, status.st_size, self._digests[key]))
+        script = Path(request.script_path)
+        return Parcel(
+            name=script.name, code=script.read_bytes(), env=request.env, timeout_seconds=request.timeout_seconds,
+            config=config, data=tuple(data), data_dir=str(folder.root),
+        )  # fmt: skip
+
+
+def digest_of_file(path: Path) -> str:
+    """What is in a file, in one name."""
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            hasher.update(chunk)
+    return hasher.hexdigest()
+
+
+def chunks_of(path: Path) -> Iterator[tuple[int, bytes, bool]]:
+    """A file piece by piece: where each begins, what is in it, and whether it is the last."""
+    size, offset = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while True:
+            chunk = file.read(CHUNK_BYTES)
+            offset += len(chunk)
+            last = offset >= size or not chunk
+            yield offset - len(chunk), chunk, last
+            if last:
+                return
+
+
+def collect(final: Path) -> tuple[dict[str, bytes], list[str]]:
+    """The plain files below `final/` by name, links never followed, and the names of those that were too much."""
+    found: dict[str, bytes] = {}
+    left: list[str] = []
+    room = RETURNED_BYTES
+    for folder, _, names in os.walk(final):
+        for name in sorted(names):
+            path = Path(folder) / name
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            shown = path.relative_to(final).as_posix()
+            if status.st_size > room or len(found) >= RETURNED_FILES:
+                left.append(shown)
+                continue
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            with os.fdopen(handle, "rb") as file:
+                found[shown] = file.read(room)
+            room -= len(found[shown])
+    return found, left
+
+
+def unpack(delivery: Delivery, working_dir: str) -> None:
+    """Put what came back where the script of a local run would have left it."""
+    clean_output_directory(working_dir)
+    final = Path(working_dir) / "final"
+    for name, content in delivery.files.items():
+        parts = PurePosixPath(name).parts
+        if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
+            raise ExecutionError(f"{delivery.machine} sent a file named {name!r}")
+        target = final.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)

@@ -1,0 +1,93 @@
+"""Runs scripts on machines that share no disk with this one, by whatever carries parcels there and back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from mle_star.errors import ExecutionError
+from mle_star.execution.limits import MAX_OUTPUT_BYTES
+from mle_star.execution.output import NOTE, LogFile
+from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, chunks_of, unpack
+from mle_star.execution.process import SIGKILL
+from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.run.context import ScriptRequest
+
+logger = logging.getLogger("mle_star.execution")
+
+RERUNS = 1
+"""How often a script runs again whose machine was lost."""
+_ROUNDS = 3  # data may be thrown away between sending and running, but not for ever
+
+
+class Carrier(Protocol):
+    """Carries parcels to machines, of which so many can run at once; `hardware` is what a script finds there."""
+
+    slots: int
+    hardware: dict[str, Any]
+
+    async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
+        """Have a parcel run, on `machine` if it is named and can; `hear` gets the output as it comes.
+
+        Raises `MachineLost`. When cancelled, ends the script first.
+        """
+
+    async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
+        """Put a piece of a file into a machine's store."""
+
+
+class RemoteExecutor:
+    """An executor whose scripts run elsewhere: data go to each machine once, `final/` comes back."""
+
+    def __init__(self, config: PipelineConfig, carrier: Carrier) -> None:
+        self.config, self._carrier = config, carrier
+        self.slots, self.hardware = carrier.slots, carrier.hardware
+        self._packer = Packer()
+        self._sending: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Run to the end, to the timeout or to the cancellation; leave no process behind, wherever that is."""
+        parcel = await asyncio.to_thread(self._packer.pack, request, self.config)
+        with LogFile(request.output_file, 2 * MAX_OUTPUT_BYTES) as log:
+            for lost in range(RERUNS + 1):
+                try:
+                    delivery = await self._delivered(parcel, log.write)
+                except MachineLost as error:
+                    logger.warning("%s: the machine was lost while it ran (%s)", request.script_path, error)
+                    log.write(f"\n{NOTE} the machine was lost: {error}\n".encode())
+                    continue
+                assert delivery.raw is not None
+                await asyncio.to_thread(unpack, delivery, request.working_dir)
+                return delivery.raw.model_copy(update={"reruns": lost})
+        return ExecutionRawResult(
+            stdout="", stderr=f"{NOTE} killed: the machine was lost each time while it ran; use less memory",
+            exit_code=-SIGKILL, duration_seconds=0.0, timed_out=False, reruns=RERUNS,
+        )  # fmt: skip
+
+    async def _delivered(self, parcel: Parcel, hear: Callable[[bytes], None]) -> Delivery:
+        machine: str | None = None
+        for _ in range(_ROUNDS):
+            delivery = await self._carrier.run(parcel, hear, machine)
+            if not delivery.missing:
+                return delivery
+            machine = delivery.machine
+            for digest in delivery.missing:
+                await self._sent(machine, parcel, digest)
+        raise ExecutionError(f"{machine}: the data do not stay there; its disk is full, or somebody empties its store")
+
+    async def _sent(self, machine: str, parcel: Parcel, digest: str) -> None:
+        """Have a file sent once, however many scripts wait for it; whoever gives up waiting does not stop it."""
+        key = (machine, digest)
+        if key not in self._sending:
+            self._sending[key] = asyncio.create_task(self._send(machine, parcel, digest))
+            self._sending[key].add_done_callback(lambda _: self._sending.pop(key))
+        await asyncio.shield(self._sending[key])
+
+    async def _send(self, machine: str, parcel: Parcel, digest: str) -> None:
+        source = Path(parcel.data_dir) / next(file.path for file in parcel.data if file.digest == digest)
+        pieces = chunks_of(source)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            await self._carrier.store(machine, digest, *piece)

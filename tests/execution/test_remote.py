@@ -1,0 +1,186 @@
+"""Scripts on machines that share no disk with the run: the contract, the journey of the data, and lost machines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.errors import ExecutionError
+from mle_star.execution import LocalExecutor, debug_text, execute_in_run
+from mle_star.execution.node import Node
+from mle_star.execution.parcel import Delivery, MachineLost, Parcel, collect, unpack
+from mle_star.execution.remote import RemoteExecutor
+from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.run.context import Executor, ScriptRequest
+from mle_star.run.events import Notice, ScriptFinished
+from mle_star.testing.executor import PLAIN_ENV, ExecutorContract
+from tests.execution.conftest import OpenRun, scored
+
+CONFIG = PipelineConfig()
+
+
+class Elsewhere:
+    """A carrier to machines that are folders here; it loses as many machines as it is told to."""
+
+    def __init__(self, folder: Path, lost: int = 0) -> None:
+        self.slots, self.hardware = 2, dict[str, Any]()
+        self.nodes = [Node(folder / name, name) for name in ("one", "two")]
+        self.turns = itertools.cycle(self.nodes)
+        self.executor, self.lost = LocalExecutor(CONFIG), lost
+        self.sent: list[tuple[str, str, int]] = []
+        self.ran: list[str] = []
+
+    async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
+        if machine is None:
+            machine = next(self.turns).machine
+        node = next(node for node in self.nodes if node.machine == machine)
+        if missing := node.missing(parcel.data):
+            return Delivery(node.machine, missing=missing)
+        self.ran.append(node.machine)
+        if self.lost:
+            self.lost -= 1
+            hear(b"half a")
+            raise MachineLost(f"{node.machine} is gone")
+        log = node.folder / f"log-{len(self.ran)}"
+        work = asyncio.create_task(node.run(parcel, self.executor, log))
+        tail = asyncio.create_task(self._tail(log, hear))
+        try:
+            return await work
+        finally:
+            tail.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await tail
+
+    async def _tail(self, log: Path, hear: Callable[[bytes], None]) -> None:
+        seen = 0
+
+        def look() -> None:
+            nonlocal seen
+            content = log.read_bytes() if log.exists() else b""
+            hear(content[seen:])
+            seen = len(content)
+
+        try:
+            while True:
+                look()
+                await asyncio.sleep(0.02)
+        finally:
+            look()
+
+    async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
+        self.sent.append((machine, digest, len(chunk)))
+        next(node for node in self.nodes if node.machine == machine).store(digest, "me", offset, chunk, last)
+
+
+class TestRemoteExecutor(ExecutorContract):
+    """The same as for scripts of this machine."""
+
+    @pytest.fixture
+    def executor(self, tmp_path: Path) -> Executor:
+        return RemoteExecutor(CONFIG, Elsewhere(tmp_path / "elsewhere"))
+
+
+def request_on(folder: Path, code: str = "print(open('input/a.csv').read())") -> ScriptRequest:
+    for name in ("data", "work/input", "work/final"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "work" / "solution.py").write_text(code)
+    return ScriptRequest(
+        script_path=str(folder / "work" / "solution.py"), working_dir=str(folder / "work"), timeout_seconds=20,
+        env=PLAIN_ENV, input_dir=str(folder / "data"),
+    )  # fmt: skip
+
+
+async def test_each_file_goes_to_each_machine_once_however_many_scripts_want_it(tmp_path: Path) -> None:
+    carrier = Elsewhere(tmp_path / "elsewhere")
+    executor, request = RemoteExecutor(CONFIG, carrier), request_on(tmp_path)
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / "data" / name).write_text(name)
+    (tmp_path / "data" / "same.csv").write_text("a.csv")
+    results = await asyncio.gather(*(executor.run(request) for _ in range(4)))
+    assert [raw.stdout for raw in results] == ["a.csv\n"] * 4
+    assert set(carrier.ran) == {"one", "two"} and {raw.machine for raw in results} == {"one", "two"}
+    assert len(carrier.sent) == len(set(carrier.sent)) == 4, "two contents, two machines"
+    (tmp_path / "data" / "a.csv").write_text("new")
+    assert (await executor.run(request)).stdout == "new\n"
+    assert len(carrier.sent) == 5
+
+
+async def test_a_large_file_goes_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    carrier = Elsewhere(tmp_path / "elsewhere")
+    executor = RemoteExecutor(CONFIG, carrier)
+    request = request_on(tmp_path, "import os\nprint(os.path.getsize('input/a.csv'))")
+    (tmp_path / "data" / "a.csv").write_bytes(b"0123456789" * 4_000_000)
+    assert (await executor.run(request)).stdout == "40000000\n"
+    assert [size for _, _, size in carrier.sent] == [1 << 24, 1 << 24, 40_000_000 - (1 << 25)]
+
+
+async def test_a_file_that_changes_on_its_way_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
+    node = Node(tmp_path, "one")
+    with pytest.raises(ExecutionError, match="changed while it was sent"):
+        node.store("0" * 64, "me", 0, b"something", True)
+    assert not list((tmp_path / "files").iterdir())
+
+
+async def test_a_script_whose_machine_is_lost_runs_again_once_and_the_record_says_so(
+    open_run: OpenRun, tmp_path: Path
+) -> None:
+    carrier = Elsewhere(tmp_path / "elsewhere", lost=1)
+    with open_run(executor=RemoteExecutor(CONFIG, carrier)) as run:
+        result = await execute_in_run(scored(0.5))
+        assert result.score == 0.5 and carrier.ran == ["one", "two"]
+        (event,) = [event for event in run.journal.events if isinstance(event, ScriptFinished)]
+        assert (event.machine, event.reruns) == ("two", 1)
+        assert any("ran again" in event.message for event in run.journal.events if isinstance(event, Notice))
+        log = next((run.run_dir / "logs").iterdir()).read_text()
+        assert "half a" in log and "one is gone" in log and "Final Validation" in log
+
+
+async def test_a_script_that_loses_every_machine_is_a_case_for_the_debugger(open_run: OpenRun, tmp_path: Path) -> None:
+    with open_run(executor=RemoteExecutor(CONFIG, Elsewhere(tmp_path / "elsewhere", lost=9))):
+        result = await execute_in_run(scored(0.5))
+    assert result.is_error and "the machine was lost each time" in debug_text(result)
+
+
+async def test_where_nothing_confines_a_script_changed_data_are_thrown_away(tmp_path: Path) -> None:
+    carrier = Elsewhere(tmp_path / "elsewhere")
+    carrier.executor = LocalExecutor(CONFIG, sandbox="none", use_filters=False)
+    executor = RemoteExecutor(CONFIG, carrier)
+    request = request_on(tmp_path, "open('input/a.csv', 'w').write('forged')\nopen('final/submission.csv', 'w')")
+    (tmp_path / "data" / "a.csv").write_text("true")
+    raw = await executor.run(request)
+    assert raw.exit_code == 1 and "changed the files in ./input" in raw.stderr
+    assert not (tmp_path / "work" / "final" / "submission.csv").exists()
+    for node in carrier.nodes:
+        assert all(path.read_text() == "true" for path in (node.folder / "files").iterdir())
+    assert (await executor.run(request_on(tmp_path))).stdout == "true\n"
+    assert (tmp_path / "data" / "a.csv").read_text() == "true"
+
+
+def test_of_what_a_script_hands_over_only_plain_files_within_bounds_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number:04}").write_text("x")
+    (tmp_path / "0000").unlink()
+    (tmp_path / "0000").symlink_to("/etc/passwd")
+    with (tmp_path / "0001").open("wb") as file:
+        file.truncate(2 << 30)
+    found, left = collect(tmp_path)
+    assert len(found) == 999 and left == ["0001"] and "0000" not in found
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", ""])
+def test_a_machine_cannot_put_files_elsewhere(name: str, tmp_path: Path) -> None:
+    raw = ExecutionRawResult(stdout="", stderr="", exit_code=0, duration_seconds=1.0, timed_out=False)
+    delivery = Delivery("one", raw, {name: b"x"})
+    (tmp_path / "work").mkdir()
+    with pytest.raises(ExecutionError, match="sent a file named"):
+        unpack(delivery, str(tmp_path / "work"))
+    assert dataclasses.replace(delivery, files={}).files == {}

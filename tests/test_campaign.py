@@ -1,0 +1,121 @@
+"""Campaigns: tasks times seeds, so many at once, within one budget, and resumed without doing anything twice."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.campaign import Campaign, Entry
+from mle_star.errors import ConfigError, PipelineError
+from mle_star.models import (
+    FinalResult,
+    Measure,
+    MetricDirection,
+    Phase1Result,
+    PipelineConfig,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+    TaskType,
+)
+
+CONFIG = PipelineConfig(seed=7, model="offline")
+
+
+def task(name: str, folder: Path) -> TaskDescription:
+    return TaskDescription(
+        competition_id=name, task_type=TaskType.classification, data_modality="tabular", evaluation_metric="accuracy",
+        metric_direction=MetricDirection.maximize, description="d", data_dir=str(folder),
+    )  # fmt: skip
+
+
+class Runs:
+    """Stands in for `run_pipeline`: leaves the files of a run, costs a dollar, and fails for some."""
+
+    def __init__(self, fails: tuple[str, ...] = (), dies_after: int = 1000) -> None:
+        self.fails, self.dies_after = fails, dies_after
+        self.calls: list[tuple[str, bool, float | None]] = []
+        self.running = self.most = 0
+
+    async def __call__(self, task: TaskDescription, config: PipelineConfig, **options: Any) -> FinalResult:
+        folder = Path(options["run_dir"])
+        self.calls.append((folder.name, options["resume"], config.max_budget_usd))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "journal.jsonl").write_text("{}\n")
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        if len(self.calls) > self.dies_after:
+            raise KeyboardInterrupt
+        if folder.name in self.fails:
+            raise PipelineError("no candidate worked")
+        script = SolutionScript(content="x", phase=SolutionPhase.final, score=0.5 + config.seed / 100)
+        result = FinalResult(
+            task=task, config=config, phase2_results=[], phase3=None, final_solution=script,
+            phase1=Phase1Result(
+                retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script,
+                initial_score=0.5,
+            ),
+            submission_path=str(folder / "final" / "submission.csv"), total_duration_seconds=3.0, total_cost_usd=1.0,
+            promise=Measure(score=0.4, low=0.3, high=0.5),
+        )  # fmt: skip
+        (folder / "result.json").write_text(result.model_dump_json())
+        return result
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -> None:
+    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path), task("b", tmp_path)], 2, CONFIG)
+    runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
+    await campaign.run(at_once=3, start=runs, tell=told.append)
+    assert sorted(name for name, _, _ in runs.calls) == ["a-seed-7", "a-seed-8", "b-seed-7", "b-seed-8"]
+    assert runs.most == 3 and len(told) == 4
+    lines = table(tmp_path / "c")
+    assert [(line["folder"], line["state"], line["score"]) for line in lines] == [
+        ("a-seed-7", "finished", "0.57"), ("a-seed-8", "finished", "0.58"),
+        ("b-seed-7", "finished", "0.57"), ("b-seed-8", "failed", ""),
+    ]  # fmt: skip
+    assert lines[3]["message"] == "no candidate worked" and lines[0]["promise"] == "0.4"
+    handed_in = [json.loads(line) for line in (tmp_path / "c" / "submission.jsonl").read_text().splitlines()]
+    assert [line["competition_id"] for line in handed_in] == ["a", "a", "b"]
+
+
+async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG)
+    with pytest.raises(KeyboardInterrupt):
+        await campaign.run(at_once=1, start=Runs(dies_after=2))
+    again = Runs()
+    entries = await Campaign.open(tmp_path / "c").run(at_once=2, start=again)
+    assert [entry.state for entry in entries] == ["finished"] * 4
+    assert sorted(again.calls) == [("a-seed-10", False, None), ("a-seed-9", True, None)]
+
+
+async def test_the_money_is_shared_by_the_runs_that_are_left_and_never_exceeded(tmp_path: Path) -> None:
+    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG)
+    runs = Runs()
+    entries = await campaign.run(at_once=1, start=runs, max_budget_usd=2.0)
+    assert [money for _, _, money in runs.calls] == [0.5, pytest.approx(1 / 3)]
+    assert [entry.state for entry in entries] == ["finished", "finished", "left out", "left out"]
+    assert entries[3].message == "the campaign's money is spent"
+    late = await Campaign.open(tmp_path / "c").run(at_once=1, start=runs, seconds=0)
+    assert [entry.message for entry in late][2:] == ["the campaign's time is over"] * 2
+
+
+def test_a_campaign_is_neither_begun_twice_nor_made_up(tmp_path: Path) -> None:
+    Campaign.create(tmp_path / "c", [task("a", tmp_path)], 1, CONFIG)
+    with pytest.raises(ConfigError, match="--resume"):
+        Campaign.create(tmp_path / "c", [task("a", tmp_path)], 1, CONFIG)
+    with pytest.raises(ConfigError, match="holds no campaign"):
+        Campaign.open(tmp_path)
+    with pytest.raises(ConfigError, match="same name"):
+        Campaign.create(tmp_path / "d", [task("a", tmp_path), task("a", tmp_path)], 1, CONFIG)
