@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import ray
 from ray.exceptions import (
     ActorDiedError,
@@ -68,15 +69,19 @@ async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[R
 def _connect(address: str) -> None:
     known: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False, "namespace": "mle-star"}
     try:
-        if address:
-            ray.init(address=address, **known)
-            return
-        try:
-            ray.init(address="auto", **known)
-        except ConnectionError:
-            ray.init(include_dashboard=False, **known)
+        if address or _has_cluster():
+            ray.init(address=address or "auto", **known)
+        else:
+            ray.init(address="local", include_dashboard=False, **known)
     except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
         raise ConfigError(f"executor: no Ray cluster at {address or 'this machine'}: {error}") from None
+
+
+def _has_cluster() -> bool:
+    """Is there a cluster to join? The file in which Ray notes one may outlive it, and waiting for it takes long."""
+    if os.environ.get("RAY_ADDRESS"):
+        return True
+    return any(process.info["name"] == "raylet" for process in psutil.process_iter(["name"]))
 
 
 class Shares:
