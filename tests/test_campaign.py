@@ -34,6 +34,10 @@ def task(name: str, folder: Path) -> TaskDescription:
     )  # fmt: skip
 
 
+class Died(BaseException):
+    """The end of the whole process, as far as a campaign can see."""
+
+
 class Runs:
     """Stands in for `run_pipeline`: leaves the files of a run, costs a dollar, and fails for some."""
 
@@ -52,7 +56,7 @@ class Runs:
         await asyncio.sleep(0)
         self.running -= 1
         if len(self.calls) > self.dies_after:
-            raise KeyboardInterrupt
+            raise Died
         if folder.name in self.fails:
             raise PipelineError("no candidate worked")
         script = SolutionScript(content="x", phase=SolutionPhase.final, score=0.5 + config.seed / 100)
@@ -92,7 +96,7 @@ async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -
 
 async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Died):
         await campaign.run(at_once=1, start=Runs(dies_after=2))
     again = Runs()
     entries = await Campaign.open(tmp_path / "c").run(at_once=2, start=again)
