@@ -59,7 +59,7 @@ class Runs:
             raise Died
         if folder.name in self.fails:
             raise PipelineError("no candidate worked")
-        script = SolutionScript(content="x", phase=SolutionPhase.final, score=0.5 + config.seed / 100)
+        script = SolutionScript(content="x", phase=SolutionPhase.final, score=round(0.5 + config.seed / 100, 2))
         result = FinalResult(
             task=task, config=config, phase2_results=[], phase3=None, final_solution=script,
             phase1=Phase1Result(

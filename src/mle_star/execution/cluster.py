@@ -20,6 +20,7 @@ import psutil
 import ray
 from ray.exceptions import (
     ActorDiedError,
+    LocalRayletDiedError,
     NodeDiedError,
     ObjectLostError,
     OutOfMemoryError,
@@ -46,7 +47,7 @@ _remote: Any = ray  # its types know neither all options nor actors made from pl
 OUTPUT_SECONDS, LAST_OUTPUT_SECONDS = 0.5, 10.0
 PATIENCE_SECONDS = 8.0
 """How long a cancelled task may take to end its script, before its process is killed."""
-_LOST = (WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError, ActorDiedError)
+_LOST = (WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError, ActorDiedError, LocalRayletDiedError)
 
 
 @asynccontextmanager
