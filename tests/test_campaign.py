@@ -101,7 +101,8 @@ async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tm
     again = Runs()
     entries = await Campaign.open(tmp_path / "c").run(at_once=2, start=again)
     assert [entry.state for entry in entries] == ["finished"] * 4
-    assert sorted(again.calls) == [("a-seed-10", False, None), ("a-seed-9", True, None)]
+    assert sorted(name for name, _, _ in again.calls) == ["a-seed-10", "a-seed-9"]
+    assert ("a-seed-9", True, None) in again.calls
 
 
 async def test_the_money_is_shared_by_the_runs_that_are_left_and_never_exceeded(tmp_path: Path) -> None:

@@ -124,7 +124,13 @@ class Campaign:
                 tell(entry)
 
         async with opened_executor(self.plan.config) as executor:
-            await asyncio.gather(*(one(number) for number in range(len(self.entries))))
+            runs = [asyncio.create_task(one(number)) for number in range(len(self.entries))]
+            try:
+                await asyncio.gather(*runs)
+            finally:
+                for run in runs:
+                    run.cancel()
+                await asyncio.gather(*runs, return_exceptions=True)
         return self.entries
 
     def _known(self, entry: Entry) -> Entry:
