@@ -96,7 +96,7 @@ def hurried_rate(settings: dict[str, Any], pace: float, seconds: float) -> float
     """The learning rate that uses the time: larger steps where there is time for few of them only."""
     steps = max(10.0, seconds / max(pace, 1e-5))
     wanted = min(30.0, settings["rounds"] * settings["rate"])
-    return float(min(0.4, max(settings["rate"], wanted / steps)))
+    return float(min(0.2, max(settings["rate"], wanted / steps)))
 
 
 def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, np.ndarray]:
