@@ -85,7 +85,7 @@ def needed(roots: Iterable[Definition]) -> list[Definition]:
             continue
         found[definition.module, definition.name] = definition
         module = module_of(definition.module)
-        for name in definition.mentions:
+        for name in sorted(definition.mentions):
             if name in module.definitions:
                 waiting.append(module.definitions[name])
             elif name in module.ours:
