@@ -36,6 +36,7 @@ from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.pipeline.control import RunControl
 from mle_star.pipeline.ending import Stop
 from mle_star.pipeline.finalists import Pick, pick, said_by, yardsticks
+from mle_star.pipeline.leaning import examine_columns
 from mle_star.pipeline.paths import Paths
 from mle_star.pipeline.probes import probe
 from mle_star.pipeline.result import (
@@ -252,6 +253,7 @@ class _Pipeline:
         picked = await pick(phase1, phase2, phase3)
         solution = self._choose(phase1, phase2, phase3) if picked is None else picked.solution
         self.stages.warnings += await probe(solution)
+        await examine_columns(solution)
         result = await self._finalization(solution, phase1, phase2, phase3, picked)
         return self._complete(result, solution, picked)
 
