@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.models import FinalResult, Measure, MetricDirection, Phase1Result, SolutionPhase, SolutionScript
+from mle_star.models import (
+    FinalResult,
+    Measure,
+    MetricDirection,
+    Phase1Result,
+    SolutionPhase,
+    SolutionScript,
+    Yardstick,
+)
 from mle_star.run.events import AnyEvent, EnsembleTried, ExamPrepared, MergeTried, RefinementTried, RunFinished
 from mle_star.views import RunStory, text
 from mle_star.views.lineage import handed_over, lineage_of
@@ -79,6 +87,11 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     )
     assert Verdict.of(story).checked
     assert Verdict.of(story).gain_level == "good"
+    alone_there = Yardstick(name="LightGBM", measure=Measure(score=0.84, measured="harness"))
+    same_rows = ended(Invented(seed=11), promise=promise, single_model=alone_there)
+    beside = RunStory.from_events([same_rows[0], exam, *same_rows[1:]])  # on the rows of the promise, not of the search
+    assert yardsticks(beside)[1].score == 0.84
+    assert "than the best single model (LightGBM, 0.84000)" in Verdict.of(beside).gain
     wide = ended(Invented(seed=11), promise=promise.model_copy(update={"low": 0.7, "high": 0.95}))
     unsure = Verdict.of(RunStory.from_events([wide[0], exam, *wide[1:]]))
     assert (unsure.gain.endswith("which may be chance"), unsure.gain_level) == (True, "flat")

@@ -63,14 +63,23 @@ def promise_of(story: RunStory) -> Measure | None:
     return promise if promise is not None and promise.measured == "harness" else None
 
 
+def single_model(story: RunStory) -> tuple[str, float] | None:
+    """The best candidate's name and score: on the rows that the result promises by where that is known."""
+    result = story.finished.result if story.finished else None
+    if result is not None and result.single_model is not None:
+        return text.one_line(result.single_model.name, 30), result.single_model.measure.score
+    single = story.chosen_candidate
+    return None if single is None or single.score is None else (text.one_line(single.model_name, 30), single.score)
+
+
 def yardsticks(story: RunStory) -> list[Yardstick]:
     """What the score can be compared with, all on one scale: a dummy, the best single model, the result."""
     found: list[Yardstick] = []
     if story.exam is not None and story.exam.baseline is not None:
         found.append(Yardstick("dummy", story.exam.baseline.score, "dummy"))
-    single = story.chosen_candidate
-    if single is not None and single.score is not None:
-        found.append(Yardstick(f"best single model ({text.one_line(single.model_name, 30)})", single.score, "single"))
+    if (single := single_model(story)) is not None:
+        name, score = single
+        found.append(Yardstick(f"best single model ({name})", score, "single"))
     if story.score is not None and len(found):
         promise = promise_of(story)
         name = "result" if story.state == "completed" else "best so far"

@@ -10,7 +10,7 @@ from mle_star.models import is_improvement
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
-from mle_star.views.reasons import how_sure, promise_of, why
+from mle_star.views.reasons import how_sure, promise_of, single_model, why
 from mle_star.views.story import RunStory
 
 Level = Literal["good", "flat", "bad", "none"]
@@ -129,11 +129,11 @@ def _detail(story: RunStory, state: str) -> str:
 
 def _gain(story: RunStory) -> tuple[str, Level]:
     """The score against that of the best single model, in words: a weak first candidate flatters every run."""
-    single, now = story.chosen_candidate, story.score
-    if single is None or single.score is None or now is None or story.state == "failed":
+    single, now = single_model(story), story.score
+    if single is None or now is None or story.state == "failed":
         return "", "none"  # a failed run has gained nothing
-    base = single.score
-    against = f"the best single model ({text.one_line(single.model_name, 40)}, {text.score(base)})"
+    name, base = single
+    against = f"the best single model ({name}, {text.score(base)})"
     if now == base:
         return f"no better than {against}", "flat"
     better = is_improvement(now, base, story.direction)
