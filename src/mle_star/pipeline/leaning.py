@@ -45,7 +45,7 @@ async def _measured(run: RunContext, solution: SolutionScript) -> list[tuple[str
     if not took or run.budget.finish_requested or max(took) > SHARE * run.budget.elapsed():
         return []
     folder = run.run_dir / "views" / "permuted"
-    made = await asyncio.to_thread(permuted_view, exam.judge, exam.hidden_rows, folder, seed=run.config.seed)
+    made = await asyncio.to_thread(permuted_view, exam.judge, exam.views[0].hidden, folder, seed=run.config.seed)
     with scope("importance"):
         result = await execute_in_run(solution, purpose="probe", data=DataFolder(folder))
     return [] if result.is_error else await asyncio.to_thread(made.importance, run.work_dir / SUBMISSION)
