@@ -229,7 +229,7 @@ async def test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart(
     assert (right + wrong, portrait.classes) == (1000, ["0", "1"])
     assert wrong / portrait.rows == pytest.approx(0.05, abs=0.02)
     [(column, worse)] = portrait.importance  # the label follows from the size: half of the answers are wrong without it
-    assert (column, worse) == ("size", pytest.approx(0.45, abs=0.1))
+    assert column == "size" and worse == pytest.approx(0.45, abs=0.1)
 
 
 async def test_a_final_script_that_answers_otherwise_is_not_handed_over(quick: QuickRun, tmp_path: Path) -> None:
