@@ -37,10 +37,8 @@ async def test_a_server_that_refuses_tools_is_asked_for_json_in_the_text_from_th
     brain.always("retriever", SMALL_MODEL)
     async with open_bench(brain=brain) as bench:
         assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
-        models = (await bench.agents.ask(RETRIEVER, "Which models?")).structured
-        assert models == {
-            "models": [{"model_name": "LightGBM", "example_code": 'import lightgbm as lgb\nprint("fit")\n'}]
-        }
+        models = (await bench.agents.ask(RETRIEVER, "Which models?")).structured["models"]
+        assert models == [{"model_name": "LightGBM", "example_code": 'import lightgbm as lgb\nprint("fit")\n'}]
         sent = [bool(request.tools) for request in brain.requests]
         assert sent == [True] * (len(sent) - 2) + [False, False], "only until the first call has learnt of it"
         assert "# Form of the reply" in brain.requests[-1].prompt and "example_code" in brain.requests[-1].prompt

@@ -68,6 +68,8 @@ def knows_no_tools(config: AgentConfig, turn: Turn, outcome: Answer | Failure) -
         return False
     if isinstance(outcome, Failure) and outcome.reason == "other":
         return result.api_error_status in _REFUSED_STATUS and "tool" in outcome.message.lower()
+    if isinstance(outcome, Failure) and outcome.reason != "unparseable":
+        return False
     return config.output_schema is not None and turn.structured is None and result.structured_output is None
 
 

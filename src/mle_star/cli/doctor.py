@@ -209,6 +209,7 @@ async def _calls(config: PipelineConfig) -> list[Finding]:
     try:
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
+            (Path(folder) / "train.csv").write_text(_SAMPLE, encoding="utf-8")
             serve = served_model(config.model)
             base_url = None if serve is None else (await stack.enter_async_context(serve())).base_url
             task = TaskDescription(
@@ -256,6 +257,7 @@ def _tools(agents: AgentClient) -> Finding:
     return Finding("tools", "note", text, "set tool_use=none to spare each run the attempt")
 
 
+_SAMPLE = "id,size,label\n" + "".join(f"{row},{row % 7},{row % 2}\n" for row in range(40))
 _REMEDIES: dict[AgentFailure, str] = {
     "auth": "the credential was refused: renew it, or see that it belongs to the service in ANTHROPIC_BASE_URL",
     "transport": "the service cannot be reached: check network, proxy (HTTPS_PROXY) and ANTHROPIC_BASE_URL",
