@@ -475,7 +475,7 @@ def test_scripts_are_never_run_inside_this_process_and_nothing_is_remembered() -
                 assert node.func.attr != "chdir" or path.parent.name == "child", path  # a process of its own
             assert not isinstance(node, ast.Global), path
             if isinstance(node, (ast.Import, ast.ImportFrom)):
-                assert "importlib" not in ast.unparse(node), path
+                assert "importlib" not in ast.unparse(node).replace("importlib.metadata", ""), path
 
 
 async def test_an_evaluation_leaves_the_environment_alone(task: TaskDescription) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import importlib.metadata
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -66,10 +65,9 @@ def find_opener(config: PipelineConfig) -> tuple[Opener, str]:
 
 def _ray() -> Opener:
     try:
-        cluster: Any = importlib.import_module("mle_star.execution.cluster")
+        from mle_star.execution.cluster import open_executor
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
         raise ConfigError("executor: ray is not installed; pip install 'mle-star[ray]'") from None
-    opener: Opener = cluster.open_executor
-    return opener
+    return open_executor
