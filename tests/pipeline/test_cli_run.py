@@ -171,7 +171,7 @@ async def test_a_pipeline_that_fails_is_exit_code_3(data_dir: Path, tmp_path: Pa
             "run", str(data_dir), "--model", "sonnet", *SMALL, "--quiet", "--output", str(tmp_path / "run")
         )
     assert code == 3 and "mle-star: error: no solution" in err.splitlines()[-1]
-    assert "holds no JSON with `models`, but 'I know no models.'" in err.splitlines()[-1]
+    assert "(model 0: no code in the reply)" in err.splitlines()[-1]
     assert "Traceback" not in err
     assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
     assert (tmp_path / "run" / "report.html").is_file()
