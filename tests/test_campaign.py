@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mle_star.campaign import Campaign, Entry
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.models import (
     FinalResult,
@@ -23,6 +22,7 @@ from mle_star.models import (
     TaskDescription,
     TaskType,
 )
+from mle_star.results.campaign import Campaign, Entry
 
 CONFIG = PipelineConfig(seed=7, model="offline")
 

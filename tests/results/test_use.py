@@ -32,7 +32,7 @@ def test_one_table_becomes_a_task_in_the_runs_folder_with_rows_held_back(house_r
     assert task.competition_id == "houses" and task.evaluation_metric == "mae"
     assert house_run.result.config.scoring == "auto" and not house_run.result.has_test
     promise = house_run.promise
-    assert promise is not None and promise.measured == "harness" and promise.rows == 90
+    assert promise is not None and promise.measured == "harness" and promise.rows == 30
     assert house_run.score == promise.score < 2  # measured; the script itself claims 0.5
     assert house_run.submission is None
     assert house_run.report.is_file()
@@ -160,7 +160,7 @@ def test_an_export_is_all_that_another_machine_needs(house_run: Run, tmp_path: P
     names = {Path(line).name for line in capsys.readouterr().out.splitlines()}
     assert {"solution.py", "requirements.txt", "Dockerfile", "MODEL_CARD.md"} <= names
     card = (target / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "measured on 90 rows that it never saw" in card and "`rooms`, `kind`" in card
+    assert "measured on 30 rows that it never saw" in card and "`rooms`, `kind`" in card
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
     assert main(["export", str(house_run.path), str(target)]) == 1
     assert "is not empty" in capsys.readouterr().err

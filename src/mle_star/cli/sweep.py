@@ -11,7 +11,7 @@ from mle_star.cli.run import Assignments, ConfigFile, seconds_of
 from mle_star.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mle_star.campaign import Entry
+    from mle_star.results.campaign import Entry
 
 
 def sweep(
@@ -39,9 +39,9 @@ def sweep(
     """
     import asyncio
 
-    from mle_star.campaign import Campaign
     from mle_star.config import load_config, parse_assignments
     from mle_star.data import load_task
+    from mle_star.results.campaign import Campaign
 
     seconds = seconds_of("--time-limit", time_limit)
     if resume is not None:
