@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -74,3 +77,23 @@ class TestWithNothingButProcesses(ExecutorContract):
         raw = await executor.run(request_for("print(1)"))
         assert (raw.isolation.sandbox, raw.isolation.network_blocked) == ("none", False)
         assert CONFINED not in raw.isolation.limits
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])
+async def test_a_login_beside_the_weights_stays_hidden(
+    sandbox: Literal["auto", "namespaces", "none"], tmp_path: Path
+) -> None:
+    cache, work = tmp_path / "hf", tmp_path / "work"
+    for folder in (cache / "hub", work):
+        folder.mkdir(parents=True)
+    (cache / "hub" / "model.bin").write_text("weights", encoding="utf-8")
+    (cache / "token").write_text("hf_canary", encoding="utf-8")
+    code = (
+        f"print(open('{cache}/hub/model.bin').read())\n"
+        f"try:\n    print(open('{cache}/token').read())\nexcept OSError:\n    print('hidden')\n"
+    )
+    (work / "solution.py").write_text(code, encoding="utf-8")
+    env = {"PATH": os.environ["PATH"], "HF_HOME": str(cache)}
+    request = ScriptRequest(script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=60, env=env)
+    raw = await LocalExecutor(limits=LIMITS, sandbox=sandbox).run(request)
+    assert raw.stdout.split() == ["weights", "hidden"], raw.stderr

@@ -43,6 +43,7 @@ from mle_star.execution.sandbox import (
     too_much,
     write_users,
 )
+from mle_star.execution.weights import readable_parts
 from mle_star.execution.workspace import clear_working_directory, linked_places
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 from mle_star.run.context import ScriptRequest
@@ -309,7 +310,8 @@ def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> lis
     needed = [root for root in means.interpreter.roots if not too_much(root)]
     needed += [*link_chain(means.interpreter.path), request.script_path, str(Path(HERE) / "child")]
     needed += [path for path in request.env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path and not too_much(path)]
-    needed += [*config.model_caches, *(request.env[name] for name in CACHE_VARIABLES if request.env.get(name))]
+    caches = [*config.model_caches, *(request.env[name] for name in CACHE_VARIABLES if request.env.get(name))]
+    needed += [part for cache in caches for part in readable_parts(cache)]
     needed += [request.env[name] for name in CERTIFICATE_VARIABLES if request.env.get(name)]
     needed += request.readable
     shown = Path(request.working_dir) / "input"

@@ -13,6 +13,8 @@ MAX_LISTED = 40
 MAX_SEEN = 5000
 SUFFIXES = {".bin", ".ckpt", ".gguf", ".h5", ".keras", ".onnx", ".pt", ".pth", ".safetensors", ".tflite"}
 _HUB = "models--"
+_LOGINS = ("token", "stored_tokens")
+"""Where the hub's library keeps its login, in the folder that `HF_HOME` names."""
 
 
 def cache_places(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -28,6 +30,14 @@ def cache_places(config: PipelineConfig, environ: Mapping[str, str] | None = Non
         if "TORCH_HOME" not in places and (Path(folder) / "hub" / "checkpoints").is_dir():
             places["TORCH_HOME"] = folder
     return places
+
+
+def readable_parts(cache: str) -> list[str]:
+    """A cache as scripts may read it: whole, or, where a login lies beside the weights, all of it but the login."""
+    folder = Path(cache)
+    if not any((folder / name).exists() for name in _LOGINS):
+        return [cache]
+    return [str(path) for path in sorted(folder.iterdir()) if path.name not in _LOGINS]
 
 
 def weights_at_hand(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> list[str]:
