@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from mle_star.cli.app import main
+from mle_star.cli.app import build_app, main
 from mle_star.data import load_task
 from mle_star.integrations.kaggle import kept
 from mle_star.run.folder import RunFolder
@@ -129,16 +130,15 @@ def test_a_competition_becomes_a_task_folder(
 
 
 def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
-    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = tmp_path / "run"
     Invented(seed=11, M=2, T=1, K=1, L=1, R=1).write(run_dir, synced=False)
     submission = RunFolder(run_dir).submission
     submission.parent.mkdir(exist_ok=True)
     submission.write_text(DATA["sample_submission.csv"], encoding="utf-8")
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert main(["kaggle", "submit", str(run_dir), "--competition", "houses"]) == 0
-    assert "nothing was sent" in capsys.readouterr().out and not service.uploads
+    asked = CliRunner().invoke(build_app(), ["kaggle", "submit", str(run_dir), "--competition", "houses"], input="n\n")
+    assert asked.exit_code == 0 and "nothing was sent" in asked.output and not service.uploads
     assert main(["kaggle", "submit", str(run_dir), "--competition", "houses", "--yes"]) == 0
     assert service.uploads == [submission.read_bytes()]
     said = capsys.readouterr().out

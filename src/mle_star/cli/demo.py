@@ -87,7 +87,7 @@ def demo(
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
     task = load_task(build_example(name, folder))
     typer.echo(f"task folder: {folder / name}", err=True)
-    typer.echo("time: about two minutes on two cores; Ctrl-C finishes with the best so far", err=True)
+    typer.echo("time: two to three minutes on two cores; Ctrl-C finishes with the best so far", err=True)
     advice = [
         "mle-star report latest --open                              why it won",
         f"mle-star predict latest {folder / name}/input/test.csv   the model at work on new rows",
