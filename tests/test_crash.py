@@ -71,7 +71,7 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
         except psutil.NoSuchProcess:
             continue
     process.communicate()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while any(_lives(member) for member in tree):
         assert time.monotonic() < deadline, "something outlived SIGKILL"
         time.sleep(0.01)

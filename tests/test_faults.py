@@ -41,7 +41,7 @@ async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
             result = await run_pipeline(task, config, base_url=server.base_url, run_dir=tmp_path / "run", console=False)
         except PipelineError as caught:
             error = caught
-    assert time.monotonic() - started < TIME_LIMIT + 30
+    assert time.monotonic() - started < TIME_LIMIT + 120
     assert brain.injected, "no fault was injected"
     last = events(tmp_path / "run", RunFinished)[-1]
     if result is not None:

@@ -266,7 +266,7 @@ async def test_a_submission_of_seven_gigabytes_is_refused_unread(
         assert "larger than 1 GiB" in problem
         assert not verify_submission(str(run.work_dir)) and run.shared.kept_submission is None
         assert not (run.run_dir / "artifacts").exists()
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 60
         assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=15)).score == 0.75
 
 

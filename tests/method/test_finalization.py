@@ -545,7 +545,7 @@ async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: Sc
 
     quick_run.agents.always("test-contamination", hang)
     work = asyncio.create_task(finalize(quick_run, references=["a post"]))
-    await asyncio.wait_for(asked.wait(), 20)
+    await asyncio.wait_for(asked.wait(), 120)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work

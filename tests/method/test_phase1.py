@@ -472,7 +472,7 @@ async def test_candidates_are_written_side_by_side(quick_run: ScriptedRun) -> No
     async def wait_for_the_other(call: ScriptedCall) -> Any:
         if "candidate-1" in call.step:
             second_asked.set()
-        await asyncio.wait_for(second_asked.wait(), 20)
+        await asyncio.wait_for(second_asked.wait(), 120)
         return write(call)
 
     quick_run.agents.always("init", wait_for_the_other)
@@ -490,7 +490,7 @@ class _Together:
         self.here += 1
         if self.here >= self.count:
             self.all_here.set()
-        await asyncio.wait_for(self.all_here.wait(), 20)
+        await asyncio.wait_for(self.all_here.wait(), 120)
         return await self.inner.run(request)
 
 

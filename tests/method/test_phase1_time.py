@@ -180,7 +180,7 @@ async def test_what_is_under_way_after_the_candidates_is_cut_off_with_s_0_as_it_
             return await never()
 
         run.agents.always(agent, hang)
-        result = await asyncio.wait_for(run_phase1(run.task, CONFIG), 60)
+        result = await asyncio.wait_for(run_phase1(run.task, CONFIG), 240)
         assert result.initial_score == 0.6 and len(result.merge_attempts) == (unit != "merge-1")
         assert passed(run)[0] == f"phase1/{unit}"
 

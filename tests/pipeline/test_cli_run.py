@@ -128,7 +128,7 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
         ctrl_c(process)
         await cli.until(run_dir / "journal.jsonl", b'"finish_requested"', process)
         ctrl_c(process)
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), 240)
         assert process.returncode == 130, err.decode()
         assert "resume" in err.decode()
         told = [json.loads(line) for line in out.decode().splitlines()]
@@ -151,7 +151,7 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
             "--output", str(fork), "--set", "outer_loop_steps=4", "--display", "plain",
         )  # fmt: skip
         ctrl_c(process)
-        out, err = await asyncio.wait_for(process.communicate(), 120)
+        out, err = await asyncio.wait_for(process.communicate(), 240)
         assert process.returncode == 0, err.decode()  # once: finish with the best so far
         assert brain.calls["init"] == inits and sum(brain.calls.values()) > before
         assert events(fork, AgentFailed) == events(run_dir, AgentFailed)  # the clients were not told to end

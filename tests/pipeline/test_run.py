@@ -209,7 +209,7 @@ async def test_paths_run_side_by_side_under_their_own_labels(quick: QuickRun, tm
             waiting.add(label)
             if len(waiting) == paths:
                 together.set()
-            await asyncio.wait_for(together.wait(), 20)
+            await asyncio.wait_for(together.wait(), 120)
 
     agents = MindAgents(before=meet)
     result = await quick(settings(L=paths), agents=agents)

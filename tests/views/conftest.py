@@ -56,7 +56,7 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
 
     def make(width: int = 1280, height: int = 900, **options: Any) -> Watched:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(120_000)
         contexts.append(context)
         return Watched(context.new_page())
 

@@ -157,13 +157,13 @@ def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
     try:
         address = process.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(address, timeout=20) as reply:
+        with urllib.request.urlopen(address, timeout=120) as reply:
             assert "spaceship-passengers" in reply.read().decode("utf-8")
         with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(address.partition("?")[0], timeout=20)
+            urllib.request.urlopen(address.partition("?")[0], timeout=120)
     finally:
         os.kill(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert err.strip() == "no longer served"
 

@@ -22,7 +22,7 @@ Watch = Callable[..., Watched]
 
 def address_in(said: Path) -> str:
     """The address of the live page, once it was printed."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         found = re.search(r"^live page: (\S+)$", said.read_text(encoding="utf-8"), re.MULTILINE)
         if found:

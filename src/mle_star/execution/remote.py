@@ -47,6 +47,8 @@ class RemoteExecutor:
         self.slots, self.hardware = carrier.slots, carrier.hardware
         self._packer = Packer()
         self._sending: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._arrived: dict[tuple[str, str], int] = {}  # which of the arrivals was the last of this file there
+        self._arrivals = 0
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind, wherever that is."""
@@ -70,12 +72,14 @@ class RemoteExecutor:
     async def _delivered(self, parcel: Parcel, hear: Callable[[bytes], None]) -> Delivery:
         machine: str | None = None
         for _ in range(_ROUNDS):
+            seen = self._arrivals
             delivery = await self._carrier.run(parcel, hear, machine)
             if not delivery.missing:
                 return delivery
             machine = delivery.machine
             for digest in delivery.missing:
-                await self._sent(machine, parcel, digest)
+                if self._arrived.get((machine, digest), 0) <= seen:  # else it came after it was missed
+                    await self._sent(machine, parcel, digest)
         raise ExecutionError(f"{machine}: the data do not stay there; its disk is full, or somebody empties its store")
 
     async def _sent(self, machine: str, parcel: Parcel, digest: str) -> None:
@@ -91,3 +95,5 @@ class RemoteExecutor:
         pieces = chunks_of(source)
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             await self._carrier.store(machine, digest, *piece)
+        self._arrivals += 1
+        self._arrived[machine, digest] = self._arrivals

@@ -45,7 +45,7 @@ async def heard(log: Path, word: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def gone(*words: str, within: float = 2.0) -> bool:
+async def gone(*words: str, within: float = 20.0) -> bool:
     """Do all processes with one of `words` in their command line end in time?"""
     deadline = time.monotonic() + within
     while living(*words):
