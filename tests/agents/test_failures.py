@@ -151,7 +151,7 @@ async def test_what_no_retry_can_mend_fails_at_once_with_its_reason(
 
 
 async def test_a_hung_call_ends_at_its_timeout_with_the_cost_of_what_was_answered(open_bench: OpenBench) -> None:
-    async with open_bench(agent_timeout_seconds=6) as bench:
+    async with open_bench(agent_timeout_seconds=12) as bench:
         first = BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=1000, output_tokens=0)
         bench.brain.reply_with("extractor", first, HANG)
         error = await fail(bench, EXTRACTOR)

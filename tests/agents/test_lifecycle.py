@@ -70,7 +70,7 @@ def test_a_signal_in_the_middle_of_a_call_leaves_no_process_and_no_folder(
         assert home.is_dir()
         child.send_signal(number)
         assert child.wait(timeout=120) != 0
-        _, alive = psutil.wait_procs(family, timeout=60)
+        _, alive = psutil.wait_procs(family, timeout=300)
         assert alive == []
         assert not home.exists()
     finally:

@@ -262,13 +262,13 @@ def test_a_csv_of_two_gigabytes_is_only_sampled(tmp_path: Path) -> None:
         stream.seek(2 << 30)  # a hole: two gigabytes that take no room
         stream.write(b"".join(b"%09d,7,1\n" % i for i in range(200_000)))
     write_csv(tmp_path / "test.csv", ["id", "x"], [[1, 7]])
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     guess = guess_task(tmp_path)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert (guess.targets, guess.task.task_type) == (("goal",), TaskType.classification)
     assert "has 2 different values" in guess.reasons["task_type"]  # the second one stands only at the end of the file
     assert "rows)" not in guess.task.description
-    assert time.monotonic() - started < 30
+    assert time.process_time() - started < 30
     assert grown < 300_000  # kilobytes; the file has two million
 
 
@@ -551,7 +551,7 @@ def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, na
 
 def mle_star(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mle_star.cli.app", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 def test_init_writes_the_task_and_says_why(data_dir: Path) -> None:

@@ -333,7 +333,7 @@ def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_path: 
 def test_an_ordinary_user_s_scripts_are_confined_as_well(sandbox: str, open_folder: Path) -> None:
     python, user = unprivileged_python()
     process = driver(python, str(DRIVER), "suite", sandbox, str(open_folder), "x", **user)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     seen = json.loads(said)
     assert seen["uid"] != 0
     world = {"auto": "bubblewrap+", "namespaces": "namespaces+", "none": ""}[sandbox]

@@ -53,7 +53,7 @@ def spawned_processes():
         queue = context.Queue()
         process = context.Process(target=put, args=(queue,))
         process.start()
-        assert queue.get(timeout=60) == process.pid
+        assert queue.get(timeout=300) == process.pid
         process.join()
 
 

@@ -49,7 +49,7 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
         page = live.open(address_in(said))
         page.wait_for_selector("#now .working li", timeout=120_000)
         page.wait_for_selector("body[data-state=completed]", timeout=240_000)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 0

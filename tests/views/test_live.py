@@ -165,7 +165,7 @@ def test_a_finished_run_can_be_watched_and_hostile_words_stay_words(tmp_path: Pa
 
 def ask(server: GuardedServer, method: str, path: str, **headers: str) -> tuple[int, str]:
     """One request, with exactly these headers."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, headers={"Host": f"127.0.0.1:{server.port}", **names})
     reply = connection.getresponse()
@@ -249,7 +249,7 @@ def test_the_list_of_runs_has_the_same_guard_and_shows_nothing_but_its_runs(tmp_
 def test_the_page_cannot_be_framed_cached_or_reached_from_elsewhere(tmp_path: Path) -> None:
     Invented(T=1).write(tmp_path / "run", synced=False)
     with served(tmp_path / "run") as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
         connection.request("GET", f"/?token={server.token}")
         headers = {name.lower(): value for name, value in connection.getresponse().getheaders()}
         connection.close()
