@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mle_star.cli.app import main
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.models import (
     FinalResult,
@@ -124,3 +125,18 @@ def test_a_campaign_is_neither_begun_twice_nor_made_up(tmp_path: Path) -> None:
         Campaign.open(tmp_path)
     with pytest.raises(ConfigError, match="same name"):
         Campaign.create(tmp_path / "d", [task("a", tmp_path), task("a", tmp_path)], 1, CONFIG)
+
+
+def test_a_campaign_goes_on_with_other_settings_and_keeps_none_that_are_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "c"
+    Campaign.create(folder, [task("a", tmp_path)], 0, CONFIG)
+    assert main(["sweep", "--resume", str(folder), "--executor", "slurm"]) == 1
+    assert "there are local, ray, ray://HOST:PORT" in capsys.readouterr().err
+    assert Campaign.open(folder).plan.config == CONFIG
+    assert main(["sweep", "--resume", str(folder), "--model", "haiku", "--set", "inner_loop_steps=1"]) == 0
+    assert Campaign.open(folder).plan.config == CONFIG.model_copy(update={"model": "haiku", "inner_loop_steps": 1})
+    with pytest.raises(ConfigError, match="there are local"):
+        Campaign.create(tmp_path / "d", [task("a", tmp_path)], 1, CONFIG.model_copy(update={"executor": "slurm"}))
+    assert not (tmp_path / "d").exists()

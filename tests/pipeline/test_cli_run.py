@@ -33,6 +33,7 @@ SMALL = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "--set", "client_reuse=clea
         (["DATA", "-T", "0"], "outer_loop_steps must be a whole number of at least 1"),
         (["DATA", "--set", "outer_loop=2"], "did you mean outer_loop_steps"),
         (["DATA", "--config", "/nowhere.yaml"], "no such file"),
+        (["DATA", "--model", "offline", "--executor", "slurm"], "there are local, ray, ray://HOST:PORT"),
         (["DATA", "--target", "no such column"], "no such column"),
         (["DATA", "--from", "DATA"], "--from takes the task of the other run"),
         (["--from", "DATA"], "holds no run"),
@@ -137,6 +138,8 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
         paid = len(events(run_dir, AgentFinished))
         assert paid >= 4
 
+        code, _, complaint = await cli.run("resume", str(run_dir), "--executor", "slurm")
+        assert code == 1 and "there are local, ray, ray://HOST:PORT" in complaint
         code, _, complaint = await cli.run("resume", str(run_dir), "--quiet")
         assert code == 2, complaint
         assert len(events(run_dir, RunResumed)) == 1

@@ -23,6 +23,13 @@ def complete_run(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+def complete_executor(incomplete: str) -> list[str]:
+    """Executors that begin like this: ours, and those of plugins."""
+    from mle_star.execution.choice import executor_names
+
+    return [name for name in executor_names() if name.startswith(incomplete)]
+
+
 def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:
     """Steps of the run that was named before."""
     from mle_star.cli.browse import read_steps

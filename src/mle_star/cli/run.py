@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mle_star.cli.names import Run, complete_run
+from mle_star.cli.names import Run, complete_executor, complete_run
 from mle_star.cli.task import plain, prepared, time_in_words
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 
@@ -54,6 +54,14 @@ Knowledge = Annotated[
     Path | None, typer.Option("--knowledge", metavar="DIR", help="Knowledge files (*.md) for the agents.")
 ]
 Python = Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one that runs mle-star.")]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Where scripts run: local, ray, ray://HOST:PORT, or a plugin's.",
+        autocompletion=complete_executor,
+    ),
+]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Run a script again even if the same one ran before.")]
 References = Annotated[
     list[Path] | None,
@@ -101,6 +109,7 @@ def run(
     config: ConfigFile = None,
     assignments: Assignments = None,
     python: Python = None,
+    executor: Executor = None,
     no_cache: NoCache = False,
     knowledge: Knowledge = None,
     references: References = None,
@@ -124,6 +133,7 @@ def run(
       mle-star run competition.zip --max-budget 5 --notify 'notify-send "$RUN: $SCORE"'
       mle-star run data/ --target price --metric rmse --time-limit 2h --max-budget 5
       mle-star run titanic/ --base-url http://127.0.0.1:8080 --model qwen --set prices_file=prices.yaml
+      mle-star run titanic/ --executor ray://head.example:10001
       mle-star run titanic/ -M 2 -T 1 -K 2 -L 1 --dry-run
       mle-star run --from titanic-20260131 --set outer_loop_steps=6
 
@@ -146,6 +156,7 @@ def run(
         "script_timeout_seconds": seconds_of("--script-timeout", script_timeout),
         "max_budget_usd": max_budget,
         "python": python,
+        "executor": executor,
         "knowledge": str(knowledge.absolute()) if knowledge else None,
         "use_cache": False if no_cache else None,
         "reference_files": [str(path.absolute()) for path in references] if references else None,
@@ -200,6 +211,7 @@ def resume(
     run_folder: Run,
     time_limit: TimeLimit = None,
     max_budget: MaxBudget = None,
+    executor: Executor = None,
     assignments: Assignments = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -217,9 +229,11 @@ def resume(
     Examples:
       mle-star resume titanic-20260131
       mle-star resume titanic-20260131 --max-budget 10 --time-limit 12h
+      mle-star resume titanic-20260131 --executor ray
     """
     limit = seconds_of("--time-limit", time_limit)
-    explicit = explicit_settings({"time_limit_seconds": limit, "max_budget_usd": max_budget}, assignments)
+    given = {"time_limit_seconds": limit, "max_budget_usd": max_budget, "executor": executor}
+    explicit = explicit_settings(given, assignments)
     task, settings = _of_run(run_folder, explicit, None)
     for note in _spent_limits(run_folder, settings):
         typer.echo(f"note: {note}", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mle_star.cli.run import Assignments, ConfigFile, seconds_of
+from mle_star.cli.run import Assignments, ConfigFile, Executor, explicit_settings, seconds_of
 from mle_star.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def sweep(
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Runs side by side.")] = 1,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The campaign's folder.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Go on with the campaign in this folder.")] = None,
-    executor: Annotated[str | None, typer.Option("--executor", help="local, ray, ray://HOST:PORT.")] = None,
+    executor: Executor = None,
     model: Annotated[str | None, typer.Option("--model", help="Model name or alias.")] = None,
     max_budget: Annotated[float | None, typer.Option("--max-budget", help="US dollars for all runs.")] = None,
     time_limit: Annotated[str | None, typer.Option("--time-limit", help="Begin no run after so long.")] = None,
@@ -29,33 +29,34 @@ def sweep(
 ) -> None:
     """Run many tasks, each with several seeds, within one budget; `--resume` goes on after whatever stopped it.
 
-    Each run is a normal run folder below the campaign's; results.csv there has one line for each.
+    Each run is a normal run folder below the campaign's; results.csv there has one line for each. Settings given with
+    `--resume` replace those of the campaign.
 
     \b
     Examples:
       mle-star sweep titanic/ house-prices/ --seeds 3 --model offline --at-once 2
       mle-star sweep tasks/* --seeds 3 --executor ray --at-once 60 --max-budget 500 -o campaign/
-      mle-star sweep --resume campaign/ --at-once 60
+      mle-star sweep --resume campaign/ --at-once 60 --executor ray://head.example:10001
     """
     import asyncio
 
-    from mle_star.config import load_config, parse_assignments
+    from mle_star.config import load_config, read_mapping
     from mle_star.data import load_task
     from mle_star.results.campaign import Campaign
 
     seconds = seconds_of("--time-limit", time_limit)
+    explicit = explicit_settings({"executor": executor, "model": model}, assignments)
     if resume is not None:
         if folders:
             raise ConfigError("--resume takes the tasks of the campaign: name none")
         campaign = Campaign.open(resume)
+        if changes := {**(read_mapping(config) if config else {}), **explicit}:
+            campaign.change_settings(load_config({**campaign.plan.config.model_dump(), **changes}))
     else:
         if not folders:
             raise ConfigError("name task folders, or a campaign with --resume")
-        given = {"executor": executor, "model": model}
-        explicit = {name: value for name, value in given.items() if value is not None}
-        settings = load_config({**explicit, **parse_assignments(assignments or [])}, config)
         tasks = [load_task(folder) for folder in folders]
-        campaign = Campaign.create(output or Path("campaign"), tasks, seeds, settings)
+        campaign = Campaign.create(output or Path("campaign"), tasks, seeds, load_config(explicit, config))
 
     def tell(entry: Entry) -> None:
         score = "" if entry.score is None else f"  score {entry.score:.5g}"

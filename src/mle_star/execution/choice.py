@@ -57,10 +57,15 @@ def find_opener(config: PipelineConfig) -> tuple[Opener, str]:
         return _ray(), address
     points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
     if name not in points:
-        known = ", ".join(["local", "ray", "ray://HOST:PORT", *sorted(points)])
-        raise ConfigError(f"executor={config.executor!r} is not known; there are {known}")
+        raise ConfigError(f"executor={config.executor!r} is not known; there are {', '.join(executor_names())}")
     opener: Opener = points[name].load()
     return opener, address
+
+
+def executor_names() -> list[str]:
+    """What `executor` may be: ours first, then what plugins bring."""
+    brought = {point.name for point in importlib.metadata.entry_points(group=GROUP)}
+    return ["local", "ray", "ray://HOST:PORT", *sorted(brought)]
 
 
 def _ray() -> Opener:

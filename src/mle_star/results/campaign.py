@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mle_star.errors import ConfigError, MleStarError
-from mle_star.execution.choice import opened_executor
+from mle_star.execution.choice import find_opener, opened_executor
 from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.folder import RunFolder, write_whole
@@ -73,8 +73,7 @@ class Campaign:
         found = [task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks]
         plan = Plan(tasks=tuple(found), seeds=tuple(config.seed + number for number in range(seeds)), config=config)
         campaign = cls(folder, plan)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / PLAN, plan.model_dump_json(indent=1))
+        campaign._keep_plan()
         return campaign
 
     @classmethod
@@ -87,6 +86,16 @@ class Campaign:
         except ValueError as error:
             raise ConfigError(f"{folder / PLAN} cannot be read: {error}") from None
         return cls(folder, plan)
+
+    def change_settings(self, config: PipelineConfig) -> None:
+        """Go on with other settings; what is finished stays as it is, and so do the seeds."""
+        self.plan = self.plan.model_copy(update={"config": config})
+        self._keep_plan()
+
+    def _keep_plan(self) -> None:
+        find_opener(self.plan.config)  # an executor that is not there is refused before anything is kept
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / PLAN, self.plan.model_dump_json(indent=1))
 
     async def run(
         self,
