@@ -13,7 +13,6 @@ from mle_star.execution.outcome import scale_of
 from mle_star.method.scores import (
     Scale,
     ScoreReading,
-    ablation_impacts,
     parse_ablation_lines,
     parse_score,
     read_score,
@@ -167,21 +166,6 @@ def test_every_printed_ablation_is_found_again(scores: dict[str, float], noise: 
     noise = noise.replace("Ablation", "")
     stdout = "".join(f"{noise}\nAblation {name}: {score}\n" for name, score in scores.items())
     assert parse_ablation_lines(stdout) == scores
-
-
-@pytest.mark.parametrize(
-    ("direction", "expected"),
-    [
-        (MetricDirection.maximize, ["encoder", "scaler", "tuning"]),
-        (MetricDirection.minimize, ["tuning", "scaler", "encoder"]),
-    ],
-)
-def test_impacts_put_the_most_harmful_ablation_first(direction: MetricDirection, expected: list[str]) -> None:
-    scores = {"Baseline": 0.8, "scaler": 0.75, "encoder": 0.5, "tuning": 0.875}
-    impacts = ablation_impacts(scores, direction)
-    assert list(impacts) == expected
-    assert impacts["encoder"] == pytest.approx(0.3 if direction is MetricDirection.maximize else -0.3)
-    assert ablation_impacts({"scaler": 0.5}, direction) == {}
 
 
 def test_a_better_score_is_higher_or_lower() -> None:

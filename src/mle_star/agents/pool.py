@@ -31,11 +31,6 @@ class Pool:
         self._calls: Counter[str] = Counter()
         self.closed = False
 
-    @property
-    def idle_count(self) -> int:
-        """Clients that wait for a call, connected or about to be."""
-        return len(self._idle)
-
     def prepare(
         self, config: AgentConfig, label: str, cap_usd: float | None, *, copies: int, keep: Collection[str]
     ) -> None:

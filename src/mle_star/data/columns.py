@@ -59,11 +59,6 @@ class Column:
         return self.shares[-1][1] if self.shares else 0.0
 
     @property
-    def has_time(self) -> bool:
-        """Do its dates tell the hour?"""
-        return "%H" in self.date_format
-
-    @property
     def many_levels(self) -> bool:
         """Is this a category with too many levels for a column each?"""
         return self.kind == "category" and self.distinct > MANY_LEVELS

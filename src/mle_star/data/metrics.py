@@ -62,11 +62,6 @@ class Metric:
             return "classes"
         return "numbers" if self.needs == "numbers" and self.name not in _FOR_ANY_TARGET else "any"
 
-    def is_possible(self, value: float) -> bool:
-        """Can the metric have this value at all? (Rounding may carry it a little beyond its range.)"""
-        slack = 1e-6
-        return math.isfinite(value) and self.low - slack <= value <= self.high + slack
-
     def compute(self, truth: Any, answer: Any) -> float:
         """The figure for answers in the form that `needs` names; several columns count as their mean."""
         if self.formula is None:

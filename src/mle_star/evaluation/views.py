@@ -39,10 +39,6 @@ class View:
     asked: int
     names: Mapping[int, str] = field(default_factory=dict)  # the keys of hidden rows, where they have other ones here
 
-    def is_hidden(self, position: int) -> bool:
-        """Is this row of the view's test file a training row?"""
-        return self.order[position] < 0
-
 
 @dataclass(frozen=True)
 class Data:

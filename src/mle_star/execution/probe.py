@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from mle_star.execution.environment import script_environment
 from mle_star.models import PipelineConfig
 
-PROBE_ERRORS = (OSError, subprocess.SubprocessError)
-"""What `ask_program` raises."""
-
 
 def find_program(name: str) -> str | None:
     """The absolute path of a program; a bare name is never found in the current folder, whatever PATH says."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mle_star.models import SCORE_PATTERN, MetricDirection
+from mle_star.models import SCORE_PATTERN
 
 _PHRASE = "Final Validation Performance:"
 _HIT = re.compile(SCORE_PATTERN)
@@ -104,16 +103,6 @@ def parse_analysis(stdout: str) -> str:
     """What a study printed about where the solution errs, line by line."""
     lines = (line.strip() for line in stdout.split("\n"))
     return "\n".join(line.removeprefix(ANALYSIS).strip() for line in lines if line.startswith(ANALYSIS))
-
-
-def ablation_impacts(scores: Mapping[str, float], direction: MetricDirection) -> dict[str, float]:
-    """How much worse than the baseline each variation scored, most harmful first; empty without a baseline."""
-    baseline = next((score for name, score in scores.items() if name.lower() == BASELINE), None)
-    if baseline is None:
-        return {}
-    sign = 1.0 if direction is MetricDirection.maximize else -1.0
-    losses = {name: sign * (baseline - score) for name, score in scores.items() if name.lower() != BASELINE}
-    return dict(sorted(losses.items(), key=lambda item: -item[1]))
 
 
 def _finite(text: str) -> float | None:

@@ -192,7 +192,6 @@ class Totals:
     failed_calls: int = 0
     scripts: int = 0
     script_seconds: float = 0.0
-    failed_scripts: int = 0
 
     def add_call(self, call: Call) -> None:
         """One more call."""
@@ -207,7 +206,6 @@ class Totals:
         """One more script run."""
         self.scripts += 1
         self.script_seconds += run.seconds
-        self.failed_scripts += run.is_error
 
 
 @dataclass
