@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mle_star.cli.app import main
+from mle_star.data.medals import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.models import (
     FinalResult,
@@ -80,7 +81,8 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -> None:
-    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path), task("b", tmp_path)], 2, CONFIG)
+    medals = {"a": Medals(gold=0.9, silver=0.4, bronze=0.3)}
+    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path), task("b", tmp_path)], 2, CONFIG, medals)
     runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
     await campaign.run(at_once=3, start=runs, tell=told.append)
     assert sorted(name for name, _, _ in runs.calls) == ["a-seed-7", "a-seed-8", "b-seed-7", "b-seed-8"]
@@ -91,6 +93,9 @@ async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -
         ("b-seed-7", "finished", "0.57"), ("b-seed-8", "failed", ""),
     ]  # fmt: skip
     assert lines[3]["message"] == "no candidate worked" and lines[0]["promise"] == "0.4"
+    assert [line["medal"] for line in lines] == ["silver", "silver", "", ""], "by the promise, not by the score"
+    page = (tmp_path / "c" / "results.html").read_text()
+    assert "3 of 4 finished" in page and "2 silver" in page and "no candidate worked" in page
     handed_in = [json.loads(line) for line in (tmp_path / "c" / "submission.jsonl").read_text().splitlines()]
     assert [line["competition_id"] for line in handed_in] == ["a", "a", "b"]
 
@@ -99,6 +104,7 @@ async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tm
     campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG)
     with pytest.raises(Died):
         await campaign.run(at_once=1, start=Runs(dies_after=2))
+    assert [line["state"] for line in table(tmp_path / "c")] == ["finished", "finished", "waiting", "waiting"]
     again = Runs()
     entries = await Campaign.open(tmp_path / "c").run(at_once=2, start=again)
     assert [entry.state for entry in entries] == ["finished"] * 4
@@ -115,6 +121,41 @@ async def test_the_money_is_shared_by_the_runs_that_are_left_and_never_exceeded(
     assert entries[3].message == "the campaign's money is spent"
     late = await Campaign.open(tmp_path / "c").run(at_once=1, start=runs, seconds=0)
     assert [entry.message for entry in late][2:] == ["the campaign's time is over"] * 2
+
+
+TEAMS = [1 - number / 10_000 for number in range(2000)]
+
+
+@pytest.mark.parametrize(
+    ("teams", "gold", "silver", "bronze"), [(5, 1, 1, 2), (99, 9, 19, 39), (200, 10, 40, 80), (500, 11, 50, 100),
+    (2000, 14, 100, 200)],
+)  # fmt: skip
+@pytest.mark.parametrize("direction", list(MetricDirection))
+def test_medals_are_won_by_kaggle_s_rules(
+    teams: int, gold: int, silver: int, bronze: int, direction: MetricDirection, tmp_path: Path
+) -> None:
+    sign = 1 if direction is MetricDirection.maximize else -1
+    scores = [sign * score for score in TEAMS[:teams]]
+    lines = [f"{number},{score}" for number, score in enumerate(reversed(scores))]
+    (tmp_path / "leaderboard.csv").write_text("\n".join(["teamId,score", *lines]))
+    judged = task("a", tmp_path / "input").model_copy(update={"metric_direction": direction})
+    found = load_medals(tmp_path, judged)
+    assert found == Medals(gold=scores[gold - 1], silver=scores[silver - 1], bronze=scores[bronze - 1])
+    won = [found.won(score, direction) for score in (scores[0], scores[bronze - 1], scores[bronze - 1] - sign, None)]
+    assert won == ["gold", "silver" if silver == bronze else "bronze", None, None]
+
+
+def test_thresholds_lie_beside_the_task_and_not_among_its_data(tmp_path: Path) -> None:
+    own = task("a", tmp_path)
+    text = "medal,score\nGold,0.9\nsilver,0.8\nbronze,0.7\n"
+    (tmp_path / "leaderboard.csv").write_text(text)
+    assert load_medals(tmp_path, own) is None, "a table of the data"
+    (tmp_path / ".leaderboard.csv").write_text(text)
+    assert load_medals(tmp_path, own) == Medals(gold=0.9, silver=0.8, bronze=0.7)
+    for wrong in ("", "medal,score\ngold,1\n", "team\na\n", "score\nmany\n"):
+        (tmp_path / ".leaderboard.csv").write_text(wrong)
+        with pytest.raises(ConfigError, match=r"\.leaderboard\.csv"):
+            load_medals(tmp_path, own)
 
 
 def test_a_campaign_is_neither_begun_twice_nor_made_up(tmp_path: Path) -> None:

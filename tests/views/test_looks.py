@@ -1,4 +1,4 @@
-"""Report, live page, list of runs and comparison as people see them: on a phone and on a desk, light and dark."""
+"""The pages as people see them: on a phone and on a desk, light and dark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mle_star.models import Measure
+from mle_star.data.medals import Medals
+from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from mle_star.results.campaign import PAGE, Campaign
+from mle_star.results.campaign_page import campaign_html
 from mle_star.run.events import AnyEvent, ExamPrepared, FinalistsJudged, RunFinished, SolutionExamined
 from mle_star.run.journal import Journal
 from mle_star.views import write_report
@@ -48,6 +52,29 @@ def judged(invented: Invented) -> list[AnyEvent]:
     return [events[0], exam, *events[1:-1], pick, said, events[-1]]
 
 
+def campaign(shelf: Path) -> Path:
+    """The page of a campaign in which everything has happened, beside the runs of the shelf."""
+    words = TaskDescription(
+        competition_id="t", task_type=TaskType.classification, data_modality="tabular", evaluation_metric="accuracy",
+        metric_direction=MetricDirection.maximize, description="d", data_dir=str(shelf),
+    )  # fmt: skip
+    names = ["good", "a-rather-long-name-of-a-competition-as-they-have-them", "third"]
+    tasks = [words.model_copy(update={"competition_id": name}) for name in names]
+    medals = {"good": Medals(gold=0.9, silver=0.85, bronze=0.8)}
+    made = Campaign.create(shelf, tasks, 3, PipelineConfig(model="offline"), medals)
+    done: dict[str, Any] = {"state": "finished", "score": 0.8712, "cost_usd": 1.25, "seconds": 754.0}
+    ends: list[dict[str, Any]] = [
+        {**done, "promise": 0.8531, "low": 0.84, "high": 0.866, "medal": "silver", "folder": "good-20260131-140500"},
+        {**done, "score": 0.9},
+        {"state": "failed", "message": "no candidate of Phase 1 came to a score; the last error was out of memory"},
+        {"state": "left out", "message": "the campaign's money is spent"},
+        {"state": "running"},
+    ]
+    made.entries = [one.model_copy(update=end) for one, end in zip(made.entries, [*ends, *ends], strict=False)]
+    (shelf / PAGE).write_text(campaign_html(made), encoding="utf-8")
+    return shelf / PAGE
+
+
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The pages by name, of a finished, a failed and a live run."""
@@ -76,11 +103,12 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
             "failed": write_report(shelf / "failed-20260131-120000").as_uri(),
             "live": live.address,
             "ui": index.address,
+            "campaign": campaign(shelf).as_uri(),
             "compare": f"http://127.0.0.1:{index.port}/compare?token={index.token}&{names}",
         }
 
 
-@pytest.mark.parametrize("name", ["report", "failed", "live", "ui", "compare"])
+@pytest.mark.parametrize("name", ["report", "failed", "live", "ui", "compare", "campaign"])
 def test_nothing_overlaps_or_sticks_out_and_everybody_can_use_it(
     name: str, places: dict[str, str], watch: Watch, tmp_path: Path
 ) -> None:
@@ -148,3 +176,18 @@ def test_marks_are_reached_by_keyboard_and_columns_sort(places: dict[str, str], 
         scores = [float(cell) for cell in cells if cell != "–"]
         assert scores == sorted(scores, reverse=flip < 0)
         assert set(cells[len(scores) :]) == {"–"}  # what has no score stays below
+
+
+def test_a_campaign_s_table_sorts_and_opens_the_reports_of_its_runs(places: dict[str, str], watch: Watch) -> None:
+    seen = watch()
+    page = seen.open(places["campaign"])
+    assert "4 of 9 finished" in page.locator(".tiles").inner_text()
+    assert "2 silver" in page.locator(".tiles").inner_text()
+    runs = page.locator("section", has=page.locator("#h-runs"))
+    runs.locator("th button", has_text="Score").click()
+    cells = runs.locator("td[data-name=Score]").all_inner_texts()
+    scores = [float(cell) for cell in cells if cell != "–"]
+    assert len(scores) == 4 and scores == sorted(scores) and set(cells[4:]) == {"–"}
+    runs.locator("a", has_text="good").first.click()
+    page.wait_for_selector(".verdict.completed")
+    assert seen.complaints == []

@@ -29,8 +29,9 @@ def sweep(
 ) -> None:
     """Run many tasks, each with several seeds, within one budget; `--resume` goes on after whatever stopped it.
 
-    Each run is a normal run folder below the campaign's; results.csv there has one line for each. Settings given with
-    `--resume` replace those of the campaign.
+    Each run is a normal run folder below the campaign's; results.html and results.csv there have a line for each. A
+    `leaderboard.csv` beside a task says which scores win a medal. Settings given with `--resume` replace those of the
+    campaign.
 
     \b
     Examples:
@@ -42,7 +43,8 @@ def sweep(
 
     from mle_star.config import load_config, read_mapping
     from mle_star.data import load_task
-    from mle_star.results.campaign import Campaign
+    from mle_star.data.medals import load_medals
+    from mle_star.results.campaign import PAGE, Campaign
 
     seconds = seconds_of("--time-limit", time_limit)
     explicit = explicit_settings({"executor": executor, "model": model}, assignments)
@@ -56,17 +58,22 @@ def sweep(
         if not folders:
             raise ConfigError("name task folders, or a campaign with --resume")
         tasks = [load_task(folder) for folder in folders]
-        campaign = Campaign.create(output or Path("campaign"), tasks, seeds, load_config(explicit, config))
+        thresholds = [load_medals(*both) for both in zip(folders, tasks, strict=True)]
+        medals = {task.competition_id: one for task, one in zip(tasks, thresholds, strict=True) if one is not None}
+        place, settings = output or Path("campaign"), load_config(explicit, config)
+        campaign = Campaign.create(place, tasks, seeds, settings, medals)
 
     def tell(entry: Entry) -> None:
         score = "" if entry.score is None else f"  score {entry.score:.5g}"
         worth = "" if entry.promise is None else f"  promise {entry.promise:.5g}"
-        typer.echo(f"{entry.folder}: {entry.state}{score}{worth}{f'  ({entry.message})' if entry.message else ''}")
+        medal = f"  {entry.medal}" if entry.medal else ""
+        why = f"  ({entry.message})" if entry.message else ""
+        typer.echo(f"{entry.folder}: {entry.state}{score}{worth}{medal}{why}")
 
     entries = asyncio.run(
         campaign.run(at_once=at_once, max_budget_usd=max_budget, seconds=seconds, tell=tell)
     )  # fmt: skip
     finished = [entry for entry in entries if entry.state == "finished"]
     spent = sum(entry.cost_usd or 0.0 for entry in entries)
-    typer.echo(f"{len(finished)} of {len(entries)} runs finished, ${spent:.2f}; {campaign.folder / 'results.csv'}")
+    typer.echo(f"{len(finished)} of {len(entries)} runs finished, ${spent:.2f}; {campaign.folder / PAGE}")
     raise typer.Exit(0 if len(finished) == len(entries) else 3)

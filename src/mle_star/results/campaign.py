@@ -8,22 +8,25 @@ import io
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from mle_star.data.medals import Medal, Medals
 from mle_star.errors import ConfigError, MleStarError
 from mle_star.execution.choice import find_opener, opened_executor
 from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
+from mle_star.results.campaign_page import campaign_html
 from mle_star.run.folder import RunFolder, write_whole
+from mle_star.views import write_report
 
 logger = logging.getLogger(__name__)
 
-PLAN = "campaign.json"
+PLAN, TABLE, PAGE = "campaign.json", "results.csv", "results.html"
 Start = Callable[..., Awaitable[FinalResult]]
 """`run_pipeline`, or what stands in for it."""
-State = Literal["waiting", "finished", "failed", "left out"]
+State = Literal["waiting", "running", "finished", "failed", "left out"]
 
 
 class Entry(Frozen):
@@ -37,6 +40,7 @@ class Entry(Frozen):
     promise: float | None = None
     low: float | None = None
     high: float | None = None
+    medal: Medal | None = None
     cost_usd: float | None = None
     seconds: float | None = None
     submission: str = ""
@@ -49,6 +53,7 @@ class Plan(Frozen):
     tasks: tuple[TaskDescription, ...]
     seeds: tuple[int, ...]
     config: PipelineConfig
+    medals: dict[str, Medals] = {}  # by task, where thresholds are known
 
 
 class Campaign:
@@ -66,12 +71,20 @@ class Campaign:
         ]
 
     @classmethod
-    def create(cls, folder: Path, tasks: Iterable[TaskDescription], seeds: int, config: PipelineConfig) -> Campaign:
+    def create(
+        cls,
+        folder: Path,
+        tasks: Iterable[TaskDescription],
+        seeds: int,
+        config: PipelineConfig,
+        medals: Mapping[str, Medals] | None = None,
+    ) -> Campaign:
         """A new campaign; seeds count up from the one that the settings name."""
         if (folder / PLAN).exists():
             raise ConfigError(f"{folder} holds a campaign already: go on with `mle-star sweep --resume {folder}`")
         found = [task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks]
-        plan = Plan(tasks=tuple(found), seeds=tuple(config.seed + number for number in range(seeds)), config=config)
+        counted = tuple(config.seed + number for number in range(seeds))
+        plan = Plan(tasks=tuple(found), seeds=counted, config=config, medals=dict(medals or {}))
         campaign = cls(folder, plan)
         campaign._keep_plan()
         return campaign
@@ -125,7 +138,10 @@ class Campaign:
                         reason = "the campaign's time is over" if late else "the campaign's money is spent"
                         entry = entry.model_copy(update={"state": "left out", "message": reason})
                     else:
+                        self.entries[number] = entry.model_copy(update={"state": "running"})
+                        self._write()
                         entry = await self._one(entry, money, start, executor)
+                await asyncio.to_thread(self._report, entry)
                 waiting -= 1
                 spent += entry.cost_usd or 0.0
                 self.entries[number] = entry
@@ -140,13 +156,21 @@ class Campaign:
                 for run in runs:
                     run.cancel()
                 await asyncio.gather(*runs, return_exceptions=True)
+                self._stop()
         return self.entries
+
+    def _stop(self) -> None:
+        """What was cut off waits to be resumed."""
+        if cut := [number for number, entry in enumerate(self.entries) if entry.state == "running"]:
+            for number in cut:
+                self.entries[number] = self.entries[number].model_copy(update={"state": "waiting"})
+            self._write()
 
     def _known(self, entry: Entry) -> Entry:
         """What an earlier process has left of a run."""
         folder = RunFolder(self.folder / entry.folder)
         try:
-            return _outcome(entry, FinalResult.model_validate_json(folder.result.read_text("utf-8")))
+            return self._outcome(entry, FinalResult.model_validate_json(folder.result.read_text("utf-8")))
         except (OSError, ValueError):
             return entry
 
@@ -164,29 +188,45 @@ class Campaign:
         except MleStarError as error:
             logger.warning("%s: %s", entry.folder, error)
             return entry.model_copy(update={"state": "failed", "message": str(error)})
-        return _outcome(entry, result)
+        return self._outcome(entry, result)
+
+    def _outcome(self, entry: Entry, result: FinalResult) -> Entry:
+        promise, score = result.promise, result.final_solution.score
+        medals, expected = self.plan.medals.get(entry.task), promise.score if promise else score
+        return entry.model_copy(
+            update={
+                "state": "finished", "score": score, "cost_usd": result.total_cost_usd,
+                "seconds": result.total_duration_seconds, "submission": result.submission_path,
+                "promise": promise.score if promise else None, "low": promise.low if promise else None,
+                "high": promise.high if promise else None, "message": result.stopped_by or "",
+                "medal": medals.won(expected, result.task.metric_direction) if medals else None,
+            }
+        )  # fmt: skip
 
     # --- what people see --------------------------------------------------------------------------------------
 
+    def _report(self, entry: Entry) -> None:
+        """The page of one run, unless it is there; a run is worth more than its report."""
+        folder = RunFolder(self.folder / entry.folder)
+        if not folder.journal.is_file() or (entry.state == "finished" and _is_newer(folder.report, folder.journal)):
+            return
+        try:
+            write_report(folder.root)
+        except Exception as error:
+            logger.warning("%s: the report could not be written: %s", entry.folder, error)
+
     def _write(self) -> None:
-        """The table, for people and programs, and the list of submissions that graders take."""
+        """The table, for people and programs, the page, and the list of submissions that graders take."""
         text = io.StringIO()
         table = csv.DictWriter(text, fieldnames=list(Entry.model_fields))
         table.writeheader()
         table.writerows(entry.model_dump() for entry in self.entries)
-        write_whole(self.folder / "results.csv", text.getvalue())
+        write_whole(self.folder / TABLE, text.getvalue())
+        write_whole(self.folder / PAGE, campaign_html(self))
         handed_in = [entry for entry in self.entries if entry.submission]
         lines = [{"competition_id": entry.task, "submission_path": entry.submission} for entry in handed_in]
         write_whole(self.folder / "submission.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def _outcome(entry: Entry, result: FinalResult) -> Entry:
-    promise = result.promise
-    return entry.model_copy(
-        update={
-            "state": "finished", "score": result.final_solution.score, "cost_usd": result.total_cost_usd,
-            "seconds": result.total_duration_seconds, "submission": result.submission_path,
-            "promise": promise.score if promise else None, "low": promise.low if promise else None,
-            "high": promise.high if promise else None, "message": result.stopped_by or "",
-        }
-    )  # fmt: skip
+def _is_newer(path: Path, other: Path) -> bool:
+    return path.is_file() and path.stat().st_mtime >= other.stat().st_mtime
