@@ -52,6 +52,13 @@ USES = {
         "print(known_metric('Lift at half').compute(numpy.array(['a', 'b']), numpy.array(['a', 'b'])))",
         "2.0\n",
     ),
+    "An executor": (
+        "import asyncio\nfrom mle_star import PipelineConfig\nfrom mle_star.execution.choice import opened_executor\n"
+        "async def main():\n"
+        "    async with opened_executor(PipelineConfig(executor='elsewhere://there:9')) as executor:\n"
+        "        print(type(executor).__name__, executor.address)\nasyncio.run(main())",
+        "Elsewhere elsewhere://there:9\n",
+    ),
     "A view": (
         "from mle_star.views.display import make_display\nfrom mle_star.run.events import BestImproved\n"
         "with make_display('ticker') as display: display(BestImproved(step='phase1', score=0.75, digest='x'))",
@@ -94,16 +101,33 @@ def test_an_agent_takes_four_places(tmp_path: Path) -> None:
     assert "What is the weakest part of this script?\n\n```python\nx = 1\n```" in said
 
 
-def test_an_executor_takes_one_class(tmp_path: Path) -> None:
-    stub, suite = blocks("An executor")[:2]
-    assert "async def run(self, request: ScriptRequest) -> ExecutionRawResult:" in stub
-    body = "        return await LocalExecutor().run(request)\n"
-    imports = (
-        "import pytest\nfrom mle_star.execution import LocalExecutor\nfrom mle_star.models import ExecutionRawResult\n"
-        "from mle_star.run.context import ScriptRequest\n"
-    )
-    (tmp_path / "test_elsewhere.py").write_text(f"{imports}{stub}\n{body}\n{suite}\n", encoding="utf-8")
+def test_an_executor_of_a_package_passes_the_suite_that_is_shipped(tmp_path: Path) -> None:
+    scratch_package(tmp_path, "An executor")
+    (tmp_path / "test_elsewhere.py").write_text(blocks("An executor")[2], encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
     command += ["-k", "exit_code or stdin", "test_elsewhere.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout
+
+
+def test_a_model_family_of_the_engineer_is_one_file(tmp_path: Path) -> None:
+    (module,) = blocks("What the embedded engineer knows")
+    copy = tmp_path / "mle_star"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "engineer" / "parts" / "models" / "ridge.py").write_text(module, encoding="utf-8")
+    (tmp_path / "input").mkdir()
+    rows = [f"{n},{n % 7},{3 * (n % 7) + n % 2}" for n in range(60)]
+    (tmp_path / "input" / "train.csv").write_text("\n".join(["id,rooms,price", *rows]), encoding="utf-8")
+    (tmp_path / "input" / "test.csv").write_text("id,rooms\n60,3\n61,5\n", encoding="utf-8")
+    code = (
+        "import os, runpy\nfrom pathlib import Path\n"
+        "from mle_star.engineer import catalogue, design, planning, profile\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        "seen = profile.look('rmse', Path('input'), 'Predict `price`.', ('sklearn',))\n"
+        "family = next(one for one in catalogue.fitting_families(seen) if one.name == 'Ridge')\n"
+        "Path('solution.py').write_text(design.assemble(planning.first_design(seen, family, None)))\n"
+        "runpy.run_path('solution.py', run_name='__main__')"
+    )
+    said = run_beside(tmp_path, code)
+    assert "Final Validation Performance: " in said and "Ridge(settings" in (tmp_path / "solution.py").read_text()
+    assert len((tmp_path / "final" / "submission.csv").read_text().splitlines()) == 3
