@@ -155,7 +155,8 @@ async def run_pipeline(
                     with enter_run(context):
                         result = await _Pipeline(context, state, control, spent).run()
                 result = result.model_copy(update={"task": task})
-                return hand_over(folder, journal, with_costs(result, budget))
+                shown = task if result.has_test else seen  # without a test, rows held back stand in for it
+                return hand_over(folder, journal, with_costs(result, budget), Path(shown.data_dir))
 
 
 def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:

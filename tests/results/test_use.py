@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas
@@ -98,6 +100,17 @@ def test_rows_that_do_not_fit_the_training_data_are_refused(house_run: Run, fram
 async def test_predictions_work_under_a_running_event_loop(house_run: Run) -> None:
     assert asyncio.get_running_loop() is not None
     assert len(house_run.predict(NEW)) == 3
+
+
+def test_the_script_runs_in_the_folder_it_is_handed_over_in(house_run: Run, label_run: Run, tmp_path: Path) -> None:
+    for run in (house_run, label_run):
+        moved = shutil.copytree(run.path, tmp_path / run.path.name, symlinks=True)
+        made = moved / "final" / "submission.csv"
+        made.unlink(missing_ok=True)
+        done = subprocess.run([sys.executable, "solution.py"], cwd=moved, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert len(made.read_text(encoding="utf-8").splitlines()) > 10
+    assert (label_run.path / "input").resolve() == Path(label_run.result.task.data_dir).resolve()
 
 
 def test_keys_come_back_as_they_were_given(label_run: Run) -> None:

@@ -187,7 +187,7 @@ def test_without_a_terminal_there_is_one_line_an_event_and_a_summary(run_dir: Pa
     end, story = out.getvalue(), RunStory.from_events(events)
     assert "\x1b" not in err.getvalue() + end
     assert text.score(story.score) in end
-    assert "First candidate" in end
+    assert "First score" in end
     assert "Phase 2" in end
     assert text.money(story.totals.cost_usd) in end
     for name in ("final/submission.csv", "solution.py", "report.html", "journal.jsonl"):

@@ -13,6 +13,7 @@ from mle_star.models import AgentType, MetricDirection
 from mle_star.run.events import (
     AgentStarted,
     AnyEvent,
+    CandidateEvaluated,
     DebugAttempted,
     Notice,
     PhaseFinished,
@@ -23,8 +24,10 @@ from mle_star.run.events import (
 )
 from mle_star.run.folder import spent_seconds, spent_usd
 from mle_star.run.journal import read_journal
-from mle_star.views import RunStory
+from mle_star.views import RunStory, text
+from mle_star.views.charts import describe
 from mle_star.views.lineage import lineage_of
+from mle_star.views.verdict import Verdict
 from tests.views.journals import Invented
 
 
@@ -49,6 +52,19 @@ def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt(
     assert (
         story.progress[0] == story.progress[1] == sum(e.kind in ("agent_finished", "script_finished") for e in events)
     )
+
+
+def test_the_first_score_is_the_first_in_time_whatever_number_its_candidate_has(tmp_path: Path) -> None:
+    events = list(Invented(M=3, T=1).events())
+    late_number = [
+        event.model_copy(update={"index": 2 - event.index}) if isinstance(event, CandidateEvaluated) else event
+        for event in events
+    ]
+    story = RunStory.from_events(late_number)
+    first = next(event.score for event in late_number if isinstance(event, CandidateEvaluated) and event.score)
+    assert story.first_score == first != story.candidates[0].score
+    assert f"is {text.score(first)}, the best" in describe(story.attempts, story.metric, story.direction)
+    assert Verdict.of(story, tmp_path).stages[0].score == first
 
 
 @given(seed=st.integers(0, 10_000), at=st.integers(0, 200), direction=st.sampled_from(list(MetricDirection)))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mle_star.run.folder import RunFolder
 
 
-class Action(str, Enum):
+class KaggleAction(str, Enum):
     """What to do with Kaggle."""
 
     get = "get"
@@ -23,7 +23,7 @@ class Action(str, Enum):
 
 
 def kaggle(
-    action: Annotated[Action, typer.Argument(help="get a competition, submit a run, or ask for scores.")],
+    action: Annotated[KaggleAction, typer.Argument(help="get a competition, submit a run, or ask for scores.")],
     what: Annotated[str, typer.Argument(metavar="COMPETITION|RUN", help="get: a competition; else: a run.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="get: the task folder to make.")] = None,
     competition: Annotated[str, typer.Option(help="submit: where to; else the competition of the run's task.")] = "",
@@ -43,9 +43,9 @@ def kaggle(
     """
     from mle_star.run.finding import find_run
 
-    if action is Action.get:
+    if action is KaggleAction.get:
         _get(what, output or Path(what))
-    elif action is Action.submit:
+    elif action is KaggleAction.submit:
         _submit(find_run(what), competition, message, yes=yes)
     else:
         _status(find_run(what))

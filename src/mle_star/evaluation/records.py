@@ -28,7 +28,7 @@ class Unsupported(ValueError):
 
 
 @dataclass(frozen=True)
-class Rows:
+class FileRows:
     """The rows of one file. `take` gives some of them back as the file that they would be."""
 
     table: Table
@@ -55,7 +55,7 @@ class Rows:
         return known if places is None else [known[place] for place in places]
 
 
-def read_rows(table: Table, folder: Path) -> Rows:
+def read_rows(table: Table, folder: Path) -> FileRows:
     """All rows of a table's file."""
     path, kind = folder / table.name, table.form.kind
     if kind == "csv":
@@ -64,16 +64,18 @@ def read_rows(table: Table, folder: Path) -> Rows:
         with open_data(path) as stream:
             text = stream.read().decode("utf-8-sig")
         objects = _json_objects(text, table.form)
-        return Rows(table, path, len(objects), objects)
+        return FileRows(table, path, len(objects), objects)
     if kind == "parquet":
         from pyarrow import parquet
 
         content = parquet.read_table(path)
-        return Rows(table, path, content.num_rows, content)
+        return FileRows(table, path, content.num_rows, content)
     raise Unsupported(f"rows of {table.name} cannot be moved")
 
 
-def write_rows(target: Path, kept: Rows, places: Sequence[int] | None, added: list[dict[str, Any]], order: Any) -> None:
+def write_rows(
+    target: Path, kept: FileRows, places: Sequence[int] | None, added: list[dict[str, Any]], order: Any
+) -> None:
     """A file like that of `kept`: its rows at `places` (None: all) and `added` ones, all of them in `order`.
 
     `added` rows have values by column; a column that they lack is empty. `order` lists positions in kept + added.
@@ -132,7 +134,7 @@ class _Csv:
         return bytes(self.content[start:end])
 
 
-def _csv_rows(table: Table, path: Path) -> Rows:
+def _csv_rows(table: Table, path: Path) -> FileRows:
     import numpy as np
 
     if table.form.encoding.startswith("utf-16"):
@@ -156,7 +158,7 @@ def _csv_rows(table: Table, path: Path) -> Rows:
     if table.form.has_header and len(starts) > 1:
         header = bytes(content[: int(starts[1])]).removeprefix(b"\xef\xbb\xbf")
         starts = starts[1:]
-    return Rows(table, path, max(len(starts) - 1, 0), _Csv(content, starts, header))
+    return FileRows(table, path, max(len(starts) - 1, 0), _Csv(content, starts, header))
 
 
 def _record_ends(content: Any) -> Any:
@@ -177,7 +179,7 @@ def _record_ends(content: Any) -> Any:
     return ends
 
 
-def _csv_values(rows: Rows, columns: Sequence[str], places: Sequence[int]) -> list[list[str]]:
+def _csv_values(rows: FileRows, columns: Sequence[str], places: Sequence[int]) -> list[list[str]]:
     form, content = rows.table.form, rows._content
     indices = [rows.table.columns.index(column) for column in columns]
     if isinstance(places, range) and len(places) == rows.count:
@@ -198,7 +200,7 @@ def _csv_values(rows: Rows, columns: Sequence[str], places: Sequence[int]) -> li
     return [row for row in found if row is not None]
 
 
-def _arrow_values(rows: Rows, columns: Sequence[str]) -> list[list[str]] | None:
+def _arrow_values(rows: FileRows, columns: Sequence[str]) -> list[list[str]] | None:
     """As `_csv_values`, of a large file and much quicker; None where that is not to be had."""
     form = rows.table.form
     if _plain_encoding(form).replace("_", "-").lower() not in ("utf-8", "ascii") or form.dialect.blanks:
@@ -235,7 +237,7 @@ def _ended(record: bytes) -> bytes:
     return record if record.endswith(b"\n") else record + b"\n"
 
 
-def _csv_pieces(kept: Rows, chosen: Sequence[int], added: list[dict[str, Any]], order: Any) -> list[Any]:
+def _csv_pieces(kept: FileRows, chosen: Sequence[int], added: list[dict[str, Any]], order: Any) -> list[Any]:
     """The bytes of a file, in pieces."""
     import numpy as np
 
@@ -293,7 +295,9 @@ def _json_bytes(rows: list[dict[str, Any]], form: Form) -> bytes:
     return json.dumps(rows, ensure_ascii=False, indent=1).encode()
 
 
-def _write_parquet(target: Path, kept: Rows, chosen: Sequence[int], added: list[dict[str, Any]], order: Any) -> None:
+def _write_parquet(
+    target: Path, kept: FileRows, chosen: Sequence[int], added: list[dict[str, Any]], order: Any
+) -> None:
     import pyarrow
     from pyarrow import parquet
 

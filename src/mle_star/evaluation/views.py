@@ -19,7 +19,7 @@ from mle_star.data.layout import Layout
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
 from mle_star.evaluation.keys import KeyFiles, find_key_files, fresh_keys
-from mle_star.evaluation.records import Rows, Unsupported, read_rows, write_rows
+from mle_star.evaluation.records import FileRows, Unsupported, read_rows, write_rows
 from mle_star.evaluation.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
@@ -46,10 +46,10 @@ class Data:
 
     layout: Layout
     folder: Path
-    train: Rows
-    test: Rows | None
-    sample: Rows | None
-    labels: Rows | None
+    train: FileRows
+    test: FileRows | None
+    sample: FileRows | None
+    labels: FileRows | None
     truth: list[list[str]]  # the targets of every training row, as they stand in the file
     keys: list[str]  # of every training row; empty where rows have none
     labelled: list[int]  # the rows that have a label
@@ -251,7 +251,7 @@ class Data:
         write_rows(view.folder / self.sample.table.name, self.sample, None, rows, positions)
 
 
-def _column(rows: Rows, name: str) -> list[str]:
+def _column(rows: FileRows, name: str) -> list[str]:
     return [row[0] for row in rows.values([name])]
 
 
@@ -271,7 +271,7 @@ class _Made:
     def __init__(self, columns: tuple[str, ...], form: Form) -> None:
         self.columns, self.form = columns, form
 
-    def rows(self, name: str) -> Rows:
+    def rows(self, name: str) -> FileRows:
         """No rows of it, under its header."""
         import csv
         import io
@@ -281,7 +281,7 @@ class _Made:
         from mle_star.evaluation.records import _Csv
 
         if self.form.kind != "csv":
-            return Rows(
+            return FileRows(
                 Table(name, self.columns, {}, 0, True, Form()),
                 Path(name),
                 0,
@@ -290,7 +290,9 @@ class _Made:
         line = io.StringIO()
         csv.writer(line, delimiter=self.form.dialect.separator, lineterminator="\n").writerow(self.columns)
         table = Table(name, self.columns, {}, 0, True, self.form)
-        return Rows(table, Path(name), 0, _Csv(np.zeros(0, np.uint8), np.zeros(1, np.int64), line.getvalue().encode()))
+        return FileRows(
+            table, Path(name), 0, _Csv(np.zeros(0, np.uint8), np.zeros(1, np.int64), line.getvalue().encode())
+        )
 
 
 def _usual(truth: list[list[str]]) -> list[str]:
@@ -300,7 +302,7 @@ def _usual(truth: list[list[str]]) -> list[str]:
     return [Counter(row[i] for row in truth).most_common(1)[0][0] for i in range(len(truth[0]))]
 
 
-def _truth(layout: Layout, train: Rows, labels: Rows | None) -> list[list[str]]:
+def _truth(layout: Layout, train: FileRows, labels: FileRows | None) -> list[list[str]]:
     names = list(layout.target.names)
     if labels is None or layout.labels_key is None:
         return train.values(names)

@@ -6,6 +6,8 @@ import difflib
 import json
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from mle_star.models import (
@@ -86,9 +88,15 @@ def with_costs(result: FinalResult, budget: Budget) -> FinalResult:
     return result.model_copy(update={"total_cost_usd": budget.spent_usd, "cost_breakdown": costs})
 
 
-def hand_over(folder: RunFolder, journal: Journal, result: FinalResult) -> FinalResult:
-    """Write the files that a person looks for, then the journal's last line; what cannot be written is a warning."""
+def hand_over(folder: RunFolder, journal: Journal, result: FinalResult, data: Path | None = None) -> FinalResult:
+    """Write the files that a person looks for, then the journal's last line; what cannot be written is a warning.
+
+    `data` is what the final script is to see as `./input`.
+    """
     folder.release_reserve()
+    if data is not None:
+        with suppress(OSError):
+            folder.show_input(data)
     warnings = list(result.warnings)
     for path in (folder.solution, folder.result):
         result = result.model_copy(update={"warnings": warnings})

@@ -64,6 +64,11 @@ class RunFolder:
         return self.root / "solution.py"
 
     @property
+    def input(self) -> Path:
+        """A link to the data of the final script: `python solution.py` works in the run's folder."""
+        return self.root / "input"
+
+    @property
     def control(self) -> Path:
         """Where another process asks the run to end."""
         return self.root / "control"
@@ -112,6 +117,14 @@ class RunFolder:
         """Give the room back: now the result is written."""
         with suppress(OSError):
             self.reserve.unlink()
+
+    def show_input(self, data: Path) -> None:
+        """Link the data where the final script looks for them; what somebody else put there stays."""
+        root, data = self.root.resolve(), data.resolve()
+        if self.input.is_symlink():
+            self.input.unlink()
+        if not self.input.exists():
+            self.input.symlink_to(data.relative_to(root) if data.is_relative_to(root) else data)
 
     def work(self, label: str) -> Path:
         """The directory in which the scripts of one path run: never the run folder itself, whose files are ours."""

@@ -55,7 +55,7 @@ def place_of(step: str, attempt: str = "attempt", between: str = ", ") -> str:
 
 
 @dataclass(frozen=True)
-class Call:
+class AgentCall:
     """One call of an agent, answered or not. `failure` says why there is no answer."""
 
     step: str
@@ -70,7 +70,7 @@ class Call:
     failure: str = ""
 
     @classmethod
-    def of(cls, event: AgentFinished | AgentFailed) -> Call:
+    def of(cls, event: AgentFinished | AgentFailed) -> AgentCall:
         """The call without its texts."""
         common = (event.step, event.agent.value, event.variant or "", event.cost_usd, event.seconds)
         if isinstance(event, AgentFailed):
@@ -193,7 +193,7 @@ class Totals:
     scripts: int = 0
     script_seconds: float = 0.0
 
-    def add_call(self, call: Call) -> None:
+    def add_call(self, call: AgentCall) -> None:
         """One more call."""
         self.calls += 1
         self.cost_usd += call.cost_usd

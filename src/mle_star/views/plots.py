@@ -8,14 +8,14 @@ from markupsafe import Markup
 
 from mle_star.views import text
 from mle_star.views.charts import Bar, bars, figure, label, nice_ticks, row_name, ticks_below
-from mle_star.views.reasons import Yardstick
+from mle_star.views.reasons import ScaleMark
 
 STRIP_ROW = 40
 SQUARE = 260
 MOST_COLUMNS = 12
 
 
-def strip(rows: Sequence[Yardstick], unit: str) -> Markup:
+def strip(rows: Sequence[ScaleMark], unit: str) -> Markup:
     """Scores on one scale, one below the other: a dot each, and a bar where an interval is known."""
     values = [value for row in rows for value in (row.score, row.low, row.high) if value is not None]
     low, high = min(values), max(values)
@@ -43,7 +43,7 @@ def strip(rows: Sequence[Yardstick], unit: str) -> Markup:
     return figure("scale", "The score beside what it can be compared with", f"{said}.", parts, height, kind="bars")
 
 
-def _shown(row: Yardstick) -> str:
+def _shown(row: ScaleMark) -> str:
     if row.low is None or row.high is None:
         return text.score(row.score)
     return f"{text.score(row.score)} ({text.score(row.low)} to {text.score(row.high)})"

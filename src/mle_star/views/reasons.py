@@ -18,7 +18,7 @@ class Gain(NamedTuple):
     link: str
 
 
-class Yardstick(NamedTuple):
+class ScaleMark(NamedTuple):
     """A score on the one scale: what it is, and between which values it lies for sure enough."""
 
     name: str
@@ -72,19 +72,19 @@ def single_model(story: RunStory) -> tuple[str, float] | None:
     return None if single is None or single.score is None else (text.one_line(single.model_name, 30), single.score)
 
 
-def yardsticks(story: RunStory) -> list[Yardstick]:
+def yardsticks(story: RunStory) -> list[ScaleMark]:
     """What the score can be compared with, all on one scale: a dummy, the best single model, the result."""
-    found: list[Yardstick] = []
+    found: list[ScaleMark] = []
     if story.exam is not None and story.exam.baseline is not None:
-        found.append(Yardstick("dummy", story.exam.baseline.score, "dummy"))
+        found.append(ScaleMark("dummy", story.exam.baseline.score, "dummy"))
     if (single := single_model(story)) is not None:
         name, score = single
-        found.append(Yardstick(f"best single model ({name})", score, "single"))
+        found.append(ScaleMark(f"best single model ({name})", score, "single"))
     if story.score is not None and len(found):
         promise = promise_of(story)
         name = "result" if story.state == "completed" else "best so far"
         low, high = (None, None) if promise is None else (promise.low, promise.high)
-        found.append(Yardstick(name, story.score, "result", low, high))
+        found.append(ScaleMark(name, story.score, "result", low, high))
     return found if len(found) > 1 else []
 
 

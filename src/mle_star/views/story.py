@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 from mle_star.models import Isolation, MetricDirection, PipelineConfig, TaskDescription, is_improvement
 from mle_star.run import events
 from mle_star.views.facts import (
+    AgentCall,
     Attempt,
-    Call,
     PathStory,
     RunClock,
     ScriptRun,
@@ -58,7 +58,7 @@ class RunStory:
         self.phases: dict[str, events.PhaseStarted | events.PhaseFinished] = {}
         self.repairs: dict[str, events.DebugAttempted] = {}
         self.leaks: dict[str, events.LeakageChecked] = {}
-        self.calls: dict[tuple[str, str, datetime], Call] = {}
+        self.calls: dict[tuple[str, str, datetime], AgentCall] = {}
         self.scripts: dict[tuple[str, str, datetime], ScriptRun] = {}
         self.working: dict[str, Work] = {}
         self.warnings: dict[str, events.BudgetWarning] = {}
@@ -139,7 +139,7 @@ class RunStory:
     @_hear.register(events.AgentFailed)
     def _agent_ended(self, event: events.AgentFinished | events.AgentFailed) -> None:
         self.working.pop(event.step, None)
-        self.calls[event.step, event.digest, event.at] = Call.of(event)
+        self.calls[event.step, event.digest, event.at] = AgentCall.of(event)
 
     @_hear.register
     def _script_started(self, event: events.ScriptStarted) -> None:
@@ -270,9 +270,8 @@ class RunStory:
 
     @property
     def first_score(self) -> float | None:
-        """The score of the first candidate that has one: what the rest of the run is measured against."""
-        scores = (candidate.score for _, candidate in sorted(self.candidates.items()))
-        return next((value for value in scores if value is not None), None)
+        """The first score in order of time, as every list and chart of attempts has it."""
+        return next((one.score for one in self.attempts if one.score is not None), None)
 
     @property
     def chosen_candidate(self) -> events.CandidateEvaluated | None:

@@ -52,7 +52,7 @@ class Intervention(NamedTuple):
     detail: str
 
 
-class Failure(NamedTuple):
+class FailureRow(NamedTuple):
     """Something that went wrong, with all that is known about it."""
 
     at: datetime
@@ -205,20 +205,20 @@ def interventions(story: RunStory) -> list[Intervention]:
     return sorted(found, key=lambda one: one.at)
 
 
-def failures(story: RunStory) -> list[Failure]:
+def failures(story: RunStory) -> list[FailureRow]:
     """Scripts, calls and phases that failed, in order of time."""
     found = [
-        Failure(run.at, "script", run.step, text.last_line(run.error, "failed"), run.error)
+        FailureRow(run.at, "script", run.step, text.last_line(run.error, "failed"), run.error)
         for run in story.scripts.values()
         if run.is_error
     ]
     found += [
-        Failure(call.at, f"{call.agent} agent", call.step, f"{call.reason}: {call.failure}", call.failure)
+        FailureRow(call.at, f"{call.agent} agent", call.step, f"{call.reason}: {call.failure}", call.failure)
         for call in story.calls.values()
         if call.failure
     ]
     found += [
-        Failure(event.at, "phase", step, f"{event.outcome}: {event.detail}", event.detail)
+        FailureRow(event.at, "phase", step, f"{event.outcome}: {event.detail}", event.detail)
         for step, event in story.phases.items()
         if event.kind == "phase_finished" and event.outcome in ("failed", "cancelled")
     ]

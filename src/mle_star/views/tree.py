@@ -21,7 +21,7 @@ MOST_MARKS = 160
 
 
 @dataclass(frozen=True)
-class Node:
+class TreeNode:
     """An attempt, the nodes that it grew out of, and the lane that it is drawn in: 0, or 1 on for a path."""
 
     attempt: Attempt
@@ -29,7 +29,7 @@ class Node:
     lane: int
 
 
-def nodes_of(story: RunStory) -> list[Node]:
+def nodes_of(story: RunStory) -> list[TreeNode]:
     """Every attempt in the order of time, each with the places of its parents in this list."""
     place = {one.step: index for index, one in enumerate(story.attempts)}
     initial, outer = _initial(story), {one.step: one.t for one in story.refinements}
@@ -38,7 +38,7 @@ def nodes_of(story: RunStory) -> list[Node]:
         lane = 0 if one.path is None else 1 + one.path
         on_path = one.path is not None
         steps = _kept(story, lane - 1, outer[one.step], initial) if on_path else _parents(story, one, initial)
-        found.append(Node(one, tuple(place[step] for step in steps if step in place), lane))
+        found.append(TreeNode(one, tuple(place[step] for step in steps if step in place), lane))
     return found
 
 
@@ -107,7 +107,7 @@ def chart(story: RunStory) -> Markup | None:
     return figure("tree", "Solution tree", words, parts, max(top.values()) + HANGING + 14, kind="tree", role="group")
 
 
-def _ancestors(nodes: Sequence[Node], result: str) -> set[int]:
+def _ancestors(nodes: Sequence[TreeNode], result: str) -> set[int]:
     found: set[int] = set()
     waiting = [index for index, node in enumerate(nodes) if result and node.attempt.step == result]
     while waiting:

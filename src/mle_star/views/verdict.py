@@ -25,7 +25,7 @@ STATES = {
 }
 
 
-class Stage(NamedTuple):
+class Milestone(NamedTuple):
     """A score on the way. `worse`: than that of the stage before, by the same measure."""
 
     name: str
@@ -58,7 +58,7 @@ class Verdict:
     sure: str
     gain: str
     gain_level: Level
-    stages: list[Stage]
+    stages: list[Milestone]
     file: File
     cost: str
     cost_note: str
@@ -153,11 +153,11 @@ def _gain(story: RunStory) -> tuple[str, Level]:
     return words, "good" if better else "bad"
 
 
-def _stages(story: RunStory) -> list[Stage]:
+def _stages(story: RunStory) -> list[Milestone]:
     """The score after each stage that has one."""
-    found: list[Stage] = []
+    found: list[Milestone] = []
     if story.first_score is not None:
-        found.append(Stage("First candidate", story.first_score, "where the run started"))
+        found.append(Milestone("First score", story.first_score, "where the run started"))
     merged = sum(merge.accepted for merge in story.merges.values())
     refined = any(one.accepted for one in story.refinements)
     what = {
@@ -169,17 +169,17 @@ def _stages(story: RunStory) -> list[Stage]:
         event = story.phases.get(phase)
         value = getattr(event, "score", None)
         if value is not None and getattr(event, "outcome", "") == "completed":
-            found.append(Stage(SHORT_TITLES[phase], value, words, _is_worse(story, found, value)))
+            found.append(Milestone(SHORT_TITLES[phase], value, words, _is_worse(story, found, value)))
     if story.finished is not None and story.finished.score is not None:
         value, promise = story.finished.score, promise_of(story)
         if promise is not None:  # measured on other rows than the scores before: no better or worse than they
-            found.append(Stage("Result", value, "on rows kept for the end"))
+            found.append(Milestone("Result", value, "on rows kept for the end"))
         else:
-            found.append(Stage("Result", value, "of the solution handed over", _is_worse(story, found, value)))
+            found.append(Milestone("Result", value, "of the solution handed over", _is_worse(story, found, value)))
     return found
 
 
-def _is_worse(story: RunStory, before: list[Stage], value: float) -> bool:
+def _is_worse(story: RunStory, before: list[Milestone], value: float) -> bool:
     return bool(before) and is_improvement(before[-1].score, value, story.direction)
 
 
