@@ -25,6 +25,9 @@ from mle_star.models import (
     TaskType,
 )
 from mle_star.results.campaign import Campaign, Entry
+from mle_star.run.folder import spent_usd
+from mle_star.run.journal import read_journal
+from tests.views.journals import Invented
 
 CONFIG = PipelineConfig(seed=7, model="offline")
 
@@ -60,6 +63,7 @@ class Runs:
         if len(self.calls) > self.dies_after:
             raise Died
         if folder.name in self.fails:
+            Invented(seed=4, T=1, outcome="failed").write(folder, synced=False)
             raise PipelineError("no candidate worked")
         script = SolutionScript(content="x", phase=SolutionPhase.final, score=round(0.5 + config.seed / 100, 2))
         result = FinalResult(
@@ -156,6 +160,16 @@ def test_thresholds_lie_beside_the_task_and_not_among_its_data(tmp_path: Path) -
         (tmp_path / ".leaderboard.csv").write_text(wrong)
         with pytest.raises(ConfigError, match=r"\.leaderboard\.csv"):
             load_medals(tmp_path, own)
+
+
+async def test_a_run_that_fails_counts_against_the_money_and_has_a_report(tmp_path: Path) -> None:
+    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 2, CONFIG)
+    runs = Runs(fails=("a-seed-7",))
+    first, second = await campaign.run(at_once=1, start=runs, max_budget_usd=10.0)
+    lost = spent_usd(read_journal(tmp_path / "c" / "a-seed-7" / "journal.jsonl"))
+    assert first.state == "failed" and first.cost_usd == pytest.approx(lost) and lost > 0
+    assert runs.calls[1][2] == pytest.approx(10 - lost) and second.state == "finished"
+    assert (tmp_path / "c" / "a-seed-7" / "report.html").is_file()
 
 
 def test_a_campaign_is_neither_begun_twice_nor_made_up(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mle_star.data.medals import Medal, Medals
-from mle_star.errors import ConfigError, MleStarError
+from mle_star.errors import ConfigError, JournalError, MleStarError
 from mle_star.execution.choice import find_opener, opened_executor
 from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.campaign_page import campaign_html
-from mle_star.run.folder import RunFolder, write_whole
+from mle_star.run.folder import RunFolder, spent_by, write_whole
+from mle_star.run.journal import read_journal
 from mle_star.views import write_report
 
 logger = logging.getLogger(__name__)
@@ -187,7 +188,8 @@ class Campaign:
             )  # fmt: skip
         except MleStarError as error:
             logger.warning("%s: %s", entry.folder, error)
-            return entry.model_copy(update={"state": "failed", "message": str(error)})
+            spent = await asyncio.to_thread(_spent, folder)  # a run that comes to nothing was paid for all the same
+            return entry.model_copy(update={"state": "failed", "message": str(error), **spent})
         return self._outcome(entry, result)
 
     def _outcome(self, entry: Entry, result: FinalResult) -> Entry:
@@ -226,6 +228,15 @@ class Campaign:
         handed_in = [entry for entry in self.entries if entry.submission]
         lines = [{"competition_id": entry.task, "submission_path": entry.submission} for entry in handed_in]
         write_whole(self.folder / "submission.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def _spent(folder: RunFolder) -> dict[str, float]:
+    """Money and time of a run without a result, by its journal."""
+    try:
+        spent = spent_by(read_journal(folder.journal))
+    except (JournalError, OSError):
+        return {}
+    return {"cost_usd": spent.usd, "seconds": spent.seconds}
 
 
 def _is_newer(path: Path, other: Path) -> bool:
