@@ -18,7 +18,8 @@ from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.evaluation.blend import blended, find_weights
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
-from mle_star.evaluation.records import Unsupported, read_rows
+from mle_star.evaluation.records import read_rows
+from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.split import Rule, split_rows
 from mle_star.evaluation.views import Data, View
 

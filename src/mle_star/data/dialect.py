@@ -46,13 +46,16 @@ class Dialect:
 
 def sniff_separator(name: str, text: str) -> str:
     """What parts the fields of a text."""
-    import clevercsv
-
     if re.search(r"\.(tsv|tab)\b", name.lower()):
         return "\t"
     head = text[:SNIFFED_CHARACTERS]
     if len(text) > SNIFFED_CHARACTERS and "\n" in head:
         head = head[: head.rfind("\n") + 1]
+    marks = [mark for mark in DELIMITERS if mark in head]
+    if len(marks) == 1 and '"' not in head and len({line.count(marks[0]) for line in head.splitlines() if line}) == 1:
+        return marks[0]
+    import clevercsv
+
     try:
         found = clevercsv.Sniffer().sniff(head, delimiters=DELIMITERS)
     except (clevercsv.Error, ValueError, IndexError):
@@ -93,6 +96,8 @@ def comma_columns(columns: list[list[str]], separator: str) -> list[int]:
     """
     found = []
     for index, cells in enumerate(columns):
+        if "," not in "\n".join(cells):
+            continue
         told = [cell for cell in cells if not is_gap(cell)]
         commas = [cell for cell in told if "," in cell]
         if not commas or not all(_COMMA_NUMBER.fullmatch(cell) for cell in told):

@@ -81,9 +81,11 @@ def _key(found: Survey, target: Target) -> str | None:
         if sample.columns[0] in shared:
             return sample.columns[0]
     for column in train.columns if train else ():
+        if not is_id_name(column) or column in target.names:
+            continue
         cells = train.sample[column] if train else []
         told = describe(column, cells)
-        if is_id_name(column) and column not in target.names and told.kind != "list" and told.distinct == len(cells):
+        if told.kind != "list" and told.distinct == len(cells):
             return column
     return None
 

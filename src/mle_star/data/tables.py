@@ -19,6 +19,8 @@ from mle_star.data.values import odd_gaps
 MAX_ROWS = 20_000
 MAX_CELLS = 400_000
 """A sample is no larger: more would cost seconds and tell nothing new."""
+FEWEST_ROWS = 2_000
+"""Of a larger file at least so many rows are looked at, however wide they are."""
 JSON_BYTES = 400_000_000
 """A larger JSON file is looked at by its beginning."""
 PARQUET_BYTES = 256 << 20
@@ -104,8 +106,11 @@ def _read_csv(path: Path, name: str) -> Table | str:
         return f"{name}: binary, not a text"
     separator = sniff_separator(path.name, pieces.texts[0])
     rows: list[list[str]] = []
+    most = (
+        MAX_ROWS if pieces.whole else min(MAX_ROWS, max(MAX_CELLS // _width(pieces.texts[0], separator), FEWEST_ROWS))
+    )
     for text in pieces.texts:
-        found = list(rows_of(text, separator, MAX_ROWS // len(pieces.texts) + 1))
+        found = list(rows_of(text, separator, most // len(pieces.texts) + 1))
         # The last row of a piece of a larger file is usually cut.
         rows.extend(found if pieces.whole else found[:-1])
     while rows and not rows[0]:
@@ -138,6 +143,11 @@ def _read_csv(path: Path, name: str) -> Table | str:
     whole = pieces.whole and len(rows) <= MAX_ROWS and len(body) >= len(rows) - 1
     count = len(body) if pieces.whole and len(rows) <= MAX_ROWS else max(count_lines(path) - has_header, len(body))
     return Table(name, tuple(columns), dict(zip(columns, cells, strict=True)), count, whole, form, notes)
+
+
+def _width(text: str, separator: str) -> int:
+    """How many cells the first row has."""
+    return max((len(row) for row in rows_of(text, separator, 1)), default=1)
 
 
 def _notes(name: str, encoding: str, *, ragged: int, rows: int) -> tuple[str, ...]:

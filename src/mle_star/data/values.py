@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value, in small letters."""
+LONGEST_GAP = max(map(len, GAPS))
 PANDAS_GAPS = {
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
@@ -32,7 +33,7 @@ def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()
     for cells in columns:
-        odd = {cell for cell in set(cells) if is_gap(cell) and cell not in PANDAS_GAPS}
+        odd = {cell for cell in set(cells) if len(cell) <= LONGEST_GAP and is_gap(cell) and cell not in PANDAS_GAPS}
         if odd:
             others = [cell for cell in cells if not is_gap(cell)][:200]
             numbers = sum(map(is_number, others))

@@ -15,7 +15,7 @@ from mle_star.data.layout import find_layout
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
 from mle_star.errors import ConfigError
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
-from mle_star.evaluation.records import Unsupported
+from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.split import Split
 from mle_star.evaluation.views import Data, View
 from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mle_star.data.formulas import positive_label, spearman
 from mle_star.data.metrics import Metric
 from mle_star.data.values import is_number
 from mle_star.errors import ConfigError
-from mle_star.evaluation.records import LONGEST_CELL
+from mle_star.evaluation.separated import LONGEST_CELL
 from mle_star.evaluation.views import Data, View
 
 DRAWS = 200
@@ -72,10 +73,15 @@ class Judge:
             raise Ungradable(f"the submission lacks the columns {missing}")
         places = [header.index(name) for name in self.names]
         ordered = self._in_order(header, rows, view)
-        said = [tuple(row[place].strip() for place in places) for row in ordered]
-        hidden = {-1 - source: answer for source, answer in zip(view.order, said, strict=True) if source < 0}
-        real = [(source, answer) for source, answer in zip(view.order, said, strict=True) if source >= 0]
-        return Answers(hidden, tuple(answer for _, answer in sorted(real, key=lambda pair: pair[0])))
+        cells = [[row[place].strip() for row in ordered] for place in places]
+        hidden: dict[int, tuple[str, ...]] = {}
+        real: list[tuple[str, ...]] = [()] * view.asked
+        for source, answer in zip(view.order, zip(*cells, strict=True), strict=True):
+            if source < 0:
+                hidden[-1 - source] = answer
+            else:
+                real[source] = answer
+        return Answers(hidden, tuple(real))
 
     def _table(self, path: Path) -> tuple[list[str], list[list[str]]]:
         sample = self.data.layout.sample
@@ -97,8 +103,9 @@ class Judge:
         if key is None or key not in header:
             return rows
         place = header.index(key)
-        by_key = {_same_key(row[place]): row for row in rows}
-        asked = [_same_key(text) for text in self.keys(view)]
+        by_key, asked = {row[place]: row for row in rows}, self.keys(view)
+        if not all(text in by_key for text in asked):  # written in another way, such as 17.0
+            by_key, asked = {_label(row[place]): row for row in rows}, list(map(_label, asked))
         absent = [text for text in asked if text not in by_key]
         if absent:
             raise Ungradable(f"{len(absent)} values of {key} of the test file are missing, such as {absent[0]!r}")
@@ -135,28 +142,28 @@ class Judge:
         rows = [*answers.hidden.values(), *answers.real]
         for place, name in enumerate(self.names):
             cells = [row[place] for row in rows]
-            value, often = Counter(cells).most_common(1)[0]
+            counts = Counter(cells)
+            value, often = counts.most_common(1)[0]
             if len(cells) >= FEWEST_DOUBTED and often > CONSTANT_SHARE * len(cells) and not self._is_lopsided(place):
                 return (
                     f"{often} of {len(cells)} answers in the column {name} are {value!r}: the model tells nothing apart"
                 )
-            if problem := self._outside(cells, place):
+            if problem := self._outside(list(counts), place):
                 return f"the column {name} {problem}"
         return ""
 
     def _is_lopsided(self, place: int) -> bool:
         """Is nearly one value right everywhere, so that nearly constant answers can be good ones?"""
-        told = [self.data.truth[row] for row in self.data.labelled]
         prefix = self.data.layout.target.class_prefix
         if prefix is not None:
-            label = _label(self.names[place].removeprefix(prefix))
-            share = sum(_label(row[0]) == label for row in told) / len(told)
+            label, counts = _label(self.names[place].removeprefix(prefix)), Counter(self.told[0])
+            share = sum(often for cell, often in counts.items() if _label(cell) == label) / len(self.told[0])
             return not 1 - LOPSIDED_SHARE < share < LOPSIDED_SHARE
-        column = [row[min(place, len(row) - 1)] for row in told]
+        column = self.told[min(place, len(self.told) - 1)]
         return Counter(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
 
     def _outside(self, cells: list[str], place: int) -> str:
-        """What is wrong with values that the target cannot have."""
+        """What is wrong with values that the target cannot have; each value once."""
         needs = self.metric.needs
         if needs == "labels" and len(self.data.layout.target.names) == 1:
             known = set(map(_label, self.classes))
@@ -168,8 +175,7 @@ class Judge:
         if needs == "probabilities":
             wrong = self.metric.name in PROPER and (values.min() < 0 or values.max() > 1)
             return f"holds {values.min():g} to {values.max():g}, which are no probabilities" if wrong else ""
-        known_values = self._numbers([(self.data.truth[row][place],) for row in self.data.labelled])[:, 0]
-        low, high = float(known_values.min()), float(known_values.max())
+        low, high = self.ranges[place]
         beyond = [float(v) for v in (values.min(), values.max()) if not low - (high - low) <= v <= high + (high - low)]
         return f"holds {beyond[0]:g}, far outside of the target's {low:g} to {high:g}" if beyond else ""
 
@@ -261,13 +267,27 @@ class Judge:
 
     # --- arrays ---
 
-    @property
+    @cached_property
+    def told(self) -> list[list[str]]:
+        """The targets of the labelled rows, by column."""
+        columns, labelled = self.data.truth.columns, self.data.labelled
+        if len(labelled) == len(self.data.truth):
+            return list(columns)
+        return [[column[place] for place in labelled] for column in columns]
+
+    @cached_property
     def classes(self) -> list[str]:
         """The classes of the (first) target, in the order that scripts and samples use."""
-        labels = {row[0] for row in (self.data.truth[place] for place in self.data.labelled)}
+        labels = set(self.told[0])
         return sorted(
             labels, key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label)
         )
+
+    @cached_property
+    def ranges(self) -> list[tuple[float, float]]:
+        """The lowest and the highest value of each target that is a number."""
+        different = [self._numbers([(cell,) for cell in dict.fromkeys(column)]) for column in self.told]
+        return [(float(values.min()), float(values.max())) for values in different]
 
     def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, Any]:
         """Truth and answers in the form that the metric needs."""
@@ -279,7 +299,8 @@ class Judge:
         if needs == "probabilities":
             return self._classes_of(truth), self._chances(said)
         if needs in ("labels", "texts", "rankings"):
-            return tuple(_one_column(np.array([[_label(c) for c in row] for row in rows])) for rows in (truth, said))
+            spelt = {cell: _label(cell) for cell in {cell for rows in (truth, said) for row in rows for cell in row}}
+            return tuple(_one_column(np.array([[spelt[c] for c in row] for row in rows])) for rows in (truth, said))
         if needs == "grades":
             return self._classes_of(truth), self._grades(said)
         if needs == "label sets":
@@ -359,10 +380,10 @@ class Judge:
 
     def baseline(self, rows: Sequence[int]) -> Grade | None:
         """The grade of a dummy that knows nothing but the labels' frequencies: majority, median or prior."""
-        told, answer = [self.data.truth[place] for place in self.data.labelled], tuple[str, ...]()
+        told, answer = self.told, tuple[str, ...]()
         if self.metric.needs == "probabilities":
             classes = self.classes
-            prior = [sum(row[0] == label for row in told) / len(told) for label in classes]
+            prior = [count / len(told[0]) for count in map(Counter(told[0]).__getitem__, classes)]
             prefix = self.data.layout.target.class_prefix
             chance = dict(zip(map(_label, classes), prior, strict=True))
             if prefix is None:
@@ -370,8 +391,8 @@ class Judge:
             else:
                 answer = tuple(str(chance.get(_label(name.removeprefix(prefix)), 0.0)) for name in self.names)
         else:
-            columns = [[row[i] for row in told] for i in range(len(told[0]))]
-            answer = tuple(_median(c) if self.metric.needs == "numbers" else max(set(c), key=c.count) for c in columns)
+            usual = [Counter(column).most_common(1)[0][0] for column in told]
+            answer = tuple(map(_median, told)) if self.metric.needs == "numbers" else tuple(usual)
         try:
             return self.grade(dict.fromkeys(rows, answer), rows)
         except Ungradable:
@@ -401,10 +422,6 @@ def _label(text: str) -> str:
 def _written(text: str, dialect: Dialect) -> str:
     """A number with the decimal mark that the sample has."""
     return text.replace(".", ",") if dialect.decimal == "," and is_number(text) else text
-
-
-def _same_key(text: str) -> str:
-    return _label(text)
 
 
 def _median(cells: list[str]) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 from mle_star.data.values import is_number
 from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.records import Unsupported, write_rows
-from mle_star.evaluation.views import Data, View, link_rest
+from mle_star.evaluation.records import write_rows
+from mle_star.evaluation.separated import Unsupported
+from mle_star.evaluation.views import Data, Truth, View, all_but, link_rest
 
 MOST_COLUMNS = 40
 MOST_ROWS = 12_000
@@ -63,8 +64,7 @@ def permuted_view(judge: Judge, hidden: Sequence[int], target: Path, *, seed: in
         row[layout.key or ""] = key
     changed = {t.name for t in (layout.train, layout.test, layout.sample) if t is not None}
     link_rest(data.folder, target, changed)
-    away = set(hidden)
-    write_rows(target / layout.train.name, data.train, [i for i in range(data.train.count) if i not in away], [], None)
+    write_rows(target / layout.train.name, data.train, all_but(hidden, data.train.count), [], None)
     write_rows(target / data.test.table.name, data.test, [], copies, None)
     example = data.sample.objects([0])[0]
     shared = [name for name in (layout.key,) if name is not None]
@@ -83,10 +83,10 @@ def _permuted(objects: list[dict[str, Any]], column: str, dice: random.Random) -
 
 def _with_copies(data: Data, rows: Sequence[int], blocks: int) -> Data:
     """The data with the truth of every copy behind that of the rows, and keys that nobody has."""
-    truth = [*data.truth, *(data.truth[row] for _ in range(blocks) for row in rows)]
+    truth = Truth(tuple([*column, *[column[row] for row in rows] * blocks] for column in data.truth.columns))
     keys, count = list(data.keys), len(rows) * blocks
     if data.layout.key is not None:
-        known = [*data.keys, *(row[0] for row in data.test.values([data.layout.key]))] if data.test else data.keys
+        known = [*data.keys, *data.test.column(data.layout.key)] if data.test else data.keys
         numbers = [int(float(key)) for key in known if is_number(key)]
         if len(numbers) == len(known):
             keys += [str(max(numbers) + 1 + number) for number in range(count)]

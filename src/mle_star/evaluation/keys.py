@@ -54,9 +54,9 @@ def _numbers(keys: Sequence[str]) -> _Numbers | None:
     if (before or behind) and not all(key.startswith(before) and key.endswith(behind) for key in keys):
         return None
     digits = [key[len(before) : len(key) - len(behind)] for key in keys] if before or behind else keys
-    if not all(map(str.isdecimal, digits)):
+    if not all(digits) or not "".join(digits).isdecimal():
         return None
-    filled = any(number[0] == "0" and len(number) > 1 for number in digits)
+    filled = any(len(number) > 1 for number in digits if number[0] == "0")
     values = list(map(int, digits))
     return _Numbers((before, behind), min(values), max(values), len(digits[0]) if filled else 0)
 

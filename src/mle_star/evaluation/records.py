@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
+import os
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.dialect import long_cells
 from mle_star.data.files import COMPRESSED, open_data
 from mle_star.data.tables import Form, Table
+from mle_star.evaluation.separated import (
+    BYTE_ORDER_MARK,
+    Separated,
+    Unsupported,
+    plain_encoding,
+    read_separated,
+    written,
+)
 
-SCANNED_BYTES = 64 << 20
-LONGEST_CELL = 1 << 30
-LARGE_BYTES = 8 << 20
-"""From this size on columns are read by pyarrow, where it is installed."""
-_NEWLINE, _QUOTE = 10, 34
+AT_ONCE = 1024
+"""So many pieces may be handed to the system in one call."""
 
-
-class Unsupported(ValueError):
-    """A file whose rows cannot be moved; the message says why."""
+Record = dict[str, Any] | bytes
+"""A row to be added: its values by column, or the record as it will stand in the file."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,39 @@ class FileRows:
     table: Table
     path: Path
     count: int
-    _content: Any  # bytes and the place of each record, a list of objects, or an arrow table
+    _content: Any  # separated values, a list of objects, or an arrow table
+    _known: dict[str, list[str]] = field(default_factory=dict, repr=False, compare=False)
+
+    def remember(self, names: Iterable[str]) -> None:
+        """Read these columns at once and keep them: a large file is gone through once instead of once for each."""
+        new = [name for name in dict.fromkeys(names) if name not in self._known]
+        if not new:
+            return
+        if isinstance(self._content, Separated):
+            columns = self._content.columns(new)
+        else:
+            columns = [[_text(row.get(name)) for row in self.objects()] for name in new]
+        self._known.update(zip(new, columns, strict=True))
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column as texts."""
+        self.remember([name])
+        return self._known[name]
 
     def values(self, columns: Sequence[str], places: Sequence[int] | None = None) -> list[list[str]]:
         """The cells of these columns as texts, for all rows or for those at `places`; one list per row."""
-        if self.table.form.kind == "csv":
-            return _csv_values(self, columns, range(self.count) if places is None else places)
-        return [[_text(row.get(column)) for column in columns] for row in self.objects(places)]
+        if all(name in self._known for name in columns):
+            known = [self._known[name] for name in columns]
+            return [[cells[place] for cells in known] for place in (range(self.count) if places is None else places)]
+        if not isinstance(self._content, Separated):
+            return [[_text(row.get(column)) for column in columns] for row in self.objects(places)]
+        if places is None:
+            return [list(row) for row in zip(*self._content.columns(columns), strict=True)]
+        return self._content.cells(columns, places)
 
     def objects(self, places: Sequence[int] | None = None) -> list[dict[str, Any]]:
         """Whole rows by column, in the values that the file has."""
-        if self.table.form.kind == "csv":
+        if isinstance(self._content, Separated):
             columns = self.table.columns
             return [dict(zip(columns, row, strict=True)) for row in self.values(columns, places)]
         if self.table.form.kind == "parquet":
@@ -54,12 +79,57 @@ class FileRows:
         known: list[dict[str, Any]] = self._content
         return known if places is None else [known[place] for place in places]
 
+    def moved(
+        self, places: Sequence[int], table: Table, gone: Collection[str], key: str | None, names: Mapping[int, str]
+    ) -> list[Record]:
+        """These rows as `table` would hold them, without the columns in `gone`, some under the key that `names` gives.
+
+        What is plainly written is not read cell by cell and written anew: there may be millions of cells.
+        """
+        quick: list[bytes | None] = [None] * len(places)
+        if isinstance(self._content, Separated) and table.form.dialect.separator == self.table.form.dialect.separator:
+            quick = self._plainly_moved(self._content, places, table, gone, key, names)
+        slow = [place for place, record in zip(places, quick, strict=True) if record is None]
+        objects = iter(self.objects(slow) if slow else [])
+        return [
+            named({k: v for k, v in next(objects).items() if k not in gone}, key, names.get(place))
+            if record is None else record
+            for place, record in zip(places, quick, strict=True)
+        ]  # fmt: skip
+
+    def _plainly_moved(
+        self,
+        source: Separated,
+        places: Sequence[int],
+        table: Table,
+        gone: Collection[str],
+        key: str | None,
+        names: Mapping[int, str],
+    ) -> list[bytes | None]:
+        """Their records, cut at the separators; None for each that this is not enough for."""
+        separator, encoding = table.form.dialect.separator, plain_encoding(table.form)
+        own = {name: index for index, name in enumerate(self.table.columns) if name not in gone}
+        taken = [own.get(name, -1) for name in table.columns]
+        found: list[bytes | None] = []
+        for place, cells in zip(places, source.plain_cells(places), strict=True):
+            name = names.get(place)
+            if cells is None or (name is not None and any(mark in name for mark in (separator, '"', "\r", "\n"))):
+                found.append(None)
+                continue
+            if name is not None and key in own:
+                cells[own[key]] = name
+            cells.append("")  # for columns that it does not have
+            record = separator.join([cells[index] for index in taken])
+            found.append(record.encode(encoding, "replace") if record else None)
+        return found
+
 
 def read_rows(table: Table, folder: Path) -> FileRows:
     """All rows of a table's file."""
     path, kind = folder / table.name, table.form.kind
     if kind == "csv":
-        return _csv_rows(table, path)
+        content: Any = read_separated(table, path)
+        return FileRows(table, path, content.count, content)
     if kind in ("records", "lines"):
         with open_data(path) as stream:
             text = stream.read().decode("utf-8-sig")
@@ -73,21 +143,21 @@ def read_rows(table: Table, folder: Path) -> FileRows:
     raise Unsupported(f"rows of {table.name} cannot be moved")
 
 
-def write_rows(
-    target: Path, kept: FileRows, places: Sequence[int] | None, added: list[dict[str, Any]], order: Any
-) -> None:
+def write_rows(target: Path, kept: FileRows, places: Any, added: Sequence[Record], order: Any) -> None:
     """A file like that of `kept`: its rows at `places` (None: all) and `added` ones, all of them in `order`.
 
-    `added` rows have values by column; a column that they lack is empty. `order` lists positions in kept + added.
+    `added` rows may lack columns, which are empty then. `order` lists positions in kept + added.
     """
     chosen = range(kept.count) if places is None else places
     target.parent.mkdir(parents=True, exist_ok=True)
-    if kept.table.form.kind == "csv":
-        _write(target, _csv_pieces(kept, chosen, added, order))
-    elif kept.table.form.kind == "parquet":
-        _write_parquet(target, kept, chosen, added, order)
+    if isinstance(kept._content, Separated):
+        _write(target, _separated_pieces(kept._content, chosen, added, order))
+        return
+    objects = [row for row in added if isinstance(row, dict)]
+    if kept.table.form.kind == "parquet":
+        _write_parquet(target, kept, chosen, objects, order)
     else:
-        rows = [*kept.objects(list(chosen)), *added]
+        rows = [*kept.objects(list(chosen)), *objects]
         ordered = rows if order is None else [rows[place] for place in order]
         _write(target, [_json_bytes(ordered, kept.table.form)])
 
@@ -96,8 +166,9 @@ def _write(target: Path, pieces: Sequence[Any]) -> None:
     """The content, compressed as the name says; without compression, piece by piece."""
     suffix = target.suffix.lower()
     if suffix not in COMPRESSED:
-        with target.open("wb", buffering=1 << 20) as stream:
-            stream.writelines(pieces)
+        with target.open("wb", buffering=0) as stream:
+            for first in range(0, len(pieces), AT_ONCE):
+                _write_all(stream.fileno(), pieces[first : first + AT_ONCE])
         return
     content = b"".join(pieces)
     if suffix == ".gz":
@@ -112,169 +183,38 @@ def _write(target: Path, pieces: Sequence[Any]) -> None:
     target.write_bytes(content)
 
 
+def _write_all(file: int, pieces: Sequence[Any]) -> None:
+    """Hand the pieces to the system as they lie; it may take some at a time."""
+    done = os.writev(file, pieces)
+    if done < sum(map(len, pieces)):
+        rest = memoryview(b"".join(pieces))[done:]
+        while rest:
+            rest = rest[os.write(file, rest) :]
+
+
+def _separated_pieces(kept: Separated, chosen: Sequence[int], added: Sequence[Record], order: Any) -> list[Any]:
+    """The bytes of a file, in pieces."""
+    mark = BYTE_ORDER_MARK if kept.table.form.encoding == "utf-8-sig" else b""
+    end = kept.line_end
+    if order is None and not added:
+        return [mark, kept.header, *kept.chosen(chosen)]
+    new = [(row if isinstance(row, bytes) else written(row, kept.table)) + end for row in added]
+    records = [*kept.ended(chosen), *new]
+    ordered = records if order is None else [records[place] for place in order]
+    return [mark, kept.header, *ordered]
+
+
+def named(row: dict[str, Any], key: str | None, name: str | None) -> dict[str, Any]:
+    """A row under another key, in the key's own type."""
+    if key is None or name is None or key not in row:
+        return row
+    return {**row, key: int(name) if isinstance(row[key], int) else name}
+
+
 def _text(value: Any) -> str:
     if isinstance(value, (list, dict)):
         return json.dumps(value, default=str)
     return "" if value is None or value != value else str(value)
-
-
-# --- separated values ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Csv:
-    """The bytes of a file; record i begins at `starts[i]` and ends before `starts[i + 1]`, line end included."""
-
-    content: Any
-    starts: Any
-    header: bytes
-
-    def record(self, place: int) -> bytes:
-        start, end = int(self.starts[place]), int(self.starts[place + 1])
-        return bytes(self.content[start:end])
-
-
-def _csv_rows(table: Table, path: Path) -> FileRows:
-    import numpy as np
-
-    if table.form.encoding.startswith("utf-16"):
-        raise Unsupported(f"{table.name} is in UTF-16")
-    if path.suffix.lower() in COMPRESSED:
-        with open_data(path) as stream:
-            content = np.frombuffer(stream.read(), np.uint8)
-    else:
-        content = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
-    ends = _record_ends(content)
-    starts = np.concatenate([[0], ends])
-    lengths = np.diff(starts)
-    short = np.flatnonzero(lengths <= 2)
-    blank = {int(place) for place in short if not bytes(content[starts[place] : starts[place + 1]]).strip()}
-    while blank and len(starts) - 2 in blank:
-        blank.discard(len(starts) - 2)
-        starts = starts[:-1]
-    if blank:
-        raise Unsupported(f"{table.name} has blank lines among its rows")
-    header = b""
-    if table.form.has_header and len(starts) > 1:
-        header = bytes(content[: int(starts[1])]).removeprefix(b"\xef\xbb\xbf")
-        starts = starts[1:]
-    return FileRows(table, path, max(len(starts) - 1, 0), _Csv(content, starts, header))
-
-
-def _record_ends(content: Any) -> Any:
-    """Where records end: at line ends outside of quotes, and at the end of the file."""
-    import numpy as np
-
-    found, quotes = list[Any](), list[Any]()
-    for begin in range(0, len(content), SCANNED_BYTES):
-        chunk = content[begin : begin + SCANNED_BYTES]
-        found.append(np.flatnonzero(chunk == _NEWLINE) + begin + 1)
-        quotes.append(np.flatnonzero(chunk == _QUOTE) + begin)
-    ends = np.concatenate(found) if found else np.zeros(0, np.int64)
-    marks = np.concatenate(quotes) if quotes else np.zeros(0, np.int64)
-    if len(marks):  # a line end behind an odd number of quotes lies inside of a field
-        ends = ends[np.searchsorted(marks, ends) % 2 == 0]
-    if len(content) and (not len(ends) or ends[-1] != len(content)):
-        ends = np.append(ends, len(content))
-    return ends
-
-
-def _csv_values(rows: FileRows, columns: Sequence[str], places: Sequence[int]) -> list[list[str]]:
-    form, content = rows.table.form, rows._content
-    indices = [rows.table.columns.index(column) for column in columns]
-    if isinstance(places, range) and len(places) == rows.count:
-        if len(content.content) >= LARGE_BYTES and (quick := _arrow_values(rows, columns)) is not None:
-            return quick
-        text = bytes(content.content[int(content.starts[0]) :]).decode(_plain_encoding(form), "replace")
-    else:
-        records = (content.record(place) for place in places)
-        text = "".join(_ended(record).decode(_plain_encoding(form), "replace") for record in records)
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=form.dialect.separator, skipinitialspace=form.dialect.blanks
-    )
-    width = len(rows.table.columns)
-    with long_cells(LONGEST_CELL):
-        found = [[row[index].strip() for index in indices] if len(row) == width else None for row in reader if row]
-    if len(found) != len(places) or None in found:
-        raise Unsupported(f"{rows.table.name} has rows of another number of fields")
-    return [row for row in found if row is not None]
-
-
-def _arrow_values(rows: FileRows, columns: Sequence[str]) -> list[list[str]] | None:
-    """As `_csv_values`, of a large file and much quicker; None where that is not to be had."""
-    form = rows.table.form
-    if _plain_encoding(form).replace("_", "-").lower() not in ("utf-8", "ascii") or form.dialect.blanks:
-        return None
-    try:
-        import pyarrow
-        from pyarrow import csv as arrow
-    except ImportError:
-        return None
-    content = rows._content
-    names = [str(number) for number in range(len(rows.table.columns))]
-    wanted = [names[rows.table.columns.index(column)] for column in columns]
-    try:
-        table = arrow.read_csv(
-            pyarrow.BufferReader(pyarrow.py_buffer(memoryview(content.content)[int(content.starts[0]) :])),
-            arrow.ReadOptions(column_names=names, block_size=16 << 20),
-            arrow.ParseOptions(delimiter=form.dialect.separator, newlines_in_values=True),
-            arrow.ConvertOptions(
-                include_columns=wanted, column_types=dict.fromkeys(wanted, pyarrow.string()), strings_can_be_null=False
-            ),
-        )
-    except (pyarrow.ArrowException, UnicodeError):
-        return None
-    if table.num_rows != rows.count:
-        return None
-    return [[cell.strip() for cell in row] for row in zip(*(table[name].to_pylist() for name in wanted), strict=True)]
-
-
-def _plain_encoding(form: Form) -> str:
-    return "utf-8" if form.encoding == "utf-8-sig" else form.encoding
-
-
-def _ended(record: bytes) -> bytes:
-    return record if record.endswith(b"\n") else record + b"\n"
-
-
-def _csv_pieces(kept: FileRows, chosen: Sequence[int], added: list[dict[str, Any]], order: Any) -> list[Any]:
-    """The bytes of a file, in pieces."""
-    import numpy as np
-
-    content, form = kept._content, kept.table.form
-    if order is None and not added:
-        return [bytes(content.header), *_chosen_pieces(content, np.asarray(chosen, np.int64))]
-    end = b"\r\n" if content.header.endswith(b"\r\n") else b"\n"
-    new = [_csv_record(row, kept.table, end) for row in added]
-    records = [content.record(place).rstrip(b"\r\n") + end for place in chosen] + new
-    ordered = records if order is None else [records[place] for place in order]
-    return [_bom(form), content.header, *ordered]
-
-
-def _bom(form: Form) -> bytes:
-    return b"\xef\xbb\xbf" if form.encoding == "utf-8-sig" else b""
-
-
-def _chosen_pieces(content: _Csv, chosen: Any) -> list[Any]:
-    """Many records in their order, at the speed of copying: neighbours are taken in one piece."""
-    import numpy as np
-
-    if not len(chosen):
-        return []
-    breaks: Any = np.flatnonzero(np.diff(chosen) != 1) + 1
-    firsts = chosen[np.concatenate([[0], breaks])]
-    lasts = chosen[np.concatenate([breaks - 1, [len(chosen) - 1]])]
-    whole = memoryview(content.content)
-    begins, ends = content.starts[firsts].tolist(), content.starts[lasts + 1].tolist()
-    pieces: list[Any] = [whole[begin:end] for begin, end in zip(begins, ends, strict=True)]
-    return pieces if bytes(pieces[-1][-1:]) == b"\n" else [*pieces, b"\n"]
-
-
-def _csv_record(row: dict[str, Any], table: Table, end: bytes) -> bytes:
-    line, dialect = io.StringIO(), table.form.dialect
-    writer = csv.writer(line, delimiter=dialect.separator, lineterminator="\r\n")  # so both are quoted inside a field
-    writer.writerow([row.get(column, "") for column in table.columns])
-    return line.getvalue().removesuffix("\r\n").encode(_plain_encoding(table.form), "replace") + end
 
 
 # --- JSON and Parquet ----------------------------------------------------------------------------------------------
@@ -298,12 +238,13 @@ def _json_bytes(rows: list[dict[str, Any]], form: Form) -> bytes:
 def _write_parquet(
     target: Path, kept: FileRows, chosen: Sequence[int], added: list[dict[str, Any]], order: Any
 ) -> None:
+    import numpy as np
     import pyarrow
     from pyarrow import parquet
 
-    content = kept._content.take(list(chosen))
+    content = kept._content.take(np.asarray(chosen, np.int64))
     if added:
         names = content.schema.names
         new = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in added], content.schema)
         content = pyarrow.concat_tables([content, new])
-    parquet.write_table(content if order is None else content.take(list(order)), target)
+    parquet.write_table(content if order is None else content.take(np.asarray(order)), target)

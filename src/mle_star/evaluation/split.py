@@ -28,6 +28,7 @@ FEWEST_LATER = 200
 """Where the last rows are hidden, at least so many, however short the time that the test spans."""
 FEWEST_MOMENTS = 10
 QUANTILES = 10
+LOOKED_AT = 200
 
 SplitKind = Literal["time", "groups", "classes", "quantiles", "random"]
 
@@ -39,6 +40,11 @@ class Rule:
     kind: SplitKind
     column: str
     reason: str
+
+    @property
+    def is_grouped(self) -> bool:
+        """Do rows belong together, to a moment or a group?"""
+        return self.kind in ("time", "groups")
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ def find_rule(layout: Layout) -> Rule:
     test, targets = layout.test, layout.target.columns
     if test is not None:
         shared = [c for c in layout.train.columns if c in test.columns and c != layout.key]
+        shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
         columns = {name: describe(name, layout.train.sample[name]) for name in shared}
         for name, column in columns.items():
             if _comes_later(column, layout.train.sample[name], test.sample[name]):
@@ -67,6 +74,12 @@ def find_rule(layout: Layout) -> Rule:
     if targets and targets[0].numeric:
         return Rule("quantiles", targets[0].name, "small and large values have their share")
     return Rule("random", "", "at random")
+
+
+def _is_measured(cells: Sequence[Any]) -> bool:
+    """Does a look at some cells show that they hold fractions, which are neither dates nor names of groups?"""
+    some = [str(cell) for cell in cells[:: max(1, len(cells) // LOOKED_AT)] if str(cell)]
+    return all(map(is_number, some)) and any(not float(cell).is_integer() for cell in some)
 
 
 def _comes_later(column: Column, train: Sequence[str], test: Sequence[str]) -> bool:
@@ -102,7 +115,7 @@ def split_rows(
         folds = 1 if not few else 3 if count >= THREE_FOLDS_ROWS else 5
     most = min(int(HIDDEN_SHARE * count), MOST_HIDDEN)
     sizes = [most, most] if folds == 1 else [int(FOLD_SHARE * count)] * folds
-    parts = groups or [[place] for place in _mixed(rule, values, seed)[: sum(sizes)]]
+    parts = groups or [[place] for place in _mixed(rule, values, seed, sum(sizes))]
     if folds == 1:
         search, select = (_rows(pieces) for pieces in _filled(parts, sizes))
         return Split(rule, (tuple(sorted((*search, *select))),), select)
@@ -132,19 +145,23 @@ def _groups(values: Sequence[str], dice: random.Random) -> list[list[int]]:
     return pieces
 
 
-def _mixed(rule: Rule, values: Sequence[str], seed: int) -> list[int]:
-    """The rows at random, but so that every stretch of them holds each stratum in its share."""
+def _mixed(rule: Rule, values: Sequence[str], seed: int, most: int) -> list[int]:
+    """So many rows at random, but so that every stretch of them holds each stratum in its share."""
     import numpy as np
 
     order = np.random.default_rng(seed).permutation(len(values))
     if rule.kind not in ("classes", "quantiles"):
-        return [int(place) for place in order]
+        plainly: list[int] = order[:most].tolist()
+        return plainly
     strata = _strata(rule, values)[order]
-    by_stratum = np.argsort(strata, kind="stable")
     sizes = np.bincount(strata)
-    number = np.empty(len(order))
+    # a stratum is drawn from evenly: its n-th row comes when this share of all rows has come
+    by_stratum = np.argsort(strata.astype(np.int16) if len(sizes) < 1 << 15 else strata, kind="stable")
+    number: Any = np.empty(len(order))
     number[by_stratum] = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[strata[by_stratum]]
-    evenly: list[int] = order[np.argsort((number + 0.5) / sizes[strata], kind="stable")].tolist()
+    turn = (number + 0.5) / sizes[strata]
+    first = np.flatnonzero(turn <= np.partition(turn, most - 1)[most - 1]) if 0 < most < len(turn) else slice(None)
+    evenly: list[int] = order[first][np.argsort(turn[first], kind="stable")][:most].tolist()
     return evenly
 
 
@@ -154,7 +171,7 @@ def _strata(rule: Rule, values: Sequence[str]) -> Any:
 
     if rule.kind == "classes":
         place = {value: number for number, value in enumerate(dict.fromkeys(values))}
-        return np.array([place[value] for value in values])
+        return np.fromiter(map(place.__getitem__, values), np.int64, len(values))
     numbers = np.array([float(value) if is_number(value) else 0.0 for value in values])
     ranks: Any = np.empty(len(numbers), np.int64)
     ranks[np.argsort(numbers, kind="stable")] = np.arange(len(numbers))

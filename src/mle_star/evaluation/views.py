@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,8 @@ from mle_star.data.layout import Layout
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
 from mle_star.evaluation.keys import KeyFiles, find_key_files, fresh_keys
-from mle_star.evaluation.records import FileRows, Unsupported, read_rows, write_rows
+from mle_star.evaluation.records import FileRows, named, read_rows, write_rows
+from mle_star.evaluation.separated import Unsupported, no_records, written
 from mle_star.evaluation.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
@@ -50,7 +51,7 @@ class Data:
     test: FileRows | None
     sample: FileRows | None
     labels: FileRows | None
-    truth: list[list[str]]  # the targets of every training row, as they stand in the file
+    truth: Truth  # the targets of every training row, as they stand in the file
     keys: list[str]  # of every training row; empty where rows have none
     labelled: list[int]  # the rows that have a label
     rule: Rule
@@ -59,20 +60,18 @@ class Data:
     def read(cls, layout: Layout, folder: Path, *, check: bool = True) -> Data:
         """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
         _refuse(layout, folder)
-        train = read_rows(layout.train, folder)
+        rule, train = find_rule(layout), read_rows(layout.train, folder)
+        told_by = (layout.key, layout.labels_key, *layout.target.names, *((rule.column,) if rule.is_grouped else ()))
+        train.remember(name for name in told_by if name in layout.train.columns)
         test = read_rows(layout.test, folder) if layout.test else None
         sample = read_rows(layout.sample, folder) if layout.sample else None
         labels = read_rows(layout.labels, folder) if layout.labels else None
         truth = _truth(layout, train, labels)
-        told = [set(labels_of(list(dict.fromkeys(row[i] for row in truth)))) for i in range(len(layout.target.names))]
-        labelled = [
-            place for place, row in enumerate(truth)
-            if row[0] in told[0] and (len(row) == 1 or all(cell in t for cell, t in zip(row, told, strict=True)))
-        ]  # fmt: skip
+        labelled = _labelled(truth.columns)
         if check and len(labelled) < FEWEST_ROWS:
             raise Unsupported(f"{len(labelled)} labelled rows are too few to hide any of them")
-        keys = _column(train, layout.key) if layout.key in layout.train.columns else []
-        data = cls(layout, folder, train, test, sample, labels, truth, keys, labelled, find_rule(layout))
+        keys = train.column(layout.key) if layout.key in layout.train.columns else []
+        data = cls(layout, folder, train, test, sample, labels, truth, keys, labelled, rule)
         if check:
             data._check_keys()
         return data
@@ -86,20 +85,19 @@ class Data:
             return
         if not self.keys:
             raise Unsupported(f"the training rows have no {key}")
-        asked = self.asked_keys
-        if len(set(self.keys)) < len(self.keys) or set(self.keys) & set(asked):
+        asked, known = self.asked_keys, set(self.keys)
+        if len(known) < len(self.keys) or not known.isdisjoint(asked):
             raise Unsupported(f"values of {key} occur more than once")
-        if self.sample is not None and self.test is not None:
-            wanted = [row[0] for row in self.sample.values([key])]
-            if sorted(wanted) != sorted(asked):
-                raise Unsupported(f"{self.sample.table.name} does not ask for the rows of {self.test.table.name}")
+        sample, test = self.sample, self.test
+        if sample is not None and test is not None and sorted(sample.column(key)) != sorted(asked):
+            raise Unsupported(f"{sample.table.name} does not ask for the rows of {test.table.name}")
 
     @cached_property
     def asked_keys(self) -> list[str]:
         """The keys of the real test's rows: of its table, else of those that the sample submission asks for."""
         key = self.layout.key
         told = self.test or self.sample
-        return [] if key is None or told is None or key not in told.table.columns else _column(told, key)
+        return [] if key is None or told is None or key not in told.table.columns else told.column(key)
 
     @property
     def asked(self) -> int:
@@ -117,28 +115,25 @@ class Data:
         """The hidden rows of the views, as places among all training rows."""
         rule, column = self.rule, self.rule.column
         names = self.layout.target.names
-        if column in names:
-            values = [self.truth[place][names.index(column)] for place in self.labelled]
-        elif column:
-            values = [row[0] for row in self.train.values([column], self.labelled)]
-        else:
+        if not column:
             values = [""] * len(self.labelled)
+        else:
+            whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
+            values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._asked_values())
         views = tuple(tuple(self.labelled[i] for i in view) for view in chosen.views)
         return Split(rule, views, tuple(self.labelled[i] for i in chosen.select))
 
     def _asked_values(self) -> list[str]:
         """What the test rows have in the column that the split goes by; empty where it is no date and no group."""
-        if self.test is None or self.rule.kind not in ("time", "groups"):
+        if self.test is None or not self.rule.is_grouped:
             return []
-        return [row[0] for row in self.test.values([self.rule.column])]
+        return self.test.column(self.rule.column)
 
-    @cached_property
+    @property
     def units(self) -> list[str] | None:
         """What each training row belongs to, where rows of a group or of a moment are no separate observations."""
-        if self.rule.kind not in ("time", "groups"):
-            return None
-        return [row[0] for row in self.train.values([self.rule.column])]
+        return self.train.column(self.rule.column) if self.rule.is_grouped else None
 
     @cached_property
     def asked_units(self) -> int:
@@ -168,13 +163,12 @@ class Data:
 
     def _write(self, view: View) -> None:
         layout, hidden, target = self.layout, list(view.hidden), view.folder
-        away = set(hidden)
-        kept = [place for place in range(self.train.count) if place not in away]
         self._link(view)
-        write_rows(target / layout.train.name, self.train, kept, [], None)
+        write_rows(target / layout.train.name, self.train, all_but(hidden, self.train.count), [], None)
         if self.labels is not None and layout.labels is not None and layout.labels_key is not None:
-            gone = {row[0] for row in self.train.values([layout.labels_key], hidden)}
-            stays = [i for i, row in enumerate(self.labels.values([layout.labels_key])) if row[0] not in gone]
+            key = self.train.column(layout.labels_key)
+            gone = {key[place] for place in hidden}
+            stays = [i for i, name in enumerate(self.labels.column(layout.labels_key)) if name not in gone]
             write_rows(target / layout.labels.name, self.labels, stays, [], None)
         self._write_test(view)
         self._write_sample(view)
@@ -202,27 +196,17 @@ class Data:
         for file, new in moved.items():
             _link_file(self.folder / file, view.folder / new)
 
-    def _named(self, view: View, row: dict[str, Any], place: int) -> dict[str, Any]:
-        """A hidden row under the key that it has in the view, in the key's own type."""
-        key = self.layout.key
-        if key is None or place not in view.names or key not in row:
-            return row
-        name = view.names[place]
-        return {**row, key: int(name) if isinstance(row[key], int) else name}
-
     def _write_test(self, view: View) -> None:
         if self.test is None and self.asked:
             return  # the sample submission says which rows are asked for
         gone, hidden = set(self.layout.target.names), list(view.hidden)
-        found = zip(hidden, self.train.objects(hidden), strict=True)
-        rows = [self._named(view, {k: v for k, v in row.items() if k not in gone}, place) for place, row in found]
         positions = [place if place >= 0 else view.asked + index for place, index in _indexed(view.order)]
-        if self.test is not None:
-            write_rows(view.folder / self.test.table.name, self.test, None, rows, positions)
-            return
-        columns = tuple(c for c in self.train.table.columns if c not in gone)
-        empty = _Made(columns, self.train.table.form)
-        write_rows(view.folder / TEST_NAME, empty.rows(TEST_NAME), [], rows, positions)
+        made = self.test
+        if made is None:
+            columns = tuple(c for c in self.train.table.columns if c not in gone)
+            made = _made(TEST_NAME, columns, self.train.table.form)
+        rows = self.train.moved(hidden, made.table, gone, self.layout.key, view.names)
+        write_rows(view.folder / made.table.name, made, None, rows, positions)
 
     def _write_sample(self, view: View) -> None:
         key, names, hidden = self.layout.key, self.layout.target.names, list(view.hidden)
@@ -230,29 +214,34 @@ class Data:
             if self.test is not None:
                 return  # the task has none: scripts are told in words what to submit
             columns = (*((key,) if key else ()), *names)
-            sample = _Made(columns, Form()).rows(SAMPLE_NAME)
+            sample = _made(SAMPLE_NAME, columns, Form())
             usual = dict(zip(names, _usual(self.truth), strict=True))
             rows = [{**usual, **({key: view.names.get(p, self.keys[p])} if key else {})} for p in hidden]
             positions = [index for _, index in _indexed(view.order)]
-            write_rows(view.folder / SAMPLE_NAME, sample, [], rows, positions)
+            write_rows(view.folder / SAMPLE_NAME, sample, None, rows, positions)
             return
         example = self.sample.objects([0])[0]
         shared = [c for c in self.sample.table.columns if c in self.train.table.columns and c not in names]
         known = self.train.values(shared, hidden) if shared else [[] for _ in hidden]
         rows = [
-            self._named(view, {**example, **dict(zip(shared, row, strict=True))}, place)
+            named({**example, **dict(zip(shared, row, strict=True))}, key, view.names.get(place))
             for place, row in zip(hidden, known, strict=True)
         ]
         place_of: dict[int, int] = {}
         if key is not None and self.test is not None:
-            where = {name: i for i, name in enumerate(_column(self.sample, key))}
+            where = {name: i for i, name in enumerate(self.sample.column(key))}
             place_of = {i: where[name] for i, name in enumerate(self.asked_keys)}
         positions = [place_of.get(p, p) if p >= 0 else view.asked + index for p, index in _indexed(view.order)]
         write_rows(view.folder / self.sample.table.name, self.sample, None, rows, positions)
 
 
-def _column(rows: FileRows, name: str) -> list[str]:
-    return [row[0] for row in rows.values([name])]
+def all_but(hidden: Sequence[int], count: int) -> Any:
+    """The places of all other rows."""
+    import numpy as np
+
+    stays: Any = np.ones(count, bool)
+    stays[list(hidden)] = False
+    return np.flatnonzero(stays)
 
 
 def _indexed(order: Sequence[int]) -> list[tuple[int, int]]:
@@ -265,53 +254,58 @@ def _hidden_in_order(order: Sequence[int]) -> list[int]:
     return sorted((place for place in order if place < 0), reverse=True)
 
 
-class _Made:
-    """A table that the task does not have."""
-
-    def __init__(self, columns: tuple[str, ...], form: Form) -> None:
-        self.columns, self.form = columns, form
-
-    def rows(self, name: str) -> FileRows:
-        """No rows of it, under its header."""
-        import csv
-        import io
-
-        import numpy as np
-
-        from mle_star.evaluation.records import _Csv
-
-        if self.form.kind != "csv":
-            return FileRows(
-                Table(name, self.columns, {}, 0, True, Form()),
-                Path(name),
-                0,
-                _Csv(np.zeros(0, np.uint8), np.zeros(1, np.int64), b""),
-            )
-        line = io.StringIO()
-        csv.writer(line, delimiter=self.form.dialect.separator, lineterminator="\n").writerow(self.columns)
-        table = Table(name, self.columns, {}, 0, True, self.form)
-        return FileRows(
-            table, Path(name), 0, _Csv(np.zeros(0, np.uint8), np.zeros(1, np.int64), line.getvalue().encode())
-        )
+def _made(name: str, columns: tuple[str, ...], form: Form) -> FileRows:
+    """A table that the task does not have: no rows, under its header."""
+    table = Table(name, columns, {}, 0, True, form if form.kind == "csv" else Form())
+    header = written(dict(zip(columns, columns, strict=True)), table) + b"\n"
+    return FileRows(table, Path(name), 0, no_records(table, header))
 
 
-def _usual(truth: list[list[str]]) -> list[str]:
+def _usual(truth: Truth) -> list[str]:
     """The most frequent value of each target."""
     from collections import Counter
 
-    return [Counter(row[i] for row in truth).most_common(1)[0][0] for i in range(len(truth[0]))]
+    return [Counter(column).most_common(1)[0][0] for column in truth.columns]
 
 
-def _truth(layout: Layout, train: FileRows, labels: FileRows | None) -> list[list[str]]:
+@dataclass(frozen=True)
+class Truth(Sequence[list[str]]):
+    """The targets of the rows, held by column."""
+
+    columns: tuple[list[str], ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        return [column[place] for column in self.columns]
+
+
+def _truth(layout: Layout, train: FileRows, labels: FileRows | None) -> Truth:
     names = list(layout.target.names)
     if labels is None or layout.labels_key is None:
-        return train.values(names)
+        train.remember(names)
+        return Truth(tuple(train.column(name) for name in names))
     told = labels.values([layout.labels_key, *names])
     by_key = {row[0]: row[1:] for row in told}
     if len(by_key) < len(told):
         raise Unsupported(f"values of {layout.labels_key} occur more than once in {labels.table.name}")
     blank = [""] * len(names)
-    return [by_key.get(row[0], blank) for row in train.values([layout.labels_key])]
+    rows = [by_key.get(key, blank) for key in train.column(layout.labels_key)]
+    return Truth(tuple(list(column) for column in zip(*rows, strict=True)) or tuple([] for _ in names))
+
+
+def _labelled(columns: Sequence[list[str]]) -> list[int]:
+    """The rows that have all of their targets."""
+    rows: Iterable[int] = range(len(columns[0]))
+    for column in columns:
+        different = dict.fromkeys(column)
+        told = set(labels_of(list(different)))
+        if len(told) < len(different):
+            rows = [row for row in rows if column[row] in told]
+    return list(rows)
 
 
 def _refuse(layout: Layout, folder: Path) -> None:

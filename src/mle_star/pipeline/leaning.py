@@ -9,7 +9,7 @@ from mle_star.data.place import DataFolder
 from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.importance import permuted_view
-from mle_star.evaluation.records import Unsupported
+from mle_star.evaluation.separated import Unsupported
 from mle_star.execution.recorded import execute_in_run
 from mle_star.models import SolutionScript
 from mle_star.run.context import RunContext, current_run, scope

@@ -12,7 +12,7 @@ from mle_star.data.place import DataFolder
 from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.evaluation.exam import metric_of
 from mle_star.evaluation.grading import Judge, Ungradable
-from mle_star.evaluation.records import Unsupported
+from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 from mle_star.execution.fingerprint import data_of
 from mle_star.execution.recorded import execute_in_run

@@ -10,7 +10,7 @@ from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
 from mle_star.evaluation.exam import Exam, metric_of
 from mle_star.evaluation.grading import Judge, Ungradable
-from mle_star.evaluation.records import Unsupported
+from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 from mle_star.models import Measure, PipelineConfig, TaskDescription
 from mle_star.run.events import AnyEvent, ExamPrepared, RunFinished, RunStarted, ScriptFinished

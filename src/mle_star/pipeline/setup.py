@@ -22,7 +22,7 @@ from mle_star.data.place import RUNS, DataFolder
 from mle_star.errors import ConfigError, JournalError
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Ungradable
-from mle_star.evaluation.records import Unsupported
+from mle_star.evaluation.separated import Unsupported
 from mle_star.execution import Limits, inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.execution.environment import threads_per_script
 from mle_star.execution.weights import weights_at_hand

@@ -1,0 +1,145 @@
+"""Files of separated values cut at the bytes: what comes out is what reading and writing every cell would give."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mle_star.data.dialect import Dialect
+from mle_star.data.tables import Form, Table
+from mle_star.evaluation.records import FileRows, named, write_rows
+from mle_star.evaluation.separated import LARGE_BYTES, Separated, Unsupported, read_separated, written
+
+COLUMNS = ("id", "note", "y", "x")
+KNOWN = ["", "1", "-2.5", "plain", " padded ", 'a "quoted" word', "two\nlines", "two\r\nlines", "a,b;c\td|e", "é"]
+CELLS = st.one_of(st.sampled_from(KNOWN), st.text('ab0 ,;\t|"\né\xa0\x1f', max_size=6))
+
+
+class Written(NamedTuple):
+    """A file as somebody may have written it."""
+
+    rows: list[tuple[str, ...]]
+    separator: str
+    line_end: str
+    encoding: str
+    is_ended: bool
+    always_quoted: bool
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
+        text = io.StringIO()
+        writer = csv.writer(
+            text, delimiter=self.separator, lineterminator=self.line_end,
+            quoting=csv.QUOTE_ALL if self.always_quoted else csv.QUOTE_MINIMAL,
+        )  # fmt: skip
+        writer.writerows([COLUMNS, *self.rows])
+        whole = text.getvalue()
+        return (whole if self.is_ended else whole.removesuffix(self.line_end)).encode(self.encoding)
+
+    @property
+    def table(self) -> Table:
+        """What a survey would say of it."""
+        return Table("t.csv", COLUMNS, {}, len(self.rows), True, Form("csv", self.encoding, Dialect(self.separator)))
+
+
+FILES = st.builds(
+    Written,
+    st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=12),
+    st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["utf-8", "utf-8-sig", "cp1252"]), st.booleans(), st.booleans(),
+)  # fmt: skip
+PLAIN = Written([("7", "a  b", "1", "0.5"), ("8", "", "0", " 2")], ",", "\r\n", "utf-8-sig", False, False)
+
+
+def opened(file: Written, folder: Path) -> Separated:
+    (folder / "t.csv").write_bytes(file.content)
+    return read_separated(file.table, folder / "t.csv")
+
+
+@given(FILES)
+@example(PLAIN)
+def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(file: Written) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = opened(file, Path(folder))
+        text = file.content.decode(file.encoding)
+        said = list(csv.reader(io.StringIO(text, newline=""), delimiter=file.separator))[1:]
+        rows = [[cell.strip() for cell in row] for row in said]
+        assert found.count == len(rows) == len(file.rows)
+        assert [list(row) for row in zip(*found.columns(COLUMNS), strict=True)] == rows
+        backwards = range(len(rows) - 1, -1, -1)
+        assert found.cells(["x", "id"], backwards) == [[rows[place][3], rows[place][0]] for place in backwards]
+        for place, cells in enumerate(found.plain_cells(range(len(rows)))):
+            assert cells is None or cells == rows[place]
+        by_arrow = found._columns_by_arrow(["y", "note"])
+        if file.encoding == "cp1252":
+            assert by_arrow is None
+        elif by_arrow is not None:
+            assert by_arrow == [[row[2] for row in rows], [row[1] for row in rows]]
+
+
+def plainly(file: Written, found: Separated, hidden: list[int], names: dict[int, str], order: list[int]) -> bytes:
+    """A file with all rows and the hidden ones once more, as it would be written cell by cell."""
+    end = file.line_end.encode()
+    own = [found.record(place).rstrip(b"\r\n") + end for place in range(found.count)]
+    rows = [dict(zip(COLUMNS, cells, strict=True)) for cells in found.cells(COLUMNS, hidden)]
+    moved: list[dict[str, Any]] = [
+        named({k: v for k, v in row.items() if k != "y"}, "id", names.get(place))
+        for place, row in zip(hidden, rows, strict=True)
+    ]
+    records = [*own, *(written(row, file.table) + end for row in moved)]
+    mark = b"\xef\xbb\xbf" if file.encoding == "utf-8-sig" else b""
+    return mark + found.header + b"".join(records[place] for place in order)
+
+
+@given(FILES, st.randoms(use_true_random=False))
+@example(PLAIN, random.Random(1))
+def test_rows_are_taken_out_and_moved_as_if_every_cell_were_written_anew(file: Written, dice: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = opened(file, Path(folder))
+        rows, target = FileRows(file.table, Path("t.csv"), found.count, found), Path(folder) / "out.csv"
+        hidden = sorted(dice.sample(range(found.count), dice.randint(0, found.count)))
+        names = {place: dice.choice(["r1", "17", 'odd "name"', f"a{file.separator}b"]) for place in hidden[::2]}
+        order = dice.sample(range(found.count + len(hidden)), found.count + len(hidden))
+        write_rows(target, rows, None, rows.moved(hidden, file.table, {"y"}, "id", names), order)
+        assert target.read_bytes() == plainly(file, found, hidden, names, order)
+        kept = [place for place in range(found.count) if place not in hidden]
+        write_rows(target, rows, kept, [], None)
+        whole = file.content if file.is_ended or not kept or kept[-1] < found.count - 1 else file.content + b"\n"
+        records = [found.record(place) for place in hidden]
+        assert len(target.read_bytes()) == len(whole) - sum(map(len, records))
+        again = read_separated(file.table, target)
+        assert again.cells(COLUMNS, range(again.count)) == found.cells(COLUMNS, kept)
+
+
+def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change(tmp_path: Path) -> None:
+    count = 250_000
+    notes = [f'"n, {i % 7}"' if i % 1000 == 0 else f"a note of number {i % 7}" for i in range(count)]
+    lines = [f"{i},{note},{i % 3},{i / 8}" for i, note in enumerate(notes)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
+    assert (tmp_path / "t.csv").stat().st_size > LARGE_BYTES
+    table = Table("t.csv", COLUMNS, {}, count, True, Form())
+    rows = FileRows(table, tmp_path / "t.csv", count, read_separated(table, tmp_path / "t.csv"))
+    assert rows.column("y") == [str(i % 3) for i in range(count)]
+    assert rows.values(["note", "id"], [5000, 5001]) == [["n, 2", "5000"], ["a note of number 3", "5001"]]
+    write_rows(tmp_path / "all.csv", rows, range(count), [], None)
+    assert (tmp_path / "all.csv").read_bytes() == (tmp_path / "t.csv").read_bytes()
+    kept = [i for i in range(count) if i % 3]
+    write_rows(tmp_path / "some.csv", rows, kept, [], None)
+    assert (tmp_path / "some.csv").read_text().splitlines()[1:] == [lines[i] for i in kept]
+
+
+@pytest.mark.parametrize("text", ["id,note,y,x\n1,a,0,1\n\n2,b,1,1\n", "id,note,y,x\n1,a,0\n2,b,1,1\n"])
+def test_rows_that_cannot_be_told_apart_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    table = Table("t.csv", COLUMNS, {}, 2, True, Form())
+    with pytest.raises(Unsupported):
+        read_separated(table, tmp_path / "t.csv").columns(["y"])
