@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -31,6 +32,7 @@ from mle_star.run.events import AgentFinished, PhaseFinished, PhaseStarted, Scri
 from mle_star.run.journal import read_journal  # noqa: E402
 
 FILLER = "# a line as long as the lines of a script usually are, so that sizes are realistic\n" * 70
+PRINTED: dict[str, Any] = {"scoring": "self_reported"}  # the scripts of the mind answer nothing
 
 
 class Table:
@@ -87,7 +89,7 @@ def slowest_change(run_dir: Path) -> float:
 
 async def simulated(root: Path, data: Path, table: Table, scale: float) -> None:
     """M=4 T=2 K=2 L=2 R=2 with agents of 0.4 s and scripts of 0.8 s."""
-    config = settings(M=4, T=2, K=2, L=2, R=2, use_cache=False)
+    config = settings(M=4, T=2, K=2, L=2, R=2, use_cache=False, **PRINTED)
     agents, executor = MindAgents(Wordy(), delay=0.4 * scale), LevelExecutor(delay=0.8 * scale)
     started = time.monotonic()
     run_dir = root / "simulated"
@@ -104,7 +106,7 @@ async def simulated(root: Path, data: Path, table: Table, scale: float) -> None:
 
 async def replayed(root: Path, data: Path, table: Table) -> None:
     """A finished run of default size, taken up again."""
-    task, config, run_dir = crash_task(data), PipelineConfig(), root / "default"
+    task, config, run_dir = crash_task(data), PipelineConfig(**PRINTED), root / "default"
     agents = MindAgents(Wordy())
     await run_pipeline(task, config, agents=agents, executor=LevelExecutor(), run_dir=run_dir, console=False)
     size = (run_dir / "journal.jsonl").stat().st_size / 1e6
@@ -120,7 +122,7 @@ async def replayed(root: Path, data: Path, table: Table) -> None:
 
 async def through_the_sdk(root: Path, data: Path) -> None:
     """A small run with everything real, so that the SDK's memory counts."""
-    config = settings(M=1, T=1, K=1, L=2, R=1, client_reuse="clear", model="sonnet")
+    config = settings(M=1, T=1, K=1, L=2, R=1, client_reuse="clear", model="sonnet", **PRINTED)
     async with MessagesServer(MindBrain()) as server:
         await run_pipeline(
             crash_task(data), config, base_url=server.base_url, run_dir=root / "real", console=False

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from mle_star.cli.app import main
+from mle_star.models import FinalResult
 from mle_star.run.folder import first_line
 from tests.integrations.test_kaggle import DATA
 
@@ -60,6 +61,7 @@ def validator() -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("as_delivered")
 def test_a_competition_is_solved_where_the_benchmark_looks(
     home: Path, validator: tuple[str, list[bytes]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +69,8 @@ def test_a_competition_is_solved_where_the_benchmark_looks(
     data.mkdir()
     for name, text in DATA.items():
         (data / name).write_text(text, encoding="utf-8")
+    with (data / "train.csv").open("a", encoding="utf-8") as stream:  # enough for scripts to run once each
+        stream.writelines(f"{i},{i % 7},{'rgb'[i % 3]},{i % 7 * 9.5 + i % 3}\n" for i in range(100, 5100))
     (data / "description.md").write_text("Predict the price. Scored by RMSE.", encoding="utf-8")
     (home / "instructions.txt").write_text("Write /home/submission/submission.csv.", encoding="utf-8")
     monkeypatch.setenv("COMPETITION_ID", "houses")
@@ -77,6 +81,9 @@ def test_a_competition_is_solved_where_the_benchmark_looks(
     submission = home / "submission" / "submission.csv"
     assert submission.read_text(encoding="utf-8").startswith("id,price") and submission.read_bytes() in seen[0]
     assert (home / "code" / "solution.py").is_file() and (home / "logs" / "report.html").is_file()
+    result = FinalResult.model_validate_json((home / "logs" / "mle-star" / "result.json").read_bytes())
+    promise = result.promise
+    assert promise is not None and promise.measured == "harness" and promise.rows == 506
     task = first_line(home / "logs" / "mle-star").task
     assert (task.competition_id, task.evaluation_metric) == ("houses", "rmse")
     assert task.description.startswith("Predict the price. Scored by RMSE.\n\nWrite /home/submission")

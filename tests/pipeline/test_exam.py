@@ -48,6 +48,7 @@ class AnsweringExecutor:
     views: set[str] = field(default_factory=set)
     spoil: str = ""
     spoilt: Callable[[int, int], int] | None = None  # another answer, by key and answer; without it a row is missing
+    seconds: float = 0.01
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """What the script would have done."""
@@ -66,7 +67,7 @@ class AnsweringExecutor:
             body = "".join(f"{key},{answer}\n" for key, answer in answers)
             (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
             out += f"Final Validation Performance: {levels(text)[-1]}\n"
-        return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=0.01, timed_out=False)
+        return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=self.seconds, timed_out=False)
 
 
 @pytest.fixture
@@ -139,6 +140,19 @@ async def test_no_script_sees_a_label_that_it_is_judged_by(quick: QuickRun, tmp_
     final = [text for text in executor.seen if text.count("\n") == 1 + 400]
     assert len(final) == 1, "only the script of finalization sees all labels"
     assert len(set(executor.seen)) == 6  # five views and the whole: nothing runs again for the final pick
+
+
+@pytest.mark.parametrize(("seconds", "changes", "count"), [(0.01, {"score_views": 2}, 2), (100.0, {}, 1)])
+async def test_a_script_runs_on_as_many_views_as_are_asked_for_and_as_its_share_of_the_time_allows(
+    quick: QuickRun, tmp_path: Path, seconds: float, changes: dict[str, int], count: int
+) -> None:
+    """An hour, of which Phase 1 has six minutes for at least two scripts one after the other."""
+    executor = AnsweringExecutor(seconds=seconds)
+    result = await quick(settings(scoring="auto", K=1, R=1, **changes), agents=liars(), executor=executor)
+    judged = [e for e in events(tmp_path / "run", ScriptFinished) if e.step.startswith("phase1") and e.measure]
+    assert judged and {len(event.answers) for event in judged} == {count}
+    promise = result.promise
+    assert promise is not None and promise.measured == "harness" and promise.low is not None and promise.high
 
 
 async def test_a_leak_is_told_by_the_gap_between_claim_and_worth(quick: QuickRun, tmp_path: Path) -> None:

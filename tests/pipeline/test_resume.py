@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mle_star.config import effective_config
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import AgentConfig, TaskDescription
 from mle_star.orchestrator import PipelineState
@@ -197,7 +198,7 @@ async def test_the_journal_begins_with_everything_that_resume_needs(
 ) -> None:
     result = await quick(settings(L=1))
     started = events(tmp_path / "run", RunStarted)[0]
-    assert (started.task, started.config, started.schema_version) == (task, settings(L=1), 1)
+    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 1)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
     whole: list[AnyEvent] = [*events(tmp_path / "run", RunStarted), *events(tmp_path / "run", AgentFinished)]
     spent = spent_by(whole)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import mle_star.orchestrator
+from mle_star.config import effective_config
 from mle_star.errors import CredentialError, PipelineError
 from mle_star.models import (
     AgentConfig,
@@ -63,7 +64,7 @@ async def test_a_task_alone_is_enough(task: TaskDescription, tmp_path: Path) -> 
     finally:
         os.chdir(before)
     assert isinstance(result, FinalResult)
-    assert (result.task, result.config) == (task, PipelineConfig())
+    assert (result.task, result.config) == (task, effective_config(PipelineConfig()))
     folder = Path(result.submission_path).parent.parent
     assert folder.parent == tmp_path / "runs" and folder.name.startswith("sizes-20")
 

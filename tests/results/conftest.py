@@ -51,7 +51,7 @@ def house_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("houses")
     (folder / "houses.csv").write_text(houses(), encoding="utf-8")
     mind = Mind(overrides={name: lambda prompt: fenced(SOLUTION) for name in ("init", "debugger")})
-    letters = settings(M=1, T=1, K=1, L=1).model_dump(exclude_unset=True)
+    letters = settings(M=1, T=1, K=1, L=1, scoring="auto").model_dump(exclude_unset=True)
     return fit(
         folder / "houses.csv", "price", metric="mae", settings={**letters, "work_dir": str(folder)}, quiet=True,
         agents=MindAgents(mind),

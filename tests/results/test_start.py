@@ -14,7 +14,7 @@ from mle_star.cli.run import _notified
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.results.estimate import estimated_seconds, in_words
-from mle_star.results.source import fitting, is_data_file, make_task, taken_in
+from mle_star.results.source import is_data_file, make_task, taken_in
 from tests.results.conftest import houses
 from tests.views.journals import Invented
 
@@ -42,6 +42,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "source", ["houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "folder"], ids=str
 )
+@pytest.mark.usefixtures("as_delivered")
 def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
     place: Path, capfd: pytest.CaptureFixture[str], source: str
 ) -> None:
@@ -57,7 +58,9 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
     assert sorted(place.rglob("*")) == before
     assert main([*words, "--dry-run", "--json"]) == 0
     plan = json.loads(capfd.readouterr().out)
-    assert plan["config"]["scoring"] == ("auto" if held else PipelineConfig().scoring)
+    assert plan["config"]["scoring"] == "auto"
+    assert main([*words, "--dry-run", "--set", "scoring=self_reported"]) == 0
+    assert "held back" not in capfd.readouterr().err
 
 
 def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) -> None:
@@ -66,8 +69,6 @@ def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) ->
         guess = make_task(data, run_dir, name="houses", target="price")
     assert [path.name for path in data.iterdir()] == ["train.csv"] and (run_dir / "task.yaml").is_file()
     assert guess.task.competition_id == "houses"
-    assert fitting(PipelineConfig(), guess.task.data_dir).scoring == "auto"
-    assert fitting(PipelineConfig(scoring="self_reported"), guess.task.data_dir).scoring == "self_reported"
     other = place / "runs" / "houses-2"
     with pytest.raises(ConfigError, match="no column 'prize'"), taken_in(Path("houses.csv"), other) as data:
         make_task(data, other, target="prize")

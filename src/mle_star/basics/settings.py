@@ -155,9 +155,13 @@ class PipelineConfig(Frozen):
     model_caches: tuple[str, ...] = Field(default=(), description="folders with weights that scripts may read")
     use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")
     scoring: Literal["auto", "self_reported"] = Field(
-        default="self_reported",
+        default="auto",
         description="auto: the harness hides labelled rows and scores scripts by them; else scripts score themselves",
     )
+    score_views: int | None = Field(
+        default=None, le=5,
+        description="how often a script runs, each time with other rows hidden; none: 1 to 5 times, by the rows",
+    )  # fmt: skip
     equivalence_bound: float = Field(
         default=0.5,
         ge=0,

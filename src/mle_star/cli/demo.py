@@ -60,6 +60,7 @@ SETTINGS: dict[str, Any] = {
     "inner_loop_steps": 2,
     "num_parallel_solutions": 2,
     "ensemble_rounds": 2,
+    "score_views": 2,
     "time_limit_seconds": 900,
 }
 

@@ -176,8 +176,9 @@ def run(
             raise ConfigError("name a task folder or a data folder, or another run with --from")
         from mle_star.config import load_config
 
-        with prepared(folder, guess_words, load_config(explicit, config), output, dry=dry_run) as ready:
-            _start(*ready, None, options)
+        settings = load_config(explicit, config)
+        with prepared(folder, guess_words, settings, output, dry=dry_run) as (task, place):
+            _start(task, settings, place, None, options)
         return
     _start(task, settings, output, parent, options)
 

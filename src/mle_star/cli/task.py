@@ -24,21 +24,21 @@ def prepared(
     output: Path | None,
     *,
     dry: bool,
-) -> Iterator[tuple[TaskDescription, PipelineConfig, Path | None]]:
-    """The task, the settings that fit it and the run's folder: as the task file says, else guessed from the data.
+) -> Iterator[tuple[TaskDescription, Path | None]]:
+    """The task and the run's folder: as the task file says, else guessed from the data.
 
     One file of data is taken into the run's folder, which is gone again when nothing comes of it.
     """
     from mle_star.data import TASK_FILE, load_task
     from mle_star.data.tables import TABLE_SUFFIXES
-    from mle_star.results.source import fitting, is_data_file, taken_in
+    from mle_star.results.source import is_data_file, taken_in
 
     if is_data_file(source):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / source.stem if dry else _folder_for(source, settings, output)
             with taken_in(source, folder) as data:
                 task = _guessed(data, None if dry else folder, guess_words, settings, source.name.partition(".")[0])
-                yield task, fitting(settings, task.data_dir), output if dry else folder
+                yield task, output if dry else folder
         return
     if not source.exists():
         raise ConfigError(f"{source}: no such folder or file")
@@ -52,7 +52,7 @@ def prepared(
     else:
         task = _guessed(source, None, guess_words, settings, None)
         _say_where_the_data_lie(task, source)
-    yield task, fitting(settings, task.data_dir), output
+    yield task, output
 
 
 def _folder_for(source: Path, settings: PipelineConfig, output: Path | None) -> Path:
@@ -83,7 +83,7 @@ def _guessed(
     guess = make_task(data, run_dir, name=name, target=target, metric=metric, direction=direction)
     for note in guess.notes:
         typer.echo(f"note: {plain(note)}", err=True)
-    for line in told(guess):
+    for line in told(guess, hides_rows=settings.scoring == "auto"):
         typer.echo(plain(line), err=True)
     return guess.task
 

@@ -44,7 +44,9 @@ class Exam:
         if run_dir.resolve().is_relative_to(folder):
             raise Unsupported("the run's folder lies among the data")
         data = Data.read(layout, folder)
-        exam = cls(Judge(data, metric), data.split(seed=config.seed), [], run_dir, config.seed)
+        exam = cls(
+            Judge(data, metric), data.split(seed=config.seed, folds=config.score_views), [], run_dir, config.seed
+        )
         make = data.make_view if write else data.plan_view
         exam.views = [
             make(f"view-{number}", hidden, run_dir / "views" / f"view-{number}", seed=config.seed + number)

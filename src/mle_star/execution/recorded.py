@@ -248,9 +248,9 @@ def _keep_answers(run: RunContext, exam: Exam, view: View, step: str, number: in
 
 
 def _affordable(run: RunContext, result: EvaluationResult, views: int) -> int:
-    """On how many views a script is run: all, unless the time of its phase does not allow it."""
-    room = limit_in_run(run, "solution", run.config.script_timeout_seconds) / max(result.duration_seconds, 0.1)
-    return max(1, min(views, int(room)))
+    """On how many views a script is run: all, unless they take more than its share of the phase's time."""
+    share = share_in_run(run, limit_in_run(run, "solution", run.config.script_timeout_seconds))
+    return max(1, min(views, int(share / max(result.duration_seconds, 0.1))))
 
 
 def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:

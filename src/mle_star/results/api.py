@@ -18,7 +18,7 @@ from mle_star.orchestrator import run_pipeline
 from mle_star.pipeline.setup import check_credentials
 from mle_star.results.leaderboard import leaderboard_rows
 from mle_star.results.model import Model, complete, read_result
-from mle_star.results.source import fitting, is_data_file, make_task, taken_in
+from mle_star.results.source import is_data_file, make_task, taken_in
 from mle_star.run.finding import find_run
 from mle_star.run.folder import RunFolder, new_run_folder
 from mle_star.views import text, write_report
@@ -51,12 +51,10 @@ def fit(
         check_credentials(config, options.get("base_url"))
     direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
     words = {"target": target, "metric": metric, "direction": direction}
-    with _task(data, words, config, run_dir) as (task, folder):
-        config = fitting(config, task.data_dir)
-        with quiet_progress(shown=not quiet) as listener:
-            listeners = [*options.pop("listeners", ()), listener]
-            work = run_pipeline(task, config, run_dir=folder, listeners=listeners, console=False, **options)
-            complete(work)
+    with _task(data, words, config, run_dir) as (task, folder), quiet_progress(shown=not quiet) as listener:
+        listeners = [*options.pop("listeners", ()), listener]
+        work = run_pipeline(task, config, run_dir=folder, listeners=listeners, console=False, **options)
+        complete(work)
     write_report(folder)
     return Run(folder)
 

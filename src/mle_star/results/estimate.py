@@ -32,7 +32,8 @@ def estimated_seconds(config: PipelineConfig, data_dir: Path, rows: int, runs: P
     call = calls if calls is not None else CALL_SECONDS.get(config.model, OTHER_CALL_SECONDS)
     share = min(1.0, config.subsample_limit / max(rows, 1))
     script = scripts if scripts is not None else SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / usable_cores()
-    views = next(count for least, count in VIEWS if rows >= least) if config.scoring == "auto" else 1
+    usual = config.score_views or next(count for least, count in VIEWS if rows >= least)
+    views = usual if config.scoring == "auto" else 1
     crowd = max(1.0, config.num_parallel_solutions / usable_cores())
     total = 0.0
     for phase, (asked, run) in critical_steps(config).items():

@@ -14,7 +14,7 @@ from mle_star.data.place import MARK
 from mle_star.data.survey import survey
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError
-from mle_star.models import MetricDirection, PipelineConfig
+from mle_star.models import MetricDirection
 from mle_star.run.folder import RunFolder
 
 DATA = "data"
@@ -122,28 +122,13 @@ def make_task(
     return guess
 
 
-def fitting(config: PipelineConfig, data_dir: str) -> PipelineConfig:
-    """The settings, with rows held back by the harness where the data have no test of their own."""
-    if "scoring" in config.model_fields_set or config.scoring == "auto" or has_test(Path(data_dir)):
-        return config
-    return config.model_copy(update={"scoring": "auto"})
-
-
-def has_test(data_dir: Path) -> bool:
-    """Do the data hold rows to predict, or is that not for tables to say?"""
-    try:
-        found = survey(data_dir)
-    except ConfigError:
-        return True
-    return found.train is None or found.test is not None
-
-
-def told(guess: TaskGuess) -> list[str]:
-    """What was guessed, in two lines."""
+def told(guess: TaskGuess, *, hides_rows: bool) -> list[str]:
+    """What was guessed, in two lines; `hides_rows`: the harness judges by labels that it keeps to itself."""
     task, table = guess.task, survey(Path(guess.task.data_dir))
     rows = "" if table.train is None else f"{table.train.rows:,} rows of {len(table.train.columns)} columns"
     files = ", ".join(one.name for one in table.tables) or "files"
-    held = "" if table.train is None or table.test is not None else "; no test file: rows are held back to judge by"
+    is_alone = table.train is not None and table.test is None
+    held = "; no test file: rows are held back to judge by" if is_alone and hides_rows else ""
     what = f"predict {', '.join(guess.targets)}" if guess.targets else "predict the target"
     judged = f"judged by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
     return [

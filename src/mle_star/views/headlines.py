@@ -96,7 +96,7 @@ def _script_finished(event: events.ScriptFinished) -> Said | None:
 def _exam_prepared(event: events.ExamPrepared) -> Said:
     if event.why_not:
         return "warning", f"scores are what scripts print (self-reported): {event.why_not}"
-    views = f" on each of {event.views} views" if event.views > 1 else ""
+    views = f" in {event.views} views, each hiding others" if event.views > 1 else ""
     return "info", f"scripts are judged by {text.plural(event.search_rows, 'hidden row')}{views} ({event.rule})"
 
 
