@@ -20,7 +20,7 @@ HEAVY = ("claude_agent_sdk", "pydantic", "pandas", "numpy", "sklearn", "starlett
 
 def mle_star(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mle_star.cli.app", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 def test_help_shows_every_command_and_loads_nothing_heavy() -> None:
@@ -28,7 +28,7 @@ def test_help_shows_every_command_and_loads_nothing_heavy() -> None:
         "import sys, json; from mle_star.cli.app import main; main(['--help']); "
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     shown, modules = done.stdout.rsplit("\n", 2)[:2]
     assert [command.name for command in COMMANDS if command.name not in shown] == []
     assert "Examples:" in shown
@@ -115,7 +115,7 @@ def test_exit_codes_tell_wrong_input_from_a_failed_pipeline() -> None:
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m mle_star.cli.app --help | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240)
     assert done.stderr == ""
 
 
@@ -124,7 +124,7 @@ def test_typer_still_has_the_base_class_that_errors_are_told_by() -> None:
 
 
 def test_the_package_as_a_program_is_the_command_with_its_exit_code() -> None:
-    done = subprocess.run([sys.executable, "-m", "mle_star", "inti"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-m", "mle_star", "inti"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert done.stderr.startswith("mle-star: error: No such command 'inti'")
 
@@ -145,5 +145,5 @@ def test_a_shell_is_told_commands_names_of_runs_and_executors(typed: str, offere
     count = len(typed.split(" ")) - 1
     env = {**os.environ, "_MLE_STAR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(count)}
     command = [sys.executable, "-c", "from mle_star.cli.app import main; main()"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env, cwd=tmp_path)
     assert set(done.stdout.split()) == offered

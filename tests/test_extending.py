@@ -106,7 +106,7 @@ def test_an_executor_of_a_package_passes_the_suite_that_is_shipped(tmp_path: Pat
     (tmp_path / "test_elsewhere.py").write_text(blocks("An executor")[2], encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
     command += ["-k", "exit_code or stdin", "test_elsewhere.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout
 
 

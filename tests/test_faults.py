@@ -18,7 +18,8 @@ from mle_star.testing.faults import FaultyBrain
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import MindBrain
 
-SEEDS = range(40) if os.environ.get("MLE_STAR_SOAK") else [1]
+SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
+SEEDS = range(40) if SOAK else [1]
 TIME_LIMIT = 90
 
 
@@ -30,8 +31,8 @@ async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
 ) -> None:
     brain = FaultyBrain(MindBrain(), rate=0.2, seed=seed)
     config = settings(
-        M=2, T=1, K=1, L=1 + seed % 2, R=1, client_reuse="clear", model="sonnet", agent_timeout_seconds=8,
-        time_limit_seconds=TIME_LIMIT,
+        M=1 + SOAK, T=1, K=1, L=1 + (SOAK and seed % 2), R=1, client_reuse="clear", model="sonnet",
+        agent_timeout_seconds=8, time_limit_seconds=TIME_LIMIT,
     )  # fmt: skip
     started = time.monotonic()
     error: PipelineError | None = None

@@ -30,11 +30,11 @@ def test_no_two_classes_have_the_same_name() -> None:
 
 def test_the_minds_for_tests_are_there_without_a_test_library() -> None:
     code = "import sys; sys.modules['pytest'] = None; from mle_star.testing import *; ScriptedBrain, FaultyBrain"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_package_runs_as_a_program() -> None:
-    done = subprocess.run([sys.executable, "-m", "mle_star", "--help"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-m", "mle_star", "--help"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0
     assert "Usage: mle-star" in done.stdout

@@ -125,12 +125,12 @@ async def test_at_any_limit_the_best_is_handed_over_and_all_that_was_charged_is_
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-052")
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(50) if SOAK else [3])
+@pytest.mark.parametrize("seed", range(50) if SOAK else [4])
 async def test_with_every_fifth_client_killed_all_that_was_charged_is_named(
     task: TaskDescription, tmp_path: Path, seed: int
 ) -> None:
     """One call at a time, so that only the client dies that asked."""
-    share = Random(seed).uniform(0.05, 0.9) if SOAK else 0.7
+    share = Random(seed).uniform(0.05, 0.9) if SOAK else 0.3
     brain = KillingBrain(0.2, seed, Path(task.data_dir) / "train.csv")
     config = settings(
         M=1, T=1, K=1 + SOAK, L=1, client_reuse="clear", model="sonnet", max_budget_usd=share * WHOLE_USD

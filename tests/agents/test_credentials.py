@@ -62,7 +62,7 @@ def test_the_command_that_the_error_recommends_exists(tmp_path: Path) -> None:
     with pytest.raises(CredentialError) as caught:
         require_credentials(PipelineConfig(), {"HOME": str(tmp_path)})
     words = shlex.split(str(caught.value).split("log in with `")[1].split("`")[0])
-    answer = subprocess.run([*words, "--help"], capture_output=True, text=True, timeout=300, check=True)
+    answer = subprocess.run([*words, "--help"], capture_output=True, text=True, timeout=240, check=True)
     assert answer.stdout.startswith("Usage: claude auth login")
 
 

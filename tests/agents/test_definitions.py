@@ -171,7 +171,7 @@ def test_the_orchestrator_cannot_be_imported_beside_an_old_sdk(tmp_path: Path) -
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: claude-agent-sdk\nVersion: 0.1.38\n", encoding="utf-8")
     command = [sys.executable, "-c", "import mle_star.models; print('models'); import mle_star.orchestrator"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 1
     assert ended.stdout == "models\n"
     assert "ImportError: claude-agent-sdk 0.1.38 is too old" in ended.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
 from mle_star.models import AgentType, agent_config
 from mle_star.testing.scripted import ScriptedBrain
@@ -56,7 +54,7 @@ async def test_a_server_that_overlooks_tools_is_understood_and_no_longer_sent_an
 
 async def test_one_text_from_a_server_that_uses_tools_takes_none_away(open_bench: OpenBench) -> None:
     brain = ScriptedBrain(PLANS)
-    async with open_bench(brain=brain) as bench:
+    async with open_bench(brain=brain, client_reuse="clear") as bench:
         await bench.agents.ask(EXTRACTOR, "Which block?")
         brain.reply_with("extractor", *[json.dumps(PLANS)] * 6)
         await bench.agents.ask(EXTRACTOR, "Which block?")
@@ -75,16 +73,16 @@ async def test_a_reply_that_is_no_json_is_asked_for_once_more_with_what_was_wron
         assert "# Your last reply" in second.prompt and "the weather" in second.prompt
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "{'plans': [{'code_block': 'x = 1', 'plan': 'try 2'}]}",
-        '{"plans": [{"code_block": "x = 1", "plan": "try 2",},]}',
-        '[{"code_block": "x = 1", "plan": "try 2"}',
-    ],
-)
-async def test_json_as_small_models_write_it_is_mended(open_bench: OpenBench, said: str) -> None:
-    brain = ScriptedBrain(said)
-    async with open_bench(brain=brain, tool_use="none") as bench:
-        assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
-        assert len(brain.requests) == 1
+async def test_json_as_small_models_write_it_is_mended(open_bench: OpenBench) -> None:
+    brain = ScriptedBrain()
+    async with open_bench(brain=brain, tool_use="none", client_reuse="clear") as bench:
+        for number, said in enumerate(
+            [
+                "{'plans': [{'code_block': 'x = 1', 'plan': 'try 2'}]}",
+                '{"plans": [{"code_block": "x = 1", "plan": "try 2",},]}',
+                '[{"code_block": "x = 1", "plan": "try 2"}',
+            ]
+        ):
+            brain.always("extractor", said)
+            assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
+            assert len(brain.requests) == number + 1

@@ -30,7 +30,7 @@ guard = Guard(WORK, readable=[Path("/srv/mle/data")], blocked=(r"\bgit\s+push\b"
         "echo x > /etc/passwd", "echo x>>/tmp/x", "cmd &> ../x", "cmd 2> ~/.bashrc", "cat <in >| $HOME/.profile",
         "a | tee /tmp/x", "cp a /tmp/x", "mv a /srv/mle/data", "mv /srv/mle/data/train.csv .", "ln -s a /srv/mle/x",
         "touch /srv/mle/workshop", "mkdir -p /srv/mle/work/../data", "chmod -R 777 /", "chown root /etc",
-        "truncate -s 0 /srv/mle/data/train.csv", "cat <<EOF > /etc/x\nhi\nEOF",
+        "truncate -s 0 /srv/mle/data/train.csv", "cat <<EOF > /etc/x\nhi\nEOF", "cat <<A <<B\nA\nB\nrm -rf /",
     ],
 )  # fmt: skip
 def test_the_listed_commands_and_writing_outside_are_refused(line: str) -> None:
@@ -51,6 +51,7 @@ def test_the_listed_commands_and_writing_outside_are_refused(line: str) -> None:
         "grep -rn 'dd if=' . ; echo \"mkfs is dangerous\"",
         "python - <<'EOF'\nimport os\nprint('rm -rf / is > /etc/passwd')\nrm -rf /\nEOF",
         "cat > script.py <<'EOF'\nx = 3 > 2\nopen('/etc/passwd')\nEOF\npython script.py",
+        "cat <<A <<-'B' | sort\nA\nrm -rf /\n  B\nls",
         "nvidia-smi >/dev/null 2>&1 || true",
         "X=out.txt; echo 1 > $X",
         "[ -f x ] && echo yes",
@@ -107,8 +108,14 @@ def test_no_text_makes_the_guard_fail(line: str) -> None:
     guard.check_command(line)
 
 
-@pytest.mark.parametrize("part", ["sudo ", "QUJD", "{a|", "(echo a) | ", "bash -c 'a ", "<<a\n", "x > "])
-def test_long_texts_are_judged_in_no_time(part: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "length"),
+    [
+        *[(part, 30_000) for part in ("sudo ", "QUJD", "{a|", "(echo a) | ", "bash -c 'a ", "x > ")],
+        *[(part, 120_000) for part in ("<<a\n", "<<a\na\n")],  # pair by pair these would take half a minute
+    ],
+)
+def test_long_texts_are_judged_in_no_time(part: str, length: int) -> None:
     started = time.process_time()
-    guard.check_command(part * (30_000 // len(part)))
-    assert time.process_time() - started < 5
+    guard.check_command(part * (length // len(part)))
+    assert time.process_time() - started < 15

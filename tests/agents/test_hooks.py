@@ -109,7 +109,7 @@ async def test_what_an_agents_shell_left_in_the_background_ends_with_the_run(
         command = f"nohup setsid sleep {seconds} >/dev/null 2>&1 & echo started $!"
         (said,) = await act(bench, use("Bash", command=command))
         assert "started" in said
-    psutil.wait_procs(sleepers(), timeout=300)
+    psutil.wait_procs(sleepers(), timeout=240)
     assert not sleepers()
 
 

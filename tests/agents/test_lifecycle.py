@@ -20,6 +20,8 @@ from mle_star.engineer.server import BrainReply, Fault
 from mle_star.models import AgentType, PipelineConfig, agent_config
 from tests.agents.conftest import MODEL, QUICK, Bench, OpenBench
 
+pytestmark = pytest.mark.long
+
 CODER = agent_config(AgentType.coder)
 
 SCRIPT = """
@@ -70,7 +72,7 @@ def test_a_signal_in_the_middle_of_a_call_leaves_no_process_and_no_folder(
         assert home.is_dir()
         child.send_signal(number)
         assert child.wait(timeout=120) != 0
-        _, alive = psutil.wait_procs(family, timeout=300)
+        _, alive = psutil.wait_procs(family, timeout=240)
         assert alive == []
         assert not home.exists()
     finally:
@@ -161,22 +163,18 @@ async def test_the_next_agent_is_connected_while_this_one_works(open_bench: Open
         assert bench.brain.requests[-1].agent == "summarize"
 
 
-@pytest.mark.parametrize("reuse", ["fresh", "clear"])
-async def test_idle_clients_never_exceed_the_limit(open_bench: OpenBench, reuse: str) -> None:
-    async with open_bench(client_reuse=reuse, max_warm_clients=2) as bench:
+async def test_idle_clients_never_exceed_the_limit(open_bench: OpenBench) -> None:
+    async with open_bench(client_reuse="clear", max_warm_clients=2) as bench:
         for agent in (AgentType.coder, AgentType.planner, AgentType.summarize):
             bench.agents.prepare(agent)
         await bench.agents.prepared()
         for _ in range(2):
             await bench.agents.ask(CODER, "go", label="main", max_cost_usd=None)
         await bench.agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=None)
-        for _ in range(100):
-            if len(bench.processes) <= 2:
-                break
+        while len(bench.processes) > 2:  # those that are let go take a moment
             await asyncio.sleep(0.05)
-        assert len(bench.processes) <= 2
         names = [words[words.index("--agent") + 1] for words in (one.cmdline() for one in bench.processes) if words]
-        assert ("coder" in names) == (reuse == "clear")
+        assert "coder" in names
 
 
 async def test_a_reused_client_is_one_process_and_a_fresh_one_serves_once(open_bench: OpenBench) -> None:

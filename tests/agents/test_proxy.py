@@ -131,7 +131,7 @@ async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_heard_out() -> None:
     async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
         key, content = proxy.key("coder"), json.dumps(body()).encode()
         proxy.listen(key, meter)
-        async with httpx2.AsyncClient(trust_env=False, timeout=300) as client:
+        async with httpx2.AsyncClient(trust_env=False, timeout=240) as client:
             url, headers = f"{proxy.base_url}/v1/messages", {"x-api-key": key}
             sending = asyncio.ensure_future(client.post(url, content=content, headers=headers))
             while not brain.requests:
@@ -166,20 +166,20 @@ async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() 
                 while piece := await more.get():
                     yield piece
 
-            client = httpx2.AsyncClient(trust_env=False, timeout=300)
+            client = httpx2.AsyncClient(trust_env=False, timeout=240)
             request = client.build_request(
                 "POST", f"{proxy.base_url}/v1/messages", content=upload(), headers={"x-api-key": proxy.key("coder")}
             )
             sending = asyncio.ensure_future(client.send(request, stream=True))
             await more.put(b"first")
-            assert await asyncio.wait_for(got.get(), 60) == b"first"  # while the request is still being written
+            assert await asyncio.wait_for(got.get(), 240) == b"first"  # while the request is still being written
             await more.put(b"")
-            answer = await asyncio.wait_for(sending, 60)
+            answer = await asyncio.wait_for(sending, 240)
             assert answer.headers["request-id"] == "r1"
-            assert await asyncio.wait_for(anext(answer.aiter_raw()), 60) == b"first"  # while the answer is
+            assert await asyncio.wait_for(anext(answer.aiter_raw()), 240) == b"first"  # while the answer is
             assert not ended.is_set()
             await answer.aclose()
-            await asyncio.wait_for(ended.wait(), 60)
+            await asyncio.wait_for(ended.wait(), 240)
             await client.aclose()
     finally:
         await service.stop()

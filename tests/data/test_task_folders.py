@@ -10,9 +10,6 @@ import random
 import re
 import resource
 import struct
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from mle_star.cli.app import main
 from mle_star.data import guess_task, load_task, write_task
 from mle_star.data.files import WHOLE_BYTES
 from mle_star.data.tables import Table, read_table
@@ -254,22 +252,21 @@ def test_every_format_gives_the_same_guess(tmp_path: Path, form: str) -> None:
 # --- never a crash ---------------------------------------------------------------------------------------
 
 
-def test_a_csv_of_two_gigabytes_is_only_sampled(tmp_path: Path) -> None:
+def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     line = b"%09d,7,0\n"
     with path.open("wb") as stream:
-        stream.write(b"id,x,goal\n" + b"".join(line % i for i in range(200_000)))
-        stream.seek(2 << 30)  # a hole: two gigabytes that take no room
-        stream.write(b"".join(b"%09d,7,1\n" % i for i in range(200_000)))
+        stream.write(b"id,x,goal\n" + b"".join(line % i for i in range(100_000)))
+        stream.seek(1 << 29)  # a hole that takes no room
+        stream.write(b"".join(b"%09d,7,1\n" % i for i in range(100_000)))
     write_csv(tmp_path / "test.csv", ["id", "x"], [[1, 7]])
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     guess = guess_task(tmp_path)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert (guess.targets, guess.task.task_type) == (("goal",), TaskType.classification)
     assert "has 2 different values" in guess.reasons["task_type"]  # the second one stands only at the end of the file
     assert "rows)" not in guess.task.description
-    assert time.process_time() - started < 30
-    assert grown < 300_000  # kilobytes; the file has two million
+    assert grown < 200_000  # kilobytes
 
 
 def test_the_end_of_a_large_file_is_looked_at_too(tmp_path: Path) -> None:
@@ -549,29 +546,23 @@ def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, na
 # --- the command -----------------------------------------------------------------------------------------
 
 
-def mle_star(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mle_star.cli.app", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-def test_init_writes_the_task_and_says_why(data_dir: Path) -> None:
-    done = mle_star("init", data_dir, "--metric", "auc")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "In sample_submission.csv and in train.csv; test.csv lacks it." in done.stdout
+def test_init_writes_the_task_and_says_why(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(data_dir), "--metric", "auc"]) == 0
+    out, err = capsys.readouterr()
+    assert "In sample_submission.csv and in train.csv; test.csv lacks it." in out and err == ""
     task = load_task(data_dir)
     assert (task.evaluation_metric, task.data_dir) == ("roc_auc", str(data_dir))
-    again = mle_star("init", data_dir)
-    assert (again.returncode, again.stdout) == (1, "")
-    assert again.stderr == f"mle-star: error: {data_dir}/task.yaml: exists already; --force overwrites it\n"
-    assert mle_star("init", data_dir, "--force", "--minimize").returncode == 0
+    assert main(["init", str(data_dir)]) == 1
+    complaint = f"mle-star: error: {data_dir}/task.yaml: exists already; --force overwrites it\n"
+    assert capsys.readouterr() == ("", complaint)
+    assert main(["init", str(data_dir), "--force", "--minimize"]) == 0
     assert load_task(data_dir).metric_direction == "minimize"
 
 
-def test_init_on_a_folder_without_data_is_one_line(tmp_path: Path) -> None:
-    done = mle_star("init", tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"mle-star: error: {tmp_path}: no data found")
-    assert done.stderr.count("\n") == 1
+def test_init_on_a_folder_without_data_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"mle-star: error: {tmp_path}: no data found") and err.count("\n") == 1
 
 
 TARGETS = {
@@ -582,6 +573,7 @@ TARGETS = {
 REAL_TASKS = Path(__file__).parents[3] / "shared" / "data"
 
 
+@pytest.mark.skipif(not os.environ.get("MLE_STAR_SOAK"), reason="a dozen large tables; `make soak`")
 @pytest.mark.skipif(not REAL_TASKS.is_dir(), reason="the real data sets are not here")
 def test_most_real_tasks_are_guessed_right_from_their_data_alone() -> None:
     folders = sorted(path.parent for path in REAL_TASKS.glob("*/task.yaml"))

@@ -15,6 +15,8 @@ from mle_star.engineer.design import assemble, recover
 from tests.engineer.conftest import Run, profile_of, quick
 from tests.engineer.small_tasks import TASKS, table, write
 
+pytestmark = pytest.mark.long
+
 FAMILIES = {
     "mean_absolute": ("lightgbm",), "many_classes": ("extra_trees",), "text": ("nbsvm",), "text_value": ("linear",),
     "as_json": ("xgboost", "linear"), "odd_names": ("lightgbm", "xgboost", "catboost"), "grouped": ("catboost",),

@@ -28,7 +28,7 @@ class Case:
     error: bool | None = True
     score: float | None = None
     says: str = ""  # must be in what the debugger is told, or else on stdout
-    timeout: float = 15.0
+    timeout: float = 120.0
     only_boxed: bool = False  # too dangerous, or not preventable, without a world of its own
     submission: bool = False
 
@@ -60,7 +60,7 @@ CASES = [
     Case(
         "much output",
         f"import sys\nline = 'x' * 99 + '\\n'\nfor _ in range({BLOCKS}):\n    sys.stdout.write(line * 1000)\n" + SCORE,
-        error=False, score=0.5, says="the output was cut", timeout=15.0 if BLOCKS == 300 else 300.0,
+        error=False, score=0.5, says="the output was cut", timeout=300.0,
     ),
     Case(
         "much output on stderr",
@@ -119,7 +119,7 @@ CASES = [
          says="TimeoutError", timeout=1.0),
     Case("a thread that never ends", "import threading, time\n"
          "threading.Thread(target=time.sleep, args=(600,)).start()\n" + SCORE,
-         score=0.5, says="TimeoutError", timeout=1.0),
+         score=0.5, says="TimeoutError", timeout=5.0),  # time enough to print, on a busy machine, too
     Case("stops itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", says="TimeoutError", timeout=1.0),
     Case("endless output", "while True:\n    print('again and again')", says="TimeoutError", timeout=1.0),
     Case("waits for stdin", "name = input('name? ')", says="EOFError"),

@@ -28,7 +28,7 @@ def attacked(python: str, sandbox: str, folder: Path, **who: int) -> dict[str, A
     """What each attempt came to, with a harness of this interpreter and user."""
     script, canary = str(SCRIPTS / "attack_driver.py"), f"canary-{uuid.uuid4().hex[:12]}"
     process = driver(python, script, sandbox, str(folder), canary, stderr=subprocess.PIPE, **who)
-    said, errors = process.communicate(timeout=300)
+    said, errors = process.communicate(timeout=600)
     assert said, errors.decode()
     seen: dict[str, Any] = json.loads(said)
     return seen

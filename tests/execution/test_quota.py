@@ -71,7 +71,7 @@ async def test_what_a_script_leaves_in_shared_memory_goes_with_its_user(open_fol
     (open_folder / "solution.py").write_text(code)
     config = PipelineConfig(python=unprivileged_python()[0])
     request = ScriptRequest(
-        script_path=str(open_folder / "solution.py"), working_dir=str(open_folder), timeout_seconds=30, env=PLAIN_ENV
+        script_path=str(open_folder / "solution.py"), working_dir=str(open_folder), timeout_seconds=120, env=PLAIN_ENV
     )
     mine.touch()
     for part in ("input", "final"):

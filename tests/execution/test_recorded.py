@@ -412,7 +412,7 @@ async def test_a_refused_script_is_recorded_without_being_run(open_run: OpenRun)
 
 async def test_a_cancelled_script_leaves_no_record_and_frees_its_slot(open_run: OpenRun) -> None:
     with open_run(CONFIG) as run:
-        task = asyncio.create_task(execute_in_run(script("import time\ntime.sleep(600)"), timeout_seconds=60))
+        task = asyncio.create_task(execute_in_run(script("import time\ntime.sleep(600)"), timeout_seconds=600))
         while not any(isinstance(event, ScriptStarted) for event in run.journal.events):
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.2)
@@ -420,6 +420,6 @@ async def test_a_cancelled_script_leaves_no_record_and_frees_its_slot(open_run: 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - started < 40
+        assert time.monotonic() - started < 240
         assert finished(run) == []
         assert (await execute_in_run(scored(0.5))).score == 0.5

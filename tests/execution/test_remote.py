@@ -92,7 +92,7 @@ def request_on(folder: Path, code: str = "print(open('input/a.csv').read())") ->
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "work" / "solution.py").write_text(code)
     return ScriptRequest(
-        script_path=str(folder / "work" / "solution.py"), working_dir=str(folder / "work"), timeout_seconds=20,
+        script_path=str(folder / "work" / "solution.py"), working_dir=str(folder / "work"), timeout_seconds=120,
         env=PLAIN_ENV, input_dir=str(folder / "data"),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from .loops import (
     section,
 )
 
+EXAMPLES = 100 if os.environ.get("MLE_STAR_SOAK") else 25
 SCORES = st.sampled_from([0.1, 0.5, 0.5000001, 0.9]) | st.floats(-1e6, 1e6)  # few values, so that ties are common
 DIRECTIONS = st.sampled_from(list(MetricDirection))
 ATTEMPTS = st.lists(SCORES | st.sampled_from(["coder", "crash", "planner"]), min_size=1, max_size=5)
@@ -106,7 +108,7 @@ def reference_phase3(
 def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
-    @examples(max_examples=80, derandomize=True)
+    @examples(max_examples=EXAMPLES, derandomize=True)
     @given(start=SCORES, outcomes=ATTEMPTS, direction=DIRECTIONS)
     def compare(start: float, outcomes: list[Outcome], direction: MetricDirection) -> None:
         task = task_of(run, direction)
@@ -135,7 +137,7 @@ def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
 def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
-    @examples(max_examples=80, derandomize=True)
+    @examples(max_examples=EXAMPLES, derandomize=True)
     @given(start=SCORES, steps=STEPS, direction=DIRECTIONS)
     def compare(start: float, steps: list[Step], direction: MetricDirection) -> None:
         task = task_of(run, direction)
@@ -176,7 +178,7 @@ def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
 def test_phase_3_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()
 
-    @examples(max_examples=100, derandomize=True)
+    @examples(max_examples=EXAMPLES, derandomize=True)
     @given(inputs=st.lists(SCORES, min_size=2, max_size=4), outcomes=ROUNDS, direction=DIRECTIONS)
     def compare(inputs: list[float], outcomes: list[Outcome], direction: MetricDirection) -> None:
         task = task_of(run, direction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -10,7 +11,8 @@ import pytest
 
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.events import AnyEvent, Event
+from mle_star.run.events import AnyEvent, Event, FinishRequested
+from mle_star.run.folder import request_finish
 from mle_star.run.journal import read_journal
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
@@ -34,6 +36,13 @@ def settings(**changes: Any) -> PipelineConfig:
 def events(run_dir: Path, kind: type[E]) -> list[E]:
     """What a run's journal holds of one kind."""
     return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
+
+
+async def ask_to_finish(run_dir: Path) -> None:
+    """Ask by the control file, and come back when the run has read it."""
+    request_finish(run_dir)
+    while not events(run_dir, FinishRequested):
+        await asyncio.sleep(0.02)
 
 
 def story(result: FinalResult) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Runs whose disk is full from the n-th event on: `python -m tests.pipeline.full_disk FOLDER DATA MODE NUMBER...`.
+"""Runs whose disk is full from the n-th event on: `python -m tests.pipeline.full_disk FOLDER DATA MODE FIRST EVERY`.
 
 FOLDER lies on a small file system of its own, which is filled to the last byte (MODE `disk`), or so far that only
 scripts, which write more than the run itself, find no room (`script`); `journal` lets only the journal, as the largest
 file, grow no more. The log lies there, too. Each run is then taken up again with room to spare. One JSON line tells how
-each of them went; without numbers, how many events an undisturbed run has.
+an undisturbed run went and how many events it has, and one how each of the others did: the n-th event is FIRST and
+from there on every EVERYth.
 """
 
 from __future__ import annotations
@@ -128,17 +129,16 @@ async def trial(folder: Path, data: Path, mode: str, number: int) -> dict[str, A
     return outcome
 
 
-async def main(folder: Path, data: Path, mode: str, numbers: list[int]) -> None:
-    """Every trial, or the number of events."""
-    if not numbers:
-        disk = Disk(folder, mode, sys.maxsize)
-        result = await one(folder, data, disk, resume=False)
-        sys.stdout.write(json.dumps({"events": disk.heard, **told(result)}) + "\n")
-        shutil.rmtree(folder / "run")
-    for number in numbers:
+async def main(folder: Path, data: Path, mode: str, first: int, every: int) -> None:
+    """The undisturbed run, and every trial."""
+    disk = Disk(folder, mode, sys.maxsize)
+    result = await one(folder, data, disk, resume=False)
+    sys.stdout.write(json.dumps({"events": disk.heard, **told(result)}) + "\n")
+    shutil.rmtree(folder / "run")
+    for number in range(first, disk.heard + 1, every):
         sys.stdout.write(json.dumps(await trial(folder, data, mode, number)) + "\n")
 
 
 if __name__ == "__main__":
     where, source, kind, *rest = sys.argv[1:]
-    asyncio.run(main(Path(where), Path(source), kind, [int(number) for number in rest]))
+    asyncio.run(main(Path(where), Path(source), kind, *map(int, rest)))

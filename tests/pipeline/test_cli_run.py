@@ -19,6 +19,8 @@ from mle_star.run.folder import first_line
 from tests.pipeline.conftest import events
 from tests.pipeline.mind import Mind, MindBrain, fenced
 
+pytestmark = pytest.mark.long
+
 SMALL = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "--set", "client_reuse=clear"]
 
 
@@ -109,7 +111,7 @@ class _Cli:
 
     async def run(self, *words: str) -> tuple[int | None, str, str]:
         process = await self.start(*words)
-        out, err = await asyncio.wait_for(process.communicate(), 240)
+        out, err = await asyncio.wait_for(process.communicate(), 600)
         return process.returncode, out.decode(), err.decode()
 
 
@@ -129,7 +131,7 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
         ctrl_c(process)
         await cli.until(run_dir / "journal.jsonl", b'"finish_requested"', process)
         ctrl_c(process)
-        out, err = await asyncio.wait_for(process.communicate(), 240)
+        out, err = await asyncio.wait_for(process.communicate(), 600)
         assert process.returncode == 130, err.decode()
         assert "resume" in err.decode()
         told = [json.loads(line) for line in out.decode().splitlines()]
@@ -154,7 +156,7 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
             "--output", str(fork), "--set", "outer_loop_steps=4", "--display", "plain",
         )  # fmt: skip
         ctrl_c(process)
-        out, err = await asyncio.wait_for(process.communicate(), 240)
+        out, err = await asyncio.wait_for(process.communicate(), 600)
         assert process.returncode == 0, err.decode()  # once: finish with the best so far
         assert brain.calls["init"] == inits and sum(brain.calls.values()) > before
         assert events(fork, AgentFailed) == events(run_dir, AgentFailed)  # the clients were not told to end

@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from mle_star.run.budget import Budget
 from mle_star.run.context import AgentReply, ScriptRequest
 from mle_star.run.events import AgentFinished, BudgetWarning, FinishRequested, PhaseFinished, RunFinished
 from mle_star.run.folder import is_running, request_finish
-from tests.pipeline.conftest import QuickRun, events, settings
+from tests.pipeline.conftest import QuickRun, ask_to_finish, events, settings
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents
+
+pytestmark = pytest.mark.long
 
 Hook = Callable[[str, str], Coroutine[Any, Any, None]]
 GENEROUS = PhaseTimeBudget(phase1=0.3, phase2=0.4, phase3=0.15, finalization=0.15)
@@ -42,14 +44,16 @@ def hang(agent: str, *, label: str | None = None, after: int = 0) -> Hook:
     return before
 
 
-def once(agent: str, act: Callable[[], None], wait: float = 0.0) -> Hook:
+def once(agent: str, act: Callable[[], Awaitable[None] | None], wait: float = 0.0) -> Hook:
     """Something that happens at the first call of an agent."""
     done: list[bool] = []
 
     async def before(where: str, who: str) -> None:
         if who == agent and not done:
             done.append(True)
-            act()
+            going_on = act()
+            if going_on is not None:
+                await going_on
             await asyncio.sleep(wait)
 
     return before
@@ -63,7 +67,7 @@ async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: Q
     state, started = PipelineState(), time.monotonic()
     config = settings(time_limit_seconds=8, phase_time_budget=GENEROUS)
     result = await quick(config, agents=MindAgents(before=hang("coder")), state=state)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 240
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
     assert result.phases_completed == ["phase1", "finalization"] and result.phases_skipped == ["phase3"]
     assert result.stopped_by == "time" and result.warnings[0].startswith("stopped by the time limit")
@@ -83,7 +87,7 @@ async def test_at_the_end_of_all_time_whatever_is_under_way_ends_and_what_was_ke
     state, started = PipelineState(), time.monotonic()
     config = settings(time_limit_seconds=5, phase_time_budget=shares)
     result = await quick(config, agents=MindAgents(before=hang("coder", after=1)), state=state)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 240
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
     assert Path(result.submission_path).is_file()
     assert result.final_solution.score is not None and result.final_solution.score >= result.phase1.initial_score
@@ -158,7 +162,7 @@ async def test_a_run_that_would_take_ten_times_as_long_ends_at_its_limit_with_a_
     config = PipelineConfig(time_limit_seconds=12, num_retrieved_models=1, phase_time_budget=GENEROUS, use_cache=False)
     started = time.monotonic()
     result = await quick(config, agents=MindAgents(Mind(seconds=1.0)), executor=LocalExecutor(config))
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 240
     assert Path(result.submission_path).is_file()
     assert "phase1" in result.phases_completed
 
@@ -278,7 +282,7 @@ async def test_a_disk_that_is_full_on_one_path_ends_the_script_of_another(quick:
 
 async def test_asked_to_finish_the_run_ends_its_iteration_and_submits(quick: QuickRun, tmp_path: Path) -> None:
     config = settings(T=4, K=4)
-    agents = MindAgents(before=once("coder", lambda: request_finish(tmp_path / "run"), wait=1.2))
+    agents = MindAgents(before=once("coder", lambda: ask_to_finish(tmp_path / "run")))
     result = await quick(config, agents=agents)
     assert Path(result.submission_path).is_file()
     assert result.phases_completed == ["phase1", "phase2", "finalization"] and result.phases_skipped == ["phase3"]
@@ -290,7 +294,7 @@ async def test_asked_to_finish_the_run_ends_its_iteration_and_submits(quick: Qui
 
 
 async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: QuickRun, tmp_path: Path) -> None:
-    agents = MindAgents(before=once("coder", lambda: request_finish(tmp_path / "run", now=True), wait=30))
+    agents = MindAgents(before=once("coder", lambda: request_finish(tmp_path / "run", now=True), wait=600))
     seen: list[bool] = []
     agents_before = agents.before
 
@@ -376,8 +380,8 @@ async def test_ctrl_c_twice_or_sigterm_stops_at_once(
 
     started = time.monotonic()
     with pytest.raises(RunInterrupted, match=r"the best submission so far is .*best_submission\.csv") as caught:
-        await quick(agents=MindAgents(before=once("extractor", strike, wait=60)), signals=True)
-    assert time.monotonic() - started < 30
+        await quick(agents=MindAgents(before=once("extractor", strike, wait=600)), signals=True)
+    assert time.monotonic() - started < 240
     assert Path(caught.value.diagnostics["submission"]).is_file()
     assert events(tmp_path / "run", RunFinished)[-1].state == "interrupted"
     assert events(tmp_path / "run", FinishRequested)[-1].now

@@ -137,7 +137,7 @@ def play(run_dir: Path, *, columns: int, resized: int | None = None, **environ: 
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 20, resized, 0, 0))
             resized = None
     os.close(master)
-    assert process.wait(30) == 0, written.decode("utf-8", "replace")
+    assert process.wait(240) == 0, written.decode("utf-8", "replace")
     return written.decode("utf-8", "replace")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ _CHANGES_ALL = {
 _CHANGES_LAST = {"cp", "ln", "install", "rsync"}
 _HARMLESS_TARGETS = re.compile(r"/dev/(null|zero|stdout|stderr|tty|fd/\d+)|\d+|-")
 _FORK_BOMB = re.compile(r"(?:function)?([\w:.\-]{1,60})(?:\(\))?\{(.{0,200}?)\|\1&(?:.{0,200}?)\}[;&]*\1")
-_HERE_DOCUMENT = re.compile(r"(<<-?\s*(['\"]?)(\w+)\2[^\n]*\n).*?\n\s*\3[ \t]*(?=\n|$)", re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(?P<word>\w+)\1")
 _SEPARATORS = re.compile(r"[;|&()\n]+")
 
 
@@ -52,7 +53,7 @@ class Guard:
         for name, pattern in self._blocked:
             if pattern.search(text):
                 return f"the blocked pattern {name!r}"
-        reasons = (self._judge(words) for words in _commands(_HERE_DOCUMENT.sub(r"\1", text)))
+        reasons = (self._judge(words) for words in _commands(_without_here_documents(text)))
         return next(filter(None, reasons), None)
 
     def is_inside(self, path: str) -> bool:
@@ -93,6 +94,23 @@ class Guard:
         if re.match(r"~|\$HOME|\$\{HOME\}", word):
             return True
         return not word.startswith("$") and not self.is_inside(word)
+
+
+def _without_here_documents(text: str) -> str:
+    """A text without the lines that it only feeds to its commands, from `<<WORD` to the line that says WORD."""
+    lines, at = text.split("\n"), 0
+    kept: list[str] = []
+    places: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        places.setdefault(line.strip(), []).append(number)
+    while at < len(lines):
+        kept.append(lines[at])
+        for opening in _HERE_DOCUMENT.finditer(lines[at]):
+            ends = places.get(opening["word"], [])
+            later = bisect_right(ends, at)
+            at = ends[later] if later < len(ends) else at
+        at += 1
+    return "\n".join(kept)
 
 
 def _commands(text: str) -> Iterator[list[str]]:

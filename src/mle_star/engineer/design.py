@@ -226,12 +226,15 @@ def sections_of(script: str) -> dict[str, str]:
 
 
 def settings_in(code: str) -> dict[str, Any]:
-    """The constants that code assigns, and under `models` those of the models, by name; empty for what is no Python."""
+    """The constants that code assigns, those of the models by name under `models`, the docstring under `doc`.
+
+    Empty for what is no Python.
+    """
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError):
         return {}
-    values: dict[str, Any] = {"models": {}}
+    values: dict[str, Any] = {"doc": ast.get_docstring(tree, clean=False) or "", "models": {}}
     for node in tree.body:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
@@ -255,9 +258,8 @@ def recover(script: str) -> Design | None:
     wanted = ("DATA", "TARGETS", "METRIC", "FOLDS", "ROWS", "SECONDS", "FEATURES", "BLEND", "WORDS")
     if not values or any(name not in values for name in wanted) or not values["models"]:
         return None
-    doc = ast.get_docstring(ast.parse(script), clean=False) or ""
     return Design(
-        doc, values["DATA"], values["TARGETS"], values["METRIC"], values["FOLDS"], values["ROWS"], values["SECONDS"],
-        {key: own for key, own in values["FEATURES"].items() if key in steps()}, values["models"], values["BLEND"],
-        values["WORDS"], values.get("VARIANTS", {}),
+        values["doc"], values["DATA"], values["TARGETS"], values["METRIC"], values["FOLDS"], values["ROWS"],
+        values["SECONDS"], {key: own for key, own in values["FEATURES"].items() if key in steps()}, values["models"],
+        values["BLEND"], values["WORDS"], values.get("VARIANTS", {}),
     )  # fmt: skip

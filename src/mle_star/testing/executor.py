@@ -163,7 +163,7 @@ class ExecutorContract:
             "signal.signal(signal.SIGTERM, end)\nprint('begun', flush=True)\ntime.sleep(600)"
         )
         started = time.monotonic()
-        raw = await executor.run(request_for(code, timeout=1.0))
+        raw = await executor.run(request_for(code, timeout=3.0))
         assert time.monotonic() - started < 120  # it would sleep for ten minutes
         assert (raw.timed_out, raw.exit_code) == (True, -1)
         assert raw.stdout == "begun\ntold\n"
@@ -177,7 +177,7 @@ class ExecutorContract:
             f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])\n"
             "print('started', flush=True)\ntime.sleep(600)"
         )
-        raw = await executor.run(request_for(code, timeout=1.0))
+        raw = await executor.run(request_for(code, timeout=3.0))
         assert raw.timed_out
         assert "started" in raw.stdout
         assert await gone(token)
