@@ -314,6 +314,13 @@ def test_a_header_of_numbers_in_a_row_is_a_header(tmp_path: Path) -> None:
     assert guess_task(tmp_path).targets == ("label",)
 
 
+@pytest.mark.parametrize("name", ["inf", "NaN", "Infinity"])
+def test_a_column_may_be_called_by_a_word_that_is_read_as_a_number(tmp_path: Path, name: str) -> None:
+    write_csv(tmp_path / "train.csv", [name, "x", "goal"], ([i / 7, i % 5, i % 2] for i in range(40)))
+    table = read_table(tmp_path / "train.csv")
+    assert isinstance(table, Table) and table.columns == (name, "x", "goal") and table.rows == 40
+
+
 BROKEN: dict[str, Callable[[Path], None]] = {
     "nothing": lambda folder: None,
     "an empty file": lambda folder: (folder / "train.csv").touch(),

@@ -116,10 +116,10 @@ def is_header(first: list[str], body: list[list[str]]) -> bool:
     """Is the first row made of names? Numbers over number columns, or values that come again below, are none."""
     sample = body[:1000]
     if not sample:
-        return not any(is_number(cell) for cell in first)
+        return not any(_is_figure(cell) for cell in first)
     columns = [[row[i] for row in sample] for i in range(len(first))]
     numeric = [i for i, cells in enumerate(columns) if _mostly_numbers(cells)]
-    numbers = [i for i in numeric if is_number(first[i])]
+    numbers = [i for i in numeric if _is_figure(first[i])]
     if numbers:
         counting = [float(first[i]) for i in numbers]
         # Pixels and the like are named 0, 1, 2, ...
@@ -127,6 +127,11 @@ def is_header(first: list[str], body: list[list[str]]) -> bool:
     if numeric:
         return True
     return sum(first[i] in set(columns[i]) for i in range(len(first)) if first[i]) * 2 <= len(first)
+
+
+def _is_figure(cell: str) -> bool:
+    """Is it a number that no column is called by? `inf` and `nan` may be names."""
+    return is_number(cell) and any(map(str.isdigit, cell))
 
 
 def _mostly_numbers(cells: list[str]) -> bool:
