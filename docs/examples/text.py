@@ -58,13 +58,19 @@ class Rows:
 
 @dataclass(frozen=True)
 class Job:
-    """What a model is to do: `kind` is binary, multiclass or regression; `seconds` is the time it should take."""
+    """What a model is to do: `kind` is binary, multiclass or regression.
+
+    `seconds` is the time it should take, `most` what it may take where less would not do; what it finds out about its
+    own settings it leaves in `found`.
+    """
 
     kind: str
     loss: str
     seed: int
     threads: int
     seconds: float
+    most: float = 0.0
+    found: dict[str, Any] = field(default_factory=dict)
 
     @property
     def numeric(self) -> bool:
@@ -80,23 +86,62 @@ class Clock:
         limit = float(os.environ.get("MLE_STAR_SECONDS") or 600.0)
         share = float(os.environ.get("MLE_STAR_SHARE") or wanted)
         self.seconds = max(2.0, min(wanted, share, 0.6 * limit))
+        self.most = max(self.seconds, 0.35 * limit)
 
     def left(self) -> float:
         """Seconds left of what the script should take."""
         return self.started + self.seconds - time.monotonic()
 
+    def room(self) -> float:
+        """Seconds left of what it may take where its share is too short for a sound answer."""
+        return self.started + self.most - time.monotonic()
+
     def part(self, count: int) -> Clock:
         """A clock for the next of so many equal parts of what is left."""
         clock = Clock(self.seconds)
-        clock.seconds = max(1.0, self.left() / count)
+        clock.seconds, clock.most = max(1.0, self.left() / count), max(1.0, self.room() / count)
         return clock
 
 
-def hurried_rate(settings: dict[str, Any], pace: float, seconds: float) -> float:
-    """The learning rate that uses the time: larger steps where there is time for few of them only."""
-    steps = max(10.0, seconds / max(pace, 1e-5))
-    wanted = min(30.0, settings["rounds"] * settings["rate"])
-    return float(min(0.2, max(settings["rate"], wanted / steps)))
+class Pace:
+    """The pace of a model that learns in rounds: after a few of them it is known what the time allows.
+
+    Where there is time for few rounds only, their steps are larger; where there is time for too few, it takes longer
+    than it should; and where even that would not do, it begins again with fewer rows (`enough`).
+    """
+
+    def __init__(self, settings: dict[str, Any], job: Job, rows: int) -> None:
+        self.settings, self.job, self.rows, self.enough = settings, job, rows, rows
+        self.times: list[float] = []
+        self.seconds, self.rate = max(job.seconds, job.most), settings["rate"]
+
+    def tick(self) -> bool:
+        """A round is done; is it the one after which the pace is known?"""
+        self.times.append(time.monotonic())
+        if len(self.times) != 6:
+            return False
+        fewest, each = min(100, self.settings["rounds"]), max((self.times[-1] - self.times[0]) / 5, 1e-5)
+        self.seconds = max(self.job.seconds, min(self.job.most, fewest * each))
+        wanted = min(30.0, self.settings["rounds"] * self.settings["rate"])
+        self.rate = float(min(0.2, max(self.settings["rate"], wanted * each / self.seconds)))
+        able = self.seconds / each / fewest
+        if able < 0.5 and self.rows > 4000:
+            self.enough = max(2000, int(able * self.rows))
+        return True
+
+    @property
+    def over(self) -> bool:
+        """Must the model end now? A few rounds it has in any case."""
+        late = len(self.times) >= 20 and self.times[-1] - self.times[0] > self.seconds
+        return late or self.enough < self.rows
+
+
+def few_rows(y: np.ndarray, count: int, job: Job) -> np.ndarray:
+    """Some rows at random, one of every class among them."""
+    some = np.random.default_rng(job.seed).permutation(len(y))[:count]
+    lone = np.zeros(0, dtype=int) if job.numeric else np.unique(y, return_index=True)[1]
+    chosen: np.ndarray = np.unique(np.append(some, lone))
+    return chosen
 
 
 def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, np.ndarray]:
@@ -133,8 +178,10 @@ def read_table(table: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def read_data(data: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows to learn from and the rows to answer, with what other tables know about them."""
+def read_data(
+    data: dict[str, Any], most: int | None, folds: dict[str, Any], seed: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows to learn from, `most` of them, and the rows to answer, with what other tables know about them."""
     train = read_table(data["train"])
     if data.get("labels"):
         train = train.merge(read_table(data["labels"]["table"]), on=data["labels"]["on"])
@@ -144,9 +191,11 @@ def read_data(data: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     rest = train if known.all() else train[~known]
     test = read_table(data["test"]) if data.get("test") else rest
     train, test = train[known].reset_index(drop=True), test.reset_index(drop=True).copy()
+    if folds["kind"] != "time":  # early, as every further step copies what there is
+        train = sample_rows(train, most, folds, seed)
     for lookup in data.get("lookups", []):
         train, test = (look_up(frame, lookup) for frame in (train, test))
-    return with_types(train, data), with_types(test, data)
+    return sample_rows(with_types(train, data), most, folds, seed), with_types(test, data)
 
 
 def look_up(frame: pd.DataFrame, lookup: dict[str, Any]) -> pd.DataFrame:
@@ -245,7 +294,8 @@ def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
     told = frames[0][numbers].notna().any()
     kept = [name for name in numbers if told[name]]
-    built = [frame[kept].astype("float32" if len(kept) > 300 else "float64") for frame in frames]
+    small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
+    built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
         counts = frames[0][name].value_counts()
         levels = list(counts[counts >= 2].index[:250])
@@ -289,6 +339,34 @@ def as_codes(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**codes).set_axis([f"c{number}" for number in range(frame.shape[1])], axis=1)
 
 
+def as_ranks(frames: list[pd.DataFrame]) -> list[np.ndarray]:
+    """Every number as its place among those of the first frame, 0 to 1, so that a cut at random is one among the rows
+    however long a tail is; a missing one lies below."""
+    made: list[np.ndarray] = [np.full(frame.shape, -0.1, dtype="float32") for frame in frames]
+    for place, name in enumerate(frames[0].columns):
+        known = np.sort(frames[0][name].dropna().to_numpy())
+        known = known[np.linspace(0, len(known) - 1, min(len(known), 1000)).astype(int)]
+        for ranks, frame in zip(made, frames, strict=True):
+            cells = frame[name].to_numpy()
+            given = ~np.isnan(cells)
+            ranks[given, place] = np.searchsorted(known, cells[given]) / max(len(known), 1)
+    return made
+
+
+def with_short_tails(frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Numbers with a long tail on a scale that is linear in the middle and logarithmic beyond."""
+    numbers = frames[0].select_dtypes("number")
+    if not numbers.shape[1]:
+        return frames
+    low, middle, high = (numbers.quantile(share) for share in (0.25, 0.5, 0.75))
+    width, reach = high - low, (numbers - middle).abs().max()
+    long = [name for name in numbers if 0 < 20 * width[name] < reach[name]]
+    return [
+        frame.assign(**{name: np.arcsinh((frame[name] - middle[name]) / width[name]) for name in long})
+        for frame in frames
+    ]
+
+
 def with_plain_names(frame: pd.DataFrame) -> pd.DataFrame:
     """Numbered column names, for libraries that refuse some characters."""
     return frame.set_axis([f"c{number}" for number in range(frame.shape[1])], axis=1)
@@ -302,25 +380,27 @@ def as_matrix(fit: Rows, others: list[Rows], *, bins: int = 0, words: bool = Tru
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
 
+    frames = with_short_tails([part.frame for part in (fit, *others)])
     numbers, levels = list(fit.frame.select_dtypes("number")), list(fit.frame.select_dtypes("category"))
     filled = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
     parts: list[Any] = [("numbers", make_pipeline(filled, StandardScaler()), numbers)]
     if levels:
         parts.append(("levels", OneHotEncoder(handle_unknown="ignore", min_frequency=3), levels))
-    many = [name for name in numbers if fit.frame[name].nunique() > bins]
+    many = [name for name in numbers if frames[0][name].nunique() > bins]
     if bins and many:
         cut = KBinsDiscretizer(bins, encode="onehot", strategy="quantile", quantile_method="averaged_inverted_cdf")
         parts.append(("bins", make_pipeline(SimpleImputer(strategy="median"), cut), many))
     matrices: list[Any] = [None] * (1 + len(others))
     if numbers or levels:
-        shaped = ColumnTransformer(parts, sparse_threshold=0.3).fit(fit.frame)
-        matrices = [shaped.transform(part.frame) for part in (fit, *others)]
+        shaped = ColumnTransformer(parts, sparse_threshold=0.3).fit(frames[0])
+        matrices = [shaped.transform(frame) for frame in frames]
         matrices = [np.clip(matrix, -8, 8) if isinstance(matrix, np.ndarray) else matrix for matrix in matrices]
     if words and fit.words is not None:
         weighted = weigh_words(fit.words, [part.words for part in others])
         if numbers or levels:
             pairs = zip(matrices, weighted, strict=True)
-            matrices = [sparse.hstack([sparse.csr_matrix(a), b]).tocsr() for a, b in pairs]
+            # of about the size of the words, without which solvers take many times as long
+            matrices = [sparse.hstack([0.2 * sparse.csr_matrix(a), b]).tocsr() for a, b in pairs]
         else:
             matrices = weighted
     return matrices
@@ -399,7 +479,10 @@ def decide_best_cut(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], 
 
 
 def decide_class_factors(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
-    """The class with the highest chance times a factor of its own, found one class after another."""
+    """The class with the highest chance times a factor of its own, found one class after another.
+
+    What is found serves the rows that it was found on better than others, so it is taken back half of the way.
+    """
     factors = np.ones(known.shape[1])
     for _ in range(2 if len(factors) <= 12 else 0):
         for k in range(len(factors)):
@@ -408,7 +491,7 @@ def decide_class_factors(y: np.ndarray, known: np.ndarray, others: list[np.ndarr
                 factors[k] = factor
                 scores.append(score(y, (known * factors).argmax(axis=1)))
             factors[k] = tries[int(np.argmax(scores))]
-    return [(p * factors).argmax(axis=1) for p in others]
+    return [(p * np.sqrt(factors)).argmax(axis=1) for p in others]
 
 
 def f_score(y: np.ndarray, p: np.ndarray, beta: float, average: str = "") -> float:
@@ -452,7 +535,7 @@ MODELS = {}
 
 
 # --- model: Regularised linear model --------------------------------------------------------------
-REGULARISED_LINEAR_MODEL = {"strength": 8.0, "bins": 0, "rounds": 120}
+REGULARISED_LINEAR_MODEL = {"strength": 30.0, "bins": 0, "rounds": 120}
 
 
 def fit_linear(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
@@ -525,6 +608,7 @@ def cross_validate(
     clock: Clock,
     *,
     scale: str = "plain",
+    anchor: str = "",
     classes: int = 0,
     refit: bool = False,
 ) -> Said:
@@ -534,6 +618,7 @@ def cross_validate(
     said.known = {name: np.zeros(size) for name in models}
     said.asked = {name: np.zeros((len(test.frame), *size[1:])) for name in models}
     paces: dict[str, float] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([(np.arange(len(y)), None)] if refit else [])]
     chosen = {name: settings_of for name, (_, settings_of, _) in models.items()}
     seconds, bagged = clock.left(), 0
@@ -550,20 +635,26 @@ def cross_validate(
         this = replace(job, seed=job.seed + number)
         part, *asked = [rows.take(fit), *others]
         built, origin = build_features(part, truth, asked, columns, steps, settings, this)
+        base = [anchor_of(each, anchor, truth) for each in built]
+        goal = truth - base[0] if job.numeric else truth
         for place, (name, (learn, _, timed)) in enumerate(models.items()):
             jobs = max(1.0, (len(rounds) - number) * len(models) - place)
-            share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs))
+            most = 0.8 * clock.room() / (len(models) - place) / (2 if refit and held is not None else 1)
+            share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs), most=most, found={})
             only = chosen[name].get("only")
             dropped = [c for step, names in origin.items() if only is not None and step not in only for c in names]
             given, *wanted = [without(each, dropped) for each in built]
             if "search" in chosen[name] and not number and len(seen) != 1:
-                less = replace(share, seconds=share.seconds * 1.5)
-                chosen[name] = search_settings(learn, given, truth, chosen[name], less)
+                less = replace(share, seconds=share.seconds * 1.5, most=0.0)
+                chosen[name] = search_settings(learn, given, goal, chosen[name], less)
             if len(seen) == 1 and not job.numeric:
                 learned = [np.ones((len(each.frame), 1)) for each in wanted]
             else:
-                learned = fit_in_time(learn, given, truth, wanted, chosen[name], share, paces, name, timed)
-            answers = [spread(p, seen, classes, scale, job) for p in learned]
+                learned = fit_in_time(learn, given, goal, wanted, chosen[name], share, paces, name, timed)
+                found.setdefault(name, []).append(share.found)
+                chosen[name] = with_found(chosen[name], found[name], min(2, len(folds)))
+            pairs = zip(learned, base[1:], strict=True)
+            answers = [spread(p, at, seen, classes, scale, job) for p, at in pairs]
             if held is not None:
                 said.known[name][held] += answers[0]
             if held is None or not refit:
@@ -579,14 +670,31 @@ def cross_validate(
     return said
 
 
-def spread(p: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
+def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
+    """The column against which the change is learned, filled where it is missing; nothing where there is none."""
+    if anchor not in rows.frame:
+        return np.zeros(len(rows.frame))
+    base: np.ndarray = rows.frame[anchor].fillna(float(truth.mean())).to_numpy(dtype=float)
+    return base
+
+
+def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
     """A model's predictions on the scale, or for all the classes, of the task."""
     if job.numeric:
-        numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel(), scale))
+        numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel() + base, scale))
         return numbers
     full: np.ndarray = np.zeros((len(p), classes))
     full[:, seen] = np.nan_to_num(p)
     return full
+
+
+def with_found(settings: dict[str, Any], found: list[dict[str, Any]], enough: int) -> dict[str, Any]:
+    """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
+    told = [each for each in found if each]
+    if len(told) < enough or not settings.get("patience"):
+        return settings
+    mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}
+    return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
 
 
 def fit_in_time(
@@ -603,28 +711,19 @@ def fit_in_time(
     """Fit; a model that does not watch the clock is tried on 1000 rows first and gets as many as it has time for."""
     if timed or len(y) <= 3000:
         return learn(rows, y, others, settings, job)
-    dice = np.random.default_rng(job.seed)
     if name not in paces:
-        few = few_rows(y, 1000, dice, job)
+        few = few_rows(y, 1000, job)
         begun = time.monotonic()
         within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
         learn(
             rows.take(few), within, [part.take(np.arange(min(1000, len(part.frame)))) for part in others], settings, job
         )
         paces[name] = time.monotonic() - begun
-    wanted = int(1000 * (job.seconds / max(paces[name], 1e-3)) ** 0.85)
+    wanted = int(1000 * (max(job.seconds, job.most) / max(paces[name], 1e-3)) ** 0.85)
     if wanted >= len(y):
         return learn(rows, y, others, settings, job)
-    few = few_rows(y, max(wanted, 1500), dice, job)
+    few = few_rows(y, max(wanted, 1500), job)
     return learn(rows.take(few), y[few], others, settings, job)
-
-
-def few_rows(y: np.ndarray, count: int, dice: np.random.Generator, job: Job) -> np.ndarray:
-    """Some rows at random, one of every class among them."""
-    some = dice.permutation(len(y))[:count]
-    lone = np.zeros(0, dtype=int) if job.numeric else np.unique(y, return_index=True)[1]
-    chosen: np.ndarray = np.unique(np.append(some, lone))
-    return chosen
 
 
 # --- folds ----------------------------------------------------------------------------------------
@@ -639,7 +738,7 @@ def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: dict[str, Any], see
     everything = np.arange(len(frame))
     if kind == "time":
         order = np.argsort(frame[settings["column"]].to_numpy(), kind="stable")
-        cut = int(len(order) * 0.8)
+        cut = int(len(order) * (1 - settings.get("share", 0.2)))
         return [(np.sort(order[:cut]), np.sort(order[cut:]))]
     if kind == "groups":
         groups = frame[settings["column"]].astype(str).to_numpy()
@@ -769,10 +868,13 @@ def learn_target(
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
+    if folds["kind"] == "time":  # judge by a time as long as the one to be answered
+        folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
     pairs = make_folds(frame, y, folds, solution.seed)
     said = cross_validate(
         rows, y, test, pairs, solution.models, solution.fold_steps, solution.features, columns, job, clock,
         scale=target.get("scale", "plain") if numeric else "plain", classes=len(classes), refit=len(pairs) == 1,
+        anchor=target.get("anchor", ""),
     )  # fmt: skip
     return y, said
 
@@ -818,8 +920,7 @@ def solve(solution: Solution) -> None:
     """Learn, print the score, and write the answers to `./final/submission.csv`."""
     warnings.simplefilter("ignore")  # notices of libraries about their own future
     clock = Clock(solution.seconds)
-    train, test = read_data(solution.data)
-    train = sample_rows(train, solution.rows, solution.folds, solution.seed)
+    train, test = read_data(solution.data, solution.rows, solution.folds, solution.seed)
     rows, asked, columns = prepare(solution, train, test)
     scores, answers = [], {}
     for number, target in enumerate(solution.targets):

@@ -351,6 +351,13 @@ def grouped(folder: Path) -> SmallTask:
     return write(folder, _with(rows, "y", lambda r: "abc"[min(2, max(0, round(r["s"] + 1)))]), "y", metric="macro F1")
 
 
+def days_apart(folder: Path) -> SmallTask:
+    days = [datetime(2021, 1, 1) + timedelta(days=number) for number in range(36)]
+    random.Random(3).shuffle(days)
+    rows = [{**row, "day": f"{days[n // 10]:%Y-%m-%d}"} for n, row in enumerate(table(360))]
+    return write(folder, _with(rows, "y", lambda r: round(r["s"], 3)), "y", metric="r2")
+
+
 def forecast(folder: Path) -> SmallTask:
     rows, start = list[Row](), datetime(2022, 1, 1)
     for day in range(120):
@@ -508,7 +515,7 @@ TASKS: dict[str, Callable[[Path], SmallTask]] = {
         auc, log_loss_wide, quadratic_kappa, macro_f1, balanced, r_squared, mean_absolute, log_error, two_targets,
         two_labels, many_classes, as_json, as_parquet, json_lines, later_dates, mixed_dates, wide, text, text_value,
         odd_names, map_points, with_extra_table, labels_apart, one_file, no_id, repeated_keys, many_rows_a_key,
-        nested_records, grouped, forecast, odd_dates, several_kinds, label_sets, imbalanced, one_class,
+        nested_records, grouped, days_apart, forecast, odd_dates, several_kinds, label_sets, imbalanced, one_class,
         constant_and_missing, very_wide, few_rows, lone_classes, long_texts, other_scripts, text_beside_numbers,
         empty_texts, true_and_false, spelt_labels, unlabelled_rows, amounts, tabs_and_latin, rankings, huge_numbers,
     )

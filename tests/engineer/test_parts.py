@@ -14,11 +14,12 @@ import pytest
 from mle_star.data import metrics as known_metrics
 from mle_star.engineer import parts
 from mle_star.engineer.catalogue import all_blends, families, steps
-from mle_star.engineer.moves import changed
+from mle_star.engineer.moves import ANCHOR, changed
 from mle_star.engineer.parts.blends import deciding
-from mle_star.engineer.parts.core import Job, Rows, inner_split
+from mle_star.engineer.parts.core import Clock, Job, Rows, few_rows, inner_split
 from mle_star.engineer.parts.features.encoding import build_features
 from mle_star.engineer.parts.features.words import count_words
+from mle_star.engineer.parts.validation.crossval import cross_validate, with_found
 from mle_star.engineer.parts.validation.folds import make_folds
 from mle_star.engineer.parts.validation.metrics import RECIPES
 from mle_star.engineer.parts.validation.search import search_settings
@@ -75,6 +76,45 @@ def test_every_family_learns_what_there_is_to_learn(key: str, kind: str) -> None
         assert np.mean(p.argmax(axis=1) == y[held]) > (0.45 if kind == "multiclass" else 0.6)
 
 
+UNTUNED = 0.12  # the squared error of scikit-learn's histogram boosting as it comes, on `bent`
+
+
+def bent(count: int) -> tuple[Rows, np.ndarray]:
+    """Numbers with an interaction and a column of long tails, which a line cannot follow."""
+    x = np.random.default_rng(7).normal(size=(count, 5))
+    frame = pd.DataFrame(x, columns=[f"n{number}" for number in range(5)])
+    frame["long"] = np.sinh(4 * x[:, 4]) * np.exp(np.random.default_rng(8).normal(size=count) * 3)
+    return Rows(frame), np.where(x[:, 0] > 0, x[:, 1], -x[:, 1]) + np.abs(x[:, 2]) + np.sign(x[:, 4])
+
+
+@pytest.mark.parametrize("key", ["lightgbm", "xgboost", "catboost", "hist_boosting", "extra_trees"])
+def test_a_model_in_a_hurry_is_not_far_below_an_untuned_one(key: str) -> None:
+    rows, y = bent(1300)
+    fit, held = np.arange(1000), np.arange(1000, 1300)
+    family = families()[key]
+    hurry = Job("regression", "squared", 1, 1, seconds=0.01, most=600.0)
+    for change in ({}, family.cheap):
+        settings = {**{name: setting.usual for name, setting in family.settings.items()}, **change}
+        (p,) = family.fit(rows.take(fit), y[fit], [rows.take(held)], settings, hurry)
+        assert np.mean((p - y[held]) ** 2) < UNTUNED + (0.3 if key == "extra_trees" else 0.12) * np.var(y[held])
+
+
+@pytest.mark.parametrize("key", ["lightgbm", "xgboost", "catboost"])
+def test_a_model_without_any_time_learns_from_fewer_rows(key: str) -> None:
+    rows, y = bent(9000)
+    settings = {name: setting.usual for name, setting in families()[key].settings.items()}
+    fit, held = np.arange(8000), np.arange(8000, 9000)
+    job = Job("regression", "squared", 1, 1, seconds=1e-4)
+    (p,) = families()[key].fit(rows.take(fit), y[fit], [rows.take(held)], settings, job)
+    assert np.mean((p - y[held]) ** 2) < 0.5 * np.var(y[held])
+
+
+def test_few_rows_have_every_class() -> None:
+    y: Any = np.r_[np.zeros(5000, dtype=int), 1, 2]
+    some = few_rows(y, 50, job("multiclass"))
+    assert set(y[some]) == {0, 1, 2} and len(some) <= 53
+
+
 def test_a_family_is_one_file_that_tells_all_about_itself() -> None:
     folder = Path(inspect.getfile(parts)).parent
     engineer = [path for path in folder.parent.glob("*.py") if path.name not in ("profile.py", "repairs.py")]
@@ -123,6 +163,25 @@ def test_no_training_row_sees_its_own_target_in_a_mean() -> None:
     noise = DICE.normal(size=300)
     made = steps()["target_means"].add([Rows(frame)], noise, {"columns": ["kind"], "pairs": 0}, job("regression"))
     assert abs(np.corrcoef(made[0].iloc[:, 0], noise)[0, 1]) < 0.3
+
+
+def test_a_change_against_what_was_before_follows_a_trend_that_trees_cannot() -> None:
+    days = pd.date_range("2020", periods=300)
+    frame = pd.DataFrame({"when": np.repeat(days, 4), "page": np.tile(list("abcd"), 300)})
+    y = np.repeat(np.arange(300.0), 4) + np.tile([0.0, 200, 400, 600], 300)
+    later = pd.DataFrame({"when": np.repeat(pd.date_range(days[-1], periods=31)[1:], 4), "page": list("abcd") * 30})
+    fit: Any = lambda rows, y, others, settings, job: [np.full(len(part.frame), y.mean()) for part in others]  # noqa: E731
+    settings = {"lags": {"date": "when", "group": "page", "horizon": None}}
+    columns = {"numbers": [], "categories": ["page"]}
+    folds = make_folds(frame, y, {"kind": "time", "count": 1, "column": "when", "share": 0.1}, 1)
+    errors = []
+    for anchor in ("", ANCHOR):
+        said = cross_validate(
+            Rows(frame), y, Rows(later), folds, {"mean": (fit, {}, True)}, {"lags": steps()["lags"].add}, settings,
+            columns, Job("regression", "squared", 1, 1, 1.0), Clock(1.0), anchor=anchor, refit=True,
+        )  # fmt: skip
+        errors.append(np.abs(said.known["mean"][said.judged] - y[said.judged]).mean())
+    assert errors[1] < 0.3 * errors[0]
 
 
 @pytest.mark.parametrize("key", all_blends())
@@ -215,6 +274,13 @@ def test_no_class_is_lost_to_the_rows_that_stop() -> None:
     y: Any = np.array([0, 1] * 150 + list(range(2, 60)))
     fit, stop = inner_split(y, 50, job("multiclass"))
     assert set(y[fit]) == set(y) and len(fit) + len(stop) == len(y)
+
+
+def test_later_folds_learn_from_all_rows_for_as_long_as_the_first_ones_did() -> None:
+    settings = {"rounds": 600, "rate": 0.05, "patience": 50, "leaves": 31}
+    found = [{"rounds": 90, "rate": 0.1}, {"rounds": 110, "rate": 0.1}]
+    assert with_found(settings, found[:1], 2) == settings
+    assert with_found(settings, found, 2) == {"rounds": 110, "rate": 0.1, "patience": 0, "leaves": 31}
 
 
 def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() -> None:

@@ -53,6 +53,8 @@ def test_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:
     assert (later.later, later.mixed) == ("when", "") and (mixed.later, mixed.mixed) == ("", "when")
     assert places.location == ("lat", "lon")
     assert grouped.groups == "person" and "person" not in grouped.data["numbers"]
+    days = profile_of(TASKS["days_apart"](tmp_path / "days" / "input"))
+    assert days.groups == "day" and "day" in days.dates and not days.later
     assert (series.later, series.series) == ("date", "page")
     assert {entry["table"]["file"]: entry["many"] for entry in joined.data["lookups"]} == {
         "shops.csv": False,

@@ -26,6 +26,8 @@ SCALES = {
     "root": ("Learn the root of the target", "Between the value and its logarithm."),
     "plain": ("Learn the target as it is", "The metric counts errors as they are."),
 }
+ANCHOR = "median of 28 days"
+"""The column of the lags against which the change can be learned."""
 READINGS = {
     "Read pieces of words, too": ("Pieces of words see endings, typing errors and other languages.", {"pieces": 5}),
     "Read short pieces of words": ("Short pieces are quick and see style.", {"pieces": 3}),
@@ -133,8 +135,15 @@ def _target_actions(values: Values, profile: Profile) -> list[Action]:
     def rescale(scale: str) -> Callable[[Values], Values]:
         return lambda values: {**values, "TARGETS": [{**target, "scale": scale} for target in values["TARGETS"]]}
 
+    def fasten(anchor: str) -> Callable[[Values], Values]:
+        return lambda values: {**values, "TARGETS": [{**target, "anchor": anchor} for target in values["TARGETS"]]}
+
     likely = "log" if profile.recipe.log else "root"
-    return [Action(*SCALES[s], 0.5 if s == likely else 0.25, rescale(s)) for s in able if s != now]
+    found = [Action(*SCALES[s], 0.5 if s == likely else 0.25, rescale(s)) for s in able if s != now]
+    if profile.later and not values["TARGETS"][0].get("anchor"):
+        why = "Trees repeat levels that they have seen; a change can be added to a level that is new."
+        found.append(Action("Learn the change against the last weeks", why, 0.6, fasten(ANCHOR)))
+    return found
 
 
 def _word_actions(values: Values, profile: Profile) -> list[Action]:

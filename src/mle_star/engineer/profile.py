@@ -132,7 +132,7 @@ def _look(
     kind: Kind = "regression" if recipe.kind in ("number", "grade") else "binary" if classes <= 2 else "multiclass"
     long = [c for c in texts if c.words >= 8] or data["lists"]
     rows, groups = layout.train.rows, "" if later else _groups(layout, columns)
-    for column in [groups] if groups else []:
+    for column in [groups] if groups and groups not in data["dates"] else []:
         categories, numbers = ([name for name in names if name != column] for names in (categories, numbers))
         data["categories"] = categories
         data["numbers"] = None if data["numbers"] is None else [n for n in data["numbers"] if n != column]
@@ -416,7 +416,7 @@ def _moments(cells: list[str], form: str) -> list[datetime]:
 def _groups(layout: Layout, columns: list[Column]) -> str:
     """The column whose values repeat among the training rows and never occur in the test: rows that belong together."""
     for column in columns if layout.test is not None else ():
-        is_code = column.kind == "category" or (column.kind == "number" and column.whole)
+        is_code = column.kind in ("category", "date") or (column.kind == "number" and column.whole)
         if not is_code or column.distinct < 5 or column.count < 2 * column.distinct:
             continue
         if layout.test is None or column.name not in layout.test.columns or column.name not in layout.train.columns:

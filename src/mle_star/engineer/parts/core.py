@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,19 @@ class Rows:
 
 @dataclass(frozen=True)
 class Job:
-    """What a model is to do: `kind` is binary, multiclass or regression; `seconds` is the time it should take."""
+    """What a model is to do: `kind` is binary, multiclass or regression.
+
+    `seconds` is the time it should take, `most` what it may take where less would not do; what it finds out about its
+    own settings it leaves in `found`.
+    """
 
     kind: str
     loss: str
     seed: int
     threads: int
     seconds: float
+    most: float = 0.0
+    found: dict[str, Any] = field(default_factory=dict)
 
     @property
     def numeric(self) -> bool:
@@ -47,23 +53,62 @@ class Clock:
         limit = float(os.environ.get("MLE_STAR_SECONDS") or 600.0)
         share = float(os.environ.get("MLE_STAR_SHARE") or wanted)
         self.seconds = max(2.0, min(wanted, share, 0.6 * limit))
+        self.most = max(self.seconds, 0.35 * limit)
 
     def left(self) -> float:
         """Seconds left of what the script should take."""
         return self.started + self.seconds - time.monotonic()
 
+    def room(self) -> float:
+        """Seconds left of what it may take where its share is too short for a sound answer."""
+        return self.started + self.most - time.monotonic()
+
     def part(self, count: int) -> Clock:
         """A clock for the next of so many equal parts of what is left."""
         clock = Clock(self.seconds)
-        clock.seconds = max(1.0, self.left() / count)
+        clock.seconds, clock.most = max(1.0, self.left() / count), max(1.0, self.room() / count)
         return clock
 
 
-def hurried_rate(settings: dict[str, Any], pace: float, seconds: float) -> float:
-    """The learning rate that uses the time: larger steps where there is time for few of them only."""
-    steps = max(10.0, seconds / max(pace, 1e-5))
-    wanted = min(30.0, settings["rounds"] * settings["rate"])
-    return float(min(0.2, max(settings["rate"], wanted / steps)))
+class Pace:
+    """The pace of a model that learns in rounds: after a few of them it is known what the time allows.
+
+    Where there is time for few rounds only, their steps are larger; where there is time for too few, it takes longer
+    than it should; and where even that would not do, it begins again with fewer rows (`enough`).
+    """
+
+    def __init__(self, settings: dict[str, Any], job: Job, rows: int) -> None:
+        self.settings, self.job, self.rows, self.enough = settings, job, rows, rows
+        self.times: list[float] = []
+        self.seconds, self.rate = max(job.seconds, job.most), settings["rate"]
+
+    def tick(self) -> bool:
+        """A round is done; is it the one after which the pace is known?"""
+        self.times.append(time.monotonic())
+        if len(self.times) != 6:
+            return False
+        fewest, each = min(100, self.settings["rounds"]), max((self.times[-1] - self.times[0]) / 5, 1e-5)
+        self.seconds = max(self.job.seconds, min(self.job.most, fewest * each))
+        wanted = min(30.0, self.settings["rounds"] * self.settings["rate"])
+        self.rate = float(min(0.2, max(self.settings["rate"], wanted * each / self.seconds)))
+        able = self.seconds / each / fewest
+        if able < 0.5 and self.rows > 4000:
+            self.enough = max(2000, int(able * self.rows))
+        return True
+
+    @property
+    def over(self) -> bool:
+        """Must the model end now? A few rounds it has in any case."""
+        late = len(self.times) >= 20 and self.times[-1] - self.times[0] > self.seconds
+        return late or self.enough < self.rows
+
+
+def few_rows(y: np.ndarray, count: int, job: Job) -> np.ndarray:
+    """Some rows at random, one of every class among them."""
+    some = np.random.default_rng(job.seed).permutation(len(y))[:count]
+    lone = np.zeros(0, dtype=int) if job.numeric else np.unique(y, return_index=True)[1]
+    chosen: np.ndarray = np.unique(np.append(some, lone))
+    return chosen
 
 
 def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, np.ndarray]:

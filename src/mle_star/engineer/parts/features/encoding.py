@@ -14,7 +14,8 @@ def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
     told = frames[0][numbers].notna().any()
     kept = [name for name in numbers if told[name]]
-    built = [frame[kept].astype("float32" if len(kept) > 300 else "float64") for frame in frames]
+    small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
+    built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
         counts = frames[0][name].value_counts()
         levels = list(counts[counts >= 2].index[:250])
@@ -58,6 +59,34 @@ def as_codes(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**codes).set_axis([f"c{number}" for number in range(frame.shape[1])], axis=1)
 
 
+def as_ranks(frames: list[pd.DataFrame]) -> list[np.ndarray]:
+    """Every number as its place among those of the first frame, 0 to 1, so that a cut at random is one among the rows
+    however long a tail is; a missing one lies below."""
+    made: list[np.ndarray] = [np.full(frame.shape, -0.1, dtype="float32") for frame in frames]
+    for place, name in enumerate(frames[0].columns):
+        known = np.sort(frames[0][name].dropna().to_numpy())
+        known = known[np.linspace(0, len(known) - 1, min(len(known), 1000)).astype(int)]
+        for ranks, frame in zip(made, frames, strict=True):
+            cells = frame[name].to_numpy()
+            given = ~np.isnan(cells)
+            ranks[given, place] = np.searchsorted(known, cells[given]) / max(len(known), 1)
+    return made
+
+
+def with_short_tails(frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Numbers with a long tail on a scale that is linear in the middle and logarithmic beyond."""
+    numbers = frames[0].select_dtypes("number")
+    if not numbers.shape[1]:
+        return frames
+    low, middle, high = (numbers.quantile(share) for share in (0.25, 0.5, 0.75))
+    width, reach = high - low, (numbers - middle).abs().max()
+    long = [name for name in numbers if 0 < 20 * width[name] < reach[name]]
+    return [
+        frame.assign(**{name: np.arcsinh((frame[name] - middle[name]) / width[name]) for name in long})
+        for frame in frames
+    ]
+
+
 def with_plain_names(frame: pd.DataFrame) -> pd.DataFrame:
     """Numbered column names, for libraries that refuse some characters."""
     return frame.set_axis([f"c{number}" for number in range(frame.shape[1])], axis=1)
@@ -71,25 +100,27 @@ def as_matrix(fit: Rows, others: list[Rows], *, bins: int = 0, words: bool = Tru
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
 
+    frames = with_short_tails([part.frame for part in (fit, *others)])
     numbers, levels = list(fit.frame.select_dtypes("number")), list(fit.frame.select_dtypes("category"))
     filled = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
     parts: list[Any] = [("numbers", make_pipeline(filled, StandardScaler()), numbers)]
     if levels:
         parts.append(("levels", OneHotEncoder(handle_unknown="ignore", min_frequency=3), levels))
-    many = [name for name in numbers if fit.frame[name].nunique() > bins]
+    many = [name for name in numbers if frames[0][name].nunique() > bins]
     if bins and many:
         cut = KBinsDiscretizer(bins, encode="onehot", strategy="quantile", quantile_method="averaged_inverted_cdf")
         parts.append(("bins", make_pipeline(SimpleImputer(strategy="median"), cut), many))
     matrices: list[Any] = [None] * (1 + len(others))
     if numbers or levels:
-        shaped = ColumnTransformer(parts, sparse_threshold=0.3).fit(fit.frame)
-        matrices = [shaped.transform(part.frame) for part in (fit, *others)]
+        shaped = ColumnTransformer(parts, sparse_threshold=0.3).fit(frames[0])
+        matrices = [shaped.transform(frame) for frame in frames]
         matrices = [np.clip(matrix, -8, 8) if isinstance(matrix, np.ndarray) else matrix for matrix in matrices]
     if words and fit.words is not None:
         weighted = weigh_words(fit.words, [part.words for part in others])
         if numbers or levels:
             pairs = zip(matrices, weighted, strict=True)
-            matrices = [sparse.hstack([sparse.csr_matrix(a), b]).tocsr() for a, b in pairs]
+            # of about the size of the words, without which solvers take many times as long
+            matrices = [sparse.hstack([0.2 * sparse.csr_matrix(a), b]).tocsr() for a, b in pairs]
         else:
             matrices = weighted
     return matrices

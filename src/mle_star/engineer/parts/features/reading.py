@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mle_star.engineer.parts.validation.folds import sample_rows
+
 
 def read_table(table: dict[str, Any]) -> pd.DataFrame:
     """One file of `./input`. Columns under `spelt` are read letter by letter, as ids and labels must be."""
@@ -30,8 +32,10 @@ def read_table(table: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def read_data(data: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows to learn from and the rows to answer, with what other tables know about them."""
+def read_data(
+    data: dict[str, Any], most: int | None, folds: dict[str, Any], seed: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows to learn from, `most` of them, and the rows to answer, with what other tables know about them."""
     train = read_table(data["train"])
     if data.get("labels"):
         train = train.merge(read_table(data["labels"]["table"]), on=data["labels"]["on"])
@@ -41,9 +45,11 @@ def read_data(data: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     rest = train if known.all() else train[~known]
     test = read_table(data["test"]) if data.get("test") else rest
     train, test = train[known].reset_index(drop=True), test.reset_index(drop=True).copy()
+    if folds["kind"] != "time":  # early, as every further step copies what there is
+        train = sample_rows(train, most, folds, seed)
     for lookup in data.get("lookups", []):
         train, test = (look_up(frame, lookup) for frame in (train, test))
-    return with_types(train, data), with_types(test, data)
+    return sample_rows(with_types(train, data), most, folds, seed), with_types(test, data)
 
 
 def look_up(frame: pd.DataFrame, lookup: dict[str, Any]) -> pd.DataFrame:

@@ -7,22 +7,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mle_star.engineer.parts.core import Job, Rows, hurried_rate, inner_split
+from mle_star.engineer.parts.core import Job, Pace, Rows, few_rows, inner_split
 from mle_star.engineer.parts.describe import Family, Move, Setting
 
 
 def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """Boosted symmetric trees; categories go in as they are; they stop by a part of the training rows, or in time."""
-    import time
-
     import catboost
 
-    begun: list[float] = []
-
     class InTime:
+        def __init__(self) -> None:
+            self.pace = Pace(settings, job, len(y))
+
         def after_iteration(self, info: Any) -> bool:
-            begun.append(time.monotonic())
-            return begun[-1] - begun[0] < job.seconds
+            self.pace.tick()
+            return not self.pace.over
 
     def plain(frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(**{name: frame[name].cat.codes.astype(int) for name in frame.select_dtypes("category")})
@@ -42,16 +41,19 @@ def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         **({"loss_function": "MAE"} if job.loss == "absolute" else {}),
     }
     x, categories = plain(rows.frame), list(rows.frame.select_dtypes("category"))
-    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, categories, callbacks=[InTime()])
-    rate = hurried_rate(settings, (begun[-1] - begun[0]) / max(len(begun) - 1, 1), job.seconds)
-    model = kind(iterations=int(settings["rounds"]), learning_rate=rate, **usual)
-    begun.clear()
+    probe, watch = InTime(), InTime()
+    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, categories, callbacks=[probe])
+    if probe.pace.enough < len(y):
+        some = few_rows(y, probe.pace.enough, job)
+        return fit_catboost(rows.take(some), y[some], others, settings, job)
+    model = kind(iterations=int(settings["rounds"]), learning_rate=probe.pace.rate, **usual)
     if len(stop):
         held = (x.iloc[stop], y[stop])
         patience = int(settings["patience"])
-        model.fit(x.iloc[fit], y[fit], categories, eval_set=held, early_stopping_rounds=patience, callbacks=[InTime()])
+        model.fit(x.iloc[fit], y[fit], categories, eval_set=held, early_stopping_rounds=patience, callbacks=[watch])
+        job.found.update(rounds=max(10, model.tree_count_), rate=probe.pace.rate)
     else:
-        model.fit(x, y, categories, callbacks=[InTime()])
+        model.fit(x, y, categories, callbacks=[watch])
     return [(model.predict if job.numeric else model.predict_proba)(plain(part.frame)) for part in others]
 
 
@@ -74,7 +76,7 @@ FAMILY = Family(
         if p.small
         else {"rate": 0.12 if p.rows > 20_000 else 0.08, "borders": 64 if p.width > 100 else 128}
     ),
-    cheap={"rounds": 60, "rate": 0.2, "depth": 4, "borders": 32, "patience": 0},
+    cheap={"rounds": 100, "rate": 0.15, "borders": 32, "patience": 0},
     ablations={"depth": {"depth": 2}},
     moves=(
         Move("Give CatBoost deeper trees", "Deeper trees see interactions of more columns.",

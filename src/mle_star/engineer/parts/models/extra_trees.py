@@ -8,7 +8,7 @@ import numpy as np
 
 from mle_star.engineer.parts.core import Job, Rows
 from mle_star.engineer.parts.describe import Family, Move, Setting
-from mle_star.engineer.parts.features.encoding import as_codes
+from mle_star.engineer.parts.features.encoding import as_codes, as_ranks
 
 
 def fit_extra_trees(
@@ -29,15 +29,15 @@ def fit_extra_trees(
         random_state=job.seed,
         n_jobs=job.threads,
     )
-    x, started = as_codes(rows.frame), time.monotonic()
-    middle = x.median().fillna(0)
-    x = x.fillna(middle)
+    x, *asked = as_ranks([as_codes(part.frame) for part in (rows, *others)])
+    started = time.monotonic()
     model.fit(x, y)
     pace = max((time.monotonic() - started) / few, 1e-4)
-    model.set_params(n_estimators=int(min(settings["trees"], max(few, job.seconds / pace))))
+    able = max(job.seconds, min(job.most, 100 * pace)) / pace
+    model.set_params(n_estimators=int(max(few, min(settings["trees"], able))))
     model.fit(x, y)
     ask = model.predict if job.numeric else model.predict_proba
-    return [ask(as_codes(part.frame).fillna(middle)) for part in others]
+    return [ask(part) for part in asked]
 
 
 FAMILY = Family(
@@ -55,7 +55,7 @@ FAMILY = Family(
         "leaf_rows": 1 if p.class_count > 15 else 2 if p.rows < 20_000 else 3,
         "column_share": round(min(0.5, max(0.02, p.width**-0.5)), 3) if p.kind != "regression" or p.width > 60 else 0.5,
     },
-    cheap={"trees": 30, "leaf_rows": 5},
+    cheap={"trees": 60, "leaf_rows": 3},
     ablations={"depth": {"leaf_rows": 20}},
     moves=(
         Move("Give ExtraTrees finer leaves", "Leaves of one row see what is particular.",

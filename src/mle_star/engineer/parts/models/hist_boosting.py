@@ -22,7 +22,7 @@ def fit_hist_boosting(
     kind = HistGradientBoostingRegressor if job.numeric else HistGradientBoostingClassifier
     more = {"loss": "absolute_error"} if job.loss == "absolute" else {}
     model = kind(
-        max_iter=5,
+        max_iter=10,
         learning_rate=settings["rate"],
         max_leaf_nodes=int(settings["leaves"]),
         min_samples_leaf=int(settings["leaf_rows"]),
@@ -34,8 +34,10 @@ def fit_hist_boosting(
     )
     x, started = as_codes(rows.frame), time.monotonic()
     model.fit(x, y)
-    pace = max((time.monotonic() - started) / 5, 1e-4)
-    model.set_params(max_iter=int(min(settings["rounds"], max(10, job.seconds / pace))))
+    each = max((time.monotonic() - started) / 10, 1e-4)
+    able = max(job.seconds, min(job.most, 100 * each)) / each
+    rate = min(0.2, max(settings["rate"], settings["rounds"] * settings["rate"] / able))
+    model.set_params(max_iter=int(min(settings["rounds"], max(20, able))), learning_rate=rate)
     model.fit(x, y)
     return [(model.predict if job.numeric else model.predict_proba)(as_codes(part.frame)) for part in others]
 
@@ -55,7 +57,7 @@ FAMILY = Family(
         p.suits_trees(0.5, small=0.4, classes=0.1) + (0.0 if {"lightgbm", "xgboost"} & set(p.packages) else 0.4)
     ),
     start=lambda p: {"rounds": 80, "leaves": 8} if p.small else {},
-    cheap={"rounds": 40, "rate": 0.2},
+    cheap={"rounds": 80, "rate": 0.12},
     ablations={"depth": {"leaves": 4}},
     moves=(
         Move("Give HistGradientBoosting larger trees", "More leaves see interactions of more columns.",

@@ -6,25 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.engineer.parts.core import Job, Rows, hurried_rate, inner_split
+from mle_star.engineer.parts.core import Job, Pace, Rows, few_rows, inner_split
 from mle_star.engineer.parts.describe import Family, Move, Setting
 from mle_star.engineer.parts.features.encoding import with_plain_names
 
 
 def fit_lightgbm(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """Boosted trees, grown leaf by leaf; they stop by a part of the training rows, or in time."""
-    import time
-
     import lightgbm
 
-    begun: list[float] = []
+    pace = Pace(settings, job, len(y))
 
     def in_time(state: Any) -> None:
-        begun.append(time.monotonic())
-        if len(begun) == 6:
-            rate = hurried_rate(settings, (begun[-1] - begun[0]) / 5, job.seconds)
-            state.model.reset_parameter({"learning_rate": rate})
-        if begun[-1] - begun[0] > job.seconds:
+        if pace.tick():
+            state.model.reset_parameter({"learning_rate": pace.rate})
+        if pace.over:
             raise lightgbm.callback.EarlyStopException(state.iteration, state.evaluation_result_list or [])
 
     x = with_plain_names(rows.frame)
@@ -50,6 +46,11 @@ def fit_lightgbm(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         model.fit(x.iloc[fit], y[fit], eval_set=[(x.iloc[stop], y[stop])], callbacks=callbacks)
     else:
         model.fit(x, y, callbacks=callbacks)
+    if pace.enough < len(y):
+        some = few_rows(y, pace.enough, job)
+        return fit_lightgbm(rows.take(some), y[some], others, settings, job)
+    if len(stop):
+        job.found.update(rounds=max(10, model.best_iteration_), rate=pace.rate)
     return [(model.predict if job.numeric else model.predict_proba)(with_plain_names(part.frame)) for part in others]
 
 
@@ -74,7 +75,7 @@ FAMILY = Family(
         else {"rate": 0.1 if p.rows > 20_000 else 0.06, "leaves": 31 if p.kind == "regression" else 16}
         | ({"column_share": 0.4} if p.width > 40 else {})
     ),
-    cheap={"rounds": 60, "rate": 0.15, "leaves": 15, "patience": 0},
+    cheap={"rounds": 100, "rate": 0.12, "patience": 0},
     ablations={"depth": {"leaves": 4}},
     moves=(
         Move("Give LightGBM larger trees", "More leaves see interactions of more columns.",

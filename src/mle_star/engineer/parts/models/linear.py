@@ -41,7 +41,7 @@ FAMILY = Family(
         0.97 if p.mostly_text else p.suits_trees(0.45, small=0.85, classes=0.95) + (0.2 if p.reading else 0)
     ),
     start=lambda p: {
-        "strength": 1.0 if p.kind == "regression" else 8.0 if p.mostly_text or p.class_count > 15 else 0.5,
+        "strength": 1.0 if p.kind == "regression" else 30.0 if p.mostly_text else 8.0 if p.class_count > 15 else 0.5,
         "bins": 12 if len(p.numbers) <= 40 and p.rows > 1000 and not p.mostly_text else 0,
     },
     cheap={"bins": 0, "rounds": 40},

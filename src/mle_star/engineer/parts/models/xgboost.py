@@ -6,25 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.engineer.parts.core import Job, Rows, hurried_rate, inner_split
+from mle_star.engineer.parts.core import Job, Pace, Rows, few_rows, inner_split
 from mle_star.engineer.parts.describe import Family, Move, Setting
 from mle_star.engineer.parts.features.encoding import with_plain_names
 
 
 def fit_xgboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """Boosted trees, grown level by level; they stop by a part of the training rows, or in time."""
-    import time
-
     import xgboost
 
-    begun: list[float] = []
+    pace = Pace(settings, job, len(y))
 
     class InTime(xgboost.callback.TrainingCallback):  # type: ignore[misc]
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-            begun.append(time.monotonic())
-            if len(begun) == 6:
-                model.set_param("learning_rate", hurried_rate(settings, (begun[-1] - begun[0]) / 5, job.seconds))
-            return begun[-1] - begun[0] > job.seconds
+            if pace.tick():
+                model.set_param("learning_rate", pace.rate)
+            return pace.over
 
     fit, stop = inner_split(y, settings["patience"], job)
     kind = xgboost.XGBRegressor if job.numeric else xgboost.XGBClassifier
@@ -49,6 +46,11 @@ def fit_xgboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[st
         model.fit(x.iloc[fit], y[fit], eval_set=[(x.iloc[stop], y[stop])], verbose=False)
     else:
         model.fit(x, y)
+    if pace.enough < len(y):
+        some = few_rows(y, pace.enough, job)
+        return fit_xgboost(rows.take(some), y[some], others, settings, job)
+    if len(stop):
+        job.found.update(rounds=max(10, model.best_iteration + 1), rate=pace.rate)
     return [(model.predict if job.numeric else model.predict_proba)(with_plain_names(part.frame)) for part in others]
 
 
@@ -73,7 +75,7 @@ FAMILY = Family(
         else {"rate": 0.12 if p.rows > 20_000 else 0.07, "depth": 6 if p.kind == "regression" else 5}
         | ({"column_share": 0.4} if p.width > 40 else {})
     ),
-    cheap={"rounds": 60, "rate": 0.2, "depth": 4, "patience": 0},
+    cheap={"rounds": 100, "rate": 0.15, "patience": 0},
     ablations={"depth": {"depth": 2}},
     moves=(
         Move("Give XGBoost deeper trees", "Deeper trees see interactions of more columns.",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.engineer.parts.core import Clock, Job, Rows
+from mle_star.engineer.parts.core import Clock, Job, Rows, few_rows
 from mle_star.engineer.parts.features.encoding import build_features, without
 from mle_star.engineer.parts.validation.folds import Folds
 from mle_star.engineer.parts.validation.search import search_settings
@@ -49,6 +49,7 @@ def cross_validate(
     clock: Clock,
     *,
     scale: str = "plain",
+    anchor: str = "",
     classes: int = 0,
     refit: bool = False,
 ) -> Said:
@@ -58,6 +59,7 @@ def cross_validate(
     said.known = {name: np.zeros(size) for name in models}
     said.asked = {name: np.zeros((len(test.frame), *size[1:])) for name in models}
     paces: dict[str, float] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([(np.arange(len(y)), None)] if refit else [])]
     chosen = {name: settings_of for name, (_, settings_of, _) in models.items()}
     seconds, bagged = clock.left(), 0
@@ -74,20 +76,26 @@ def cross_validate(
         this = replace(job, seed=job.seed + number)
         part, *asked = [rows.take(fit), *others]
         built, origin = build_features(part, truth, asked, columns, steps, settings, this)
+        base = [anchor_of(each, anchor, truth) for each in built]
+        goal = truth - base[0] if job.numeric else truth
         for place, (name, (learn, _, timed)) in enumerate(models.items()):
             jobs = max(1.0, (len(rounds) - number) * len(models) - place)
-            share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs))
+            most = 0.8 * clock.room() / (len(models) - place) / (2 if refit and held is not None else 1)
+            share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs), most=most, found={})
             only = chosen[name].get("only")
             dropped = [c for step, names in origin.items() if only is not None and step not in only for c in names]
             given, *wanted = [without(each, dropped) for each in built]
             if "search" in chosen[name] and not number and len(seen) != 1:
-                less = replace(share, seconds=share.seconds * 1.5)
-                chosen[name] = search_settings(learn, given, truth, chosen[name], less)
+                less = replace(share, seconds=share.seconds * 1.5, most=0.0)
+                chosen[name] = search_settings(learn, given, goal, chosen[name], less)
             if len(seen) == 1 and not job.numeric:
                 learned = [np.ones((len(each.frame), 1)) for each in wanted]
             else:
-                learned = fit_in_time(learn, given, truth, wanted, chosen[name], share, paces, name, timed)
-            answers = [spread(p, seen, classes, scale, job) for p in learned]
+                learned = fit_in_time(learn, given, goal, wanted, chosen[name], share, paces, name, timed)
+                found.setdefault(name, []).append(share.found)
+                chosen[name] = with_found(chosen[name], found[name], min(2, len(folds)))
+            pairs = zip(learned, base[1:], strict=True)
+            answers = [spread(p, at, seen, classes, scale, job) for p, at in pairs]
             if held is not None:
                 said.known[name][held] += answers[0]
             if held is None or not refit:
@@ -103,14 +111,31 @@ def cross_validate(
     return said
 
 
-def spread(p: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
+def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
+    """The column against which the change is learned, filled where it is missing; nothing where there is none."""
+    if anchor not in rows.frame:
+        return np.zeros(len(rows.frame))
+    base: np.ndarray = rows.frame[anchor].fillna(float(truth.mean())).to_numpy(dtype=float)
+    return base
+
+
+def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
     """A model's predictions on the scale, or for all the classes, of the task."""
     if job.numeric:
-        numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel(), scale))
+        numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel() + base, scale))
         return numbers
     full: np.ndarray = np.zeros((len(p), classes))
     full[:, seen] = np.nan_to_num(p)
     return full
+
+
+def with_found(settings: dict[str, Any], found: list[dict[str, Any]], enough: int) -> dict[str, Any]:
+    """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
+    told = [each for each in found if each]
+    if len(told) < enough or not settings.get("patience"):
+        return settings
+    mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}
+    return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
 
 
 def fit_in_time(
@@ -127,25 +152,16 @@ def fit_in_time(
     """Fit; a model that does not watch the clock is tried on 1000 rows first and gets as many as it has time for."""
     if timed or len(y) <= 3000:
         return learn(rows, y, others, settings, job)
-    dice = np.random.default_rng(job.seed)
     if name not in paces:
-        few = few_rows(y, 1000, dice, job)
+        few = few_rows(y, 1000, job)
         begun = time.monotonic()
         within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
         learn(
             rows.take(few), within, [part.take(np.arange(min(1000, len(part.frame)))) for part in others], settings, job
         )
         paces[name] = time.monotonic() - begun
-    wanted = int(1000 * (job.seconds / max(paces[name], 1e-3)) ** 0.85)
+    wanted = int(1000 * (max(job.seconds, job.most) / max(paces[name], 1e-3)) ** 0.85)
     if wanted >= len(y):
         return learn(rows, y, others, settings, job)
-    few = few_rows(y, max(wanted, 1500), dice, job)
+    few = few_rows(y, max(wanted, 1500), job)
     return learn(rows.take(few), y[few], others, settings, job)
-
-
-def few_rows(y: np.ndarray, count: int, dice: np.random.Generator, job: Job) -> np.ndarray:
-    """Some rows at random, one of every class among them."""
-    some = dice.permutation(len(y))[:count]
-    lone = np.zeros(0, dtype=int) if job.numeric else np.unique(y, return_index=True)[1]
-    chosen: np.ndarray = np.unique(np.append(some, lone))
-    return chosen

@@ -18,7 +18,7 @@ def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: dict[str, Any], see
     everything = np.arange(len(frame))
     if kind == "time":
         order = np.argsort(frame[settings["column"]].to_numpy(), kind="stable")
-        cut = int(len(order) * 0.8)
+        cut = int(len(order) * (1 - settings.get("share", 0.2)))
         return [(np.sort(order[:cut]), np.sort(order[cut:]))]
     if kind == "groups":
         groups = frame[settings["column"]].astype(str).to_numpy()
