@@ -91,7 +91,7 @@ def test_an_agent_takes_four_places(tmp_path: Path) -> None:
         text = (copy / file).read_text(encoding="utf-8")
         assert text.count(anchor) == 1, (file, anchor)
         (copy / file).write_text(text.replace(anchor, anchor + line), encoding="utf-8")
-    (copy / "templates" / "critic.md.j2").write_text(prompt + "\n", encoding="utf-8")
+    (copy / "templates" / "critic.md").write_text(prompt + "\n", encoding="utf-8")
     code = (
         "from mle_star.models import AgentType, agent_config\nfrom mle_star.prompts import render\n"
         "print(agent_config(AgentType.critic).description, render(AgentType.critic, solution_script='x = 1'))"

@@ -1,4 +1,4 @@
-"""The texts of the prompts: one file per agent and variant, put together from shared pieces by Jinja."""
+"""The texts of the prompts: one file per agent and variant, with `{slots}` for values and shared pieces."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import re
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 DEFAULT_VARIANTS = {"leakage": "detection"}
 """Which variant is meant where an agent has no plain template."""
 
 
 @cache
 def template_text(agent: str, variant: str | None = None) -> str:
-    """The template of an agent, its slots still open."""
+    """The template of an agent with the shared pieces in it, its slots still open."""
     variant = variant or DEFAULT_VARIANTS.get(agent)
-    name = agent if variant is None else f"{agent}_{variant}"
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=False)
-    return environment.get_template(f"{name}.md.j2").render()
+    return _read(agent if variant is None else f"{agent}_{variant}")
+
+
+def _read(name: str) -> str:
+    """A file; a slot whose name begins with an underscore is another one, put in its place."""
+    text = (Path(__file__).parent / f"{name}.md").read_text(encoding="utf-8").removesuffix("\n")
+    return re.sub(r"\{(_\w+)\}", lambda match: _read(match[1]), text)
 
 
 @cache
