@@ -51,12 +51,19 @@ class Written(NamedTuple):
         return Table("t.csv", COLUMNS, {}, len(self.rows), True, Form("csv", self.encoding, Dialect(self.separator)))
 
 
-FILES = st.builds(
-    Written,
-    st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=12),
-    st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(["\n", "\r\n"]),
-    st.sampled_from(["utf-8", "utf-8-sig", "cp1252"]), st.booleans(), st.booleans(),
-)  # fmt: skip
+def files(cells: st.SearchStrategy[str], *, always_quoted: st.SearchStrategy[bool]) -> st.SearchStrategy[Written]:
+    """Files of such cells, in all the ways that files are written."""
+    return st.builds(
+        Written, st.lists(st.tuples(cells, cells, cells, cells), min_size=1, max_size=12),
+        st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(["\n", "\r\n"]),
+        st.sampled_from(["utf-8", "utf-8-sig", "cp1252"]), st.booleans(), always_quoted,
+    )  # fmt: skip
+
+
+FILES = st.one_of(
+    files(CELLS, always_quoted=st.booleans()),
+    files(st.text("ab0. é\xa0\x1f", max_size=30), always_quoted=st.just(False)),
+)
 PLAIN = Written([("7", "a  b", "1", "0.5"), ("8", "", "0", " 2")], ",", "\r\n", "utf-8-sig", False, False)
 
 
@@ -73,12 +80,17 @@ def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(file: W
         text = file.content.decode(file.encoding)
         said = list(csv.reader(io.StringIO(text, newline=""), delimiter=file.separator))[1:]
         rows = [[cell.strip() for cell in row] for row in said]
+        longest = max(len(cell.encode()) for row in said for cell in row)
         assert found.count == len(rows) == len(file.rows)
         assert [list(row) for row in zip(*found.columns(COLUMNS), strict=True)] == rows
         backwards = range(len(rows) - 1, -1, -1)
         assert found.cells(["x", "id"], backwards) == [[rows[place][3], rows[place][0]] for place in backwards]
         for place, cells in enumerate(found.plain_cells(range(len(rows)))):
             assert cells is None or cells == rows[place]
+        for index, name in enumerate(COLUMNS):
+            near = found.column_near_an_end(name)
+            assert near is None or near == [row[index] for row in rows]
+            assert near is not None or not found.is_plain or longest > 20
         by_arrow = found._columns_by_arrow(["y", "note"])
         if file.encoding == "cp1252":
             assert by_arrow is None
@@ -120,16 +132,17 @@ def test_rows_are_taken_out_and_moved_as_if_every_cell_were_written_anew(file: W
         assert again.cells(COLUMNS, range(again.count)) == found.cells(COLUMNS, kept)
 
 
-def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quoted", ['"n, 2"', "n 2"])
+def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change(quoted: str, tmp_path: Path) -> None:
     count = 250_000
-    notes = [f'"n, {i % 7}"' if i % 1000 == 0 else f"a note of number {i % 7}" for i in range(count)]
+    notes = [quoted if i % 1000 == 0 else f"a note of number {i % 7}" for i in range(count)]
     lines = [f"{i},{note},{i % 3},{i / 8}" for i, note in enumerate(notes)]
     (tmp_path / "t.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
     assert (tmp_path / "t.csv").stat().st_size > LARGE_BYTES
     table = Table("t.csv", COLUMNS, {}, count, True, Form())
     rows = FileRows(table, tmp_path / "t.csv", count, read_separated(table, tmp_path / "t.csv"))
     assert rows.column("y") == [str(i % 3) for i in range(count)]
-    assert rows.values(["note", "id"], [5000, 5001]) == [["n, 2", "5000"], ["a note of number 3", "5001"]]
+    assert rows.values(["note", "id"], [5000, 5001]) == [[quoted.strip('"'), "5000"], ["a note of number 3", "5001"]]
     write_rows(tmp_path / "all.csv", rows, range(count), [], None)
     assert (tmp_path / "all.csv").read_bytes() == (tmp_path / "t.csv").read_bytes()
     kept = [i for i in range(count) if i % 3]
@@ -143,3 +156,10 @@ def test_rows_that_cannot_be_told_apart_are_refused(text: str, tmp_path: Path) -
     table = Table("t.csv", COLUMNS, {}, 2, True, Form())
     with pytest.raises(Unsupported):
         read_separated(table, tmp_path / "t.csv").columns(["y"])
+
+
+def test_lines_that_end_in_two_ways_are_moved_with_the_line_end_of_the_header(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"id,note,y,x\n1,a,0,1\r\n2,b,1,1\r\n")
+    found = read_separated(Table("t.csv", COLUMNS, {}, 2, True, Form()), tmp_path / "t.csv")
+    assert list(map(bytes, found.ended([1, 0]))) == [b"2,b,1,1\n", b"1,a,0,1\n"]
+    assert found.columns(["x", "id"]) == [["1", "1"], ["1", "2"]] and not found.is_plain

@@ -75,7 +75,7 @@ def rows_of(text: str, separator: str, limit: int) -> Iterator[list[str]]:
             limit -= 1
             yield []
             continue
-        if any(cell.strip() for cell in row):
+        if (row and row[0].strip()) or any(cell.strip() for cell in row):
             limit -= 1
             yield row
 

@@ -62,10 +62,12 @@ def read_pieces(path: Path) -> Pieces | None:
 
 def count_lines(path: Path) -> int:
     """The lines of a file that hold anything but their end, counted without reading them as text."""
+    import numpy as np
+
     count, last = 0, b"\n"
     with open_data(path) as stream:
         while chunk := stream.read(1 << 20):
-            count += chunk.count(b"\n")
+            count += np.count_nonzero(np.frombuffer(chunk, np.uint8) == 10)  # a line end
             last = chunk[-1:]
     return count + (last != b"\n")
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value, in small letters."""
-LONGEST_GAP = max(map(len, GAPS))
+_SPELLINGS = frozenset(
+    "".join(letters) for gap in GAPS for letters in itertools.product(*({c, c.upper()} for c in gap))
+)
+"""The same in large and small letters, mixed in every way."""
 PANDAS_GAPS = {
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
@@ -17,7 +21,7 @@ PANDAS_GAPS = {
 
 def is_gap(cell: str) -> bool:
     """Does this stand for a value that is not there?"""
-    return cell.lower() in GAPS
+    return cell in _SPELLINGS
 
 
 def is_number(cell: str) -> bool:
@@ -33,7 +37,7 @@ def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()
     for cells in columns:
-        odd = {cell for cell in set(cells) if len(cell) <= LONGEST_GAP and is_gap(cell) and cell not in PANDAS_GAPS}
+        odd = (_SPELLINGS & set(cells)) - PANDAS_GAPS
         if odd:
             others = [cell for cell in cells if not is_gap(cell)][:200]
             numbers = sum(map(is_number, others))

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
+FITTING_DIGITS = 19
+"""Shorter numbers fit into 64 bits."""
 FILES_SHARE = 0.5
 """So many of the keys must have a file for the files to count as named by key."""
 
 
-def fresh_keys(train: Sequence[str], asked: Sequence[str], hidden: Sequence[int], *, seed: int) -> dict[int, str]:
+def fresh_keys(old: Numbers | None, asked: Sequence[str], hidden: Sequence[int], *, seed: int) -> dict[int, str]:
     """New keys for the hidden rows, at random, where the test's lie apart from those of the training rows.
 
     There rows may be numbered in the order of their labels, which says nothing about the real test. None are given
     where both are mixed, or where keys are not numbered.
     """
-    old, new = _numbers(train), _numbers(asked) if asked else None
+    new = numbers_of(asked) if asked else None
     if old is None or (asked and new is None):
         return {}
     if new is not None and new.pattern == old.pattern and not (old.high < new.low or new.high < old.low):
@@ -37,16 +39,20 @@ def fresh_keys(train: Sequence[str], asked: Sequence[str], hidden: Sequence[int]
 
 
 @dataclass(frozen=True)
-class _Numbers:
+class Numbers:
     """Keys that are numbered: what stands around the number, its range, and its digits where they are filled up."""
 
     pattern: tuple[str, str]
     low: int
     high: int
     width: int
+    goes_up: bool  # each is larger than the one before, so that none comes twice
 
 
-def _numbers(keys: Sequence[str]) -> _Numbers | None:
+def numbers_of(keys: Sequence[str]) -> Numbers | None:
+    """How the keys are numbered; None where they are not."""
+    import numpy as np
+
     first = _NUMBERED.fullmatch(keys[0]) if keys else None
     if first is None:
         return None
@@ -57,8 +63,13 @@ def _numbers(keys: Sequence[str]) -> _Numbers | None:
     if not all(digits) or not "".join(digits).isdecimal():
         return None
     filled = any(len(number) > 1 for number in digits if number[0] == "0")
-    values = list(map(int, digits))
-    return _Numbers((before, behind), min(values), max(values), len(digits[0]) if filled else 0)
+    longest = max(map(len, digits))
+    if longest < FITTING_DIGITS:
+        values = np.fromiter(map(int, digits), np.int64, len(digits))
+        low, high, goes_up = int(values.min()), int(values.max()), bool((np.diff(values) > 0).all())
+    else:
+        low, high, goes_up = min(map(int, digits)), max(map(int, digits)), False
+    return Numbers((before, behind), low, high, len(digits[0]) if filled else 0, goes_up)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,8 @@ class FileRows:
         separator, encoding = table.form.dialect.separator, plain_encoding(table.form)
         own = {name: index for index, name in enumerate(self.table.columns) if name not in gone}
         taken = [own.get(name, -1) for name in table.columns]
+        cut = [index for index in range(len(self.table.columns) - 1, -1, -1) if index not in taken]
+        is_cut = sorted(taken) == taken and -1 not in taken
         found: list[bytes | None] = []
         for place, cells in zip(places, source.plain_cells(places), strict=True):
             name = names.get(place)
@@ -118,8 +120,12 @@ class FileRows:
                 continue
             if name is not None and key in own:
                 cells[own[key]] = name
-            cells.append("")  # for columns that it does not have
-            record = separator.join([cells[index] for index in taken])
+            if is_cut:
+                for index in cut:
+                    del cells[index]
+            else:
+                cells = [cells[index] if index >= 0 else "" for index in taken]
+            record = separator.join(cells)
             found.append(record.encode(encoding, "replace") if record else None)
         return found
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import mmap
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mle_star.data.dialect import long_cells
 from mle_star.data.files import COMPRESSED, open_data
@@ -20,6 +21,10 @@ SCANNED_BYTES = 1 << 20
 LONGEST_CELL = 1 << 30
 LARGE_BYTES = 8 << 20
 """From this size on columns are read by pyarrow, where it is installed."""
+MOST_STEPS, LOOK, LOOK_FAR = 3, 24, 64
+"""A column is near an end of the rows behind so few separators, its cells within so many bytes."""
+ROWS_AT_ONCE = 1 << 15
+_BLANK = re.compile(r"[ \t\x0b\x0c\r\x1c-\x1f]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
@@ -37,6 +42,7 @@ class Separated:
     starts: Any
     header: bytes
     is_quoted: bool = False
+    is_plain: bool = False  # no quotes, no odd line ends, and as many separators as all rows together must have
 
     @property
     def count(self) -> int:
@@ -57,8 +63,13 @@ class Separated:
 
     def columns(self, names: Sequence[str]) -> list[list[str]]:
         """Some columns of all rows, as texts without blanks around them."""
-        if len(self.content) >= LARGE_BYTES and (quick := self._columns_by_arrow(names)) is not None:
-            return quick
+        if len(self.content) >= LARGE_BYTES:
+            near = [self.column_near_an_end(name) for name in names]
+            far = [name for name, column in zip(names, near, strict=True) if column is None]
+            found = self._columns_by_arrow(far) if far else []
+            if found is not None:
+                rest = iter(found)
+                return [next(rest) if column is None else column for column in near]
         begin = int(self.starts[0])
         rows = self._parsed(bytes(self.content[begin:]).decode(self._encoding, "replace"), names, self.count)
         return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
@@ -80,6 +91,33 @@ class Separated:
         if len(found) != count or None in found:
             raise Unsupported(f"{self.table.name} has rows of another number of fields")
         return [row for row in found if row is not None]
+
+    def column_near_an_end(self, name: str) -> list[str] | None:
+        """One of the first or of the last columns, cut out of the rows of a plain file without a look at the others.
+
+        None where a cell of it lies further inside of its row than is looked at.
+        """
+        import numpy as np
+
+        index, width = self.table.columns.index(name), len(self.table.columns)
+        steps = min(index, width - 1 - index)
+        if not self.is_plain or steps > MOST_STEPS or width < 2 or not self.count:
+            return None
+        data, mark = np.frombuffer(self.content, np.uint8), ord(self.table.form.dialect.separator)
+        begins, ends = self.starts[:-1], self.starts[1:] - len(self.line_end)
+        if data[self.starts[-1] - 1] != _NEWLINE:
+            ends = np.append(ends[:-1], self.starts[-1])
+        pieces = []
+        for first in range(0, self.count, ROWS_AT_ONCE):
+            some = slice(first, first + ROWS_AT_ONCE)
+            piece = _cut_out(data, begins[some], ends[some], mark, steps, from_left=steps == index)
+            if piece is None:
+                return None
+            pieces.append(piece)
+        text = b"".join(pieces).decode(self._encoding, "replace")
+        cells = text.removesuffix("\n").split("\n")
+        is_clean = text.isascii() and _BLANK.search(text) is None
+        return cells if is_clean else [cell.strip() for cell in cells]
 
     def _columns_by_arrow(self, names: Sequence[str]) -> list[list[str]] | None:
         """As `columns`, of a large file and much quicker; None where that is not to be had."""
@@ -177,15 +215,16 @@ def read_separated(table: Table, path: Path) -> Separated:
     if table.form.encoding.startswith("utf-16"):
         raise Unsupported(f"{table.name} is in UTF-16")
     content = _content(path)
-    starts, is_quoted = _record_starts(content)
-    starts = _without_blank_lines(table, content, starts)
+    scan = _scan(content, table.form.dialect.separator)
+    starts = _without_blank_lines(table, content, scan.starts)
+    is_plain = scan.is_plain and scan.separators == (len(starts) - 1) * (len(table.columns) - 1)
     if content[:3] == BYTE_ORDER_MARK:
         starts[0] = 3
     header = b""
     if table.form.has_header and len(starts) > 1:
         header = bytes(content[int(starts[0]) : int(starts[1])])
         starts = starts[1:]
-    return Separated(table, content, starts, header, is_quoted)
+    return Separated(table, content, starts, header, scan.is_quoted, is_plain)
 
 
 def no_records(table: Table, header: bytes = b"") -> Separated:
@@ -203,18 +242,34 @@ def _content(path: Path) -> Any:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 
 
-def _record_starts(content: Any) -> tuple[Any, bool]:
-    """Where records begin, with the end of the file: behind line ends outside of quotes; and are there quotes?"""
+class _Scan(NamedTuple):
+    """What one look at every byte tells: where records begin, with the end of the file, and how they are written."""
+
+    starts: Any
+    is_quoted: bool
+    is_plain: bool  # no quotes, and returns nowhere or at the end of every line
+    separators: int
+
+
+def _scan(content: Any, separator: str) -> _Scan:
     import numpy as np
 
-    data = np.frombuffer(content, np.uint8)
-    is_quoted = any((chunk == _QUOTE).any() for _, chunk in _chunks(data))
-    ends = _places(data, _NEWLINE) + 1
+    data, mark = np.frombuffer(content, np.uint8), ord(separator)
+    found: list[Any] = [np.zeros(0, np.int64)]
+    is_quoted, returns, separators = False, 0, 0
+    for begin, chunk in _chunks(data):
+        found.append(np.flatnonzero(chunk == _NEWLINE) + begin + 1)
+        is_quoted = is_quoted or bool((chunk == _QUOTE).any())
+        if not is_quoted:
+            returns += np.count_nonzero(chunk == _RETURN)
+            separators += np.count_nonzero(chunk == mark)
+    ends = np.concatenate(found)
+    is_plain = not is_quoted and (not returns or (returns == len(ends) and bool((data[ends - 2] == _RETURN).all())))
     if is_quoted:  # a line end behind an odd number of quotes lies inside of a field
         ends = ends[np.searchsorted(_places(data, _QUOTE), ends) % 2 == 0]
     if len(data) and (not len(ends) or ends[-1] != len(data)):
         ends = np.append(ends, len(data))
-    return np.concatenate([np.zeros(1, np.int64), ends]), is_quoted
+    return _Scan(np.concatenate([np.zeros(1, np.int64), ends]), is_quoted, is_plain, separators)
 
 
 def _chunks(data: Any) -> Iterator[tuple[int, Any]]:
@@ -226,6 +281,52 @@ def _places(data: Any, byte: int) -> Any:
 
     found: list[Any] = [np.flatnonzero(chunk == byte) + begin for begin, chunk in _chunks(data)]
     return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _cut_out(data: Any, begins: Any, ends: Any, mark: int, steps: int, *, from_left: bool) -> bytes | None:
+    """The cells that lie so many separators inside of their rows, each with a line end behind it.
+
+    None where a cell is not seen whole: so far from the end of its row it is only looked for within some bytes.
+    """
+    import numpy as np
+
+    width = LOOK_FAR if steps else LOOK
+    seen = _windows(data, begins if from_left else ends - width, width)
+    marks = seen == mark if from_left else (seen == mark)[:, ::-1]
+    rows, stop = np.arange(len(seen)), np.full(len(seen), -1)
+    for _ in range(steps + 1):
+        before, stop = stop, marks.argmax(axis=1)
+        if not marks[rows, stop].all():
+            return None
+        marks[rows, stop] = False
+    if (stop >= ends - begins).any():
+        return None
+    places = np.arange(width)
+    inside: Any = np.ones((len(seen), width + 1), bool)
+    inside[:, :width] = (places > before[:, None]) & (places < stop[:, None])
+    if not from_left:
+        inside[:, :width] = inside[:, width - 1 :: -1].copy()
+    with_ends: Any = np.full((len(seen), width + 1), _NEWLINE, np.uint8)
+    with_ends[:, :width] = seen
+    cut: bytes = with_ends[inside].tobytes()
+    return cut
+
+
+def _windows(data: Any, places: Any, width: int) -> Any:
+    """So many bytes from each place on, with zeros beyond both ends of the file."""
+    import numpy as np
+
+    inside = (places >= 0) & (places + width <= len(data))
+    if inside.all():
+        return np.lib.stride_tricks.sliding_window_view(data, width)[places]
+    seen: Any = np.zeros((len(places), width), np.uint8)
+    if inside.any():
+        seen[inside] = np.lib.stride_tricks.sliding_window_view(data, width)[places[inside]]
+    for row in np.flatnonzero(~inside).tolist():
+        place = int(places[row])
+        low, high = max(place, 0), min(place + width, len(data))
+        seen[row, low - place : high - place] = data[low:high]
+    return seen
 
 
 def _without_blank_lines(table: Table, content: Any, starts: Any) -> Any:
@@ -267,7 +368,11 @@ def _ended(record: bytes) -> bytes:
 
 def written(row: dict[str, Any], table: Table) -> bytes:
     """A row as a record of the file, without its line end."""
+    separator, cells = table.form.dialect.separator, [row.get(column, "") for column in table.columns]
+    if all(isinstance(cell, str) for cell in cells):
+        text = separator.join(cells)
+        if text and text.count(separator) == len(cells) - 1 and not any(mark in text for mark in '"\r\n'):
+            return text.encode(plain_encoding(table.form), "replace")
     line = io.StringIO()
-    writer = csv.writer(line, delimiter=table.form.dialect.separator, lineterminator="\r\n")  # both are quoted in cells
-    writer.writerow([row.get(column, "") for column in table.columns])
+    csv.writer(line, delimiter=separator, lineterminator="\r\n").writerow(cells)  # so both are quoted inside of cells
     return line.getvalue().removesuffix("\r\n").encode(plain_encoding(table.form), "replace")

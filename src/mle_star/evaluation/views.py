@@ -18,7 +18,7 @@ from typing import Any
 from mle_star.data.layout import Layout
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
-from mle_star.evaluation.keys import KeyFiles, find_key_files, fresh_keys
+from mle_star.evaluation.keys import KeyFiles, Numbers, find_key_files, fresh_keys, numbers_of
 from mle_star.evaluation.records import FileRows, named, read_rows, write_rows
 from mle_star.evaluation.separated import Unsupported, no_records, written
 from mle_star.evaluation.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
@@ -85,12 +85,18 @@ class Data:
             return
         if not self.keys:
             raise Unsupported(f"the training rows have no {key}")
-        asked, known = self.asked_keys, set(self.keys)
-        if len(known) < len(self.keys) or not known.isdisjoint(asked):
+        asked = self.asked_keys
+        goes_up = self.key_numbers is not None and self.key_numbers.goes_up
+        if (not goes_up and len(set(self.keys)) < len(self.keys)) or not set(asked).isdisjoint(self.keys):
             raise Unsupported(f"values of {key} occur more than once")
         sample, test = self.sample, self.test
         if sample is not None and test is not None and sorted(sample.column(key)) != sorted(asked):
             raise Unsupported(f"{sample.table.name} does not ask for the rows of {test.table.name}")
+
+    @cached_property
+    def key_numbers(self) -> Numbers | None:
+        """How the training rows are numbered."""
+        return numbers_of(self.keys)
 
     @cached_property
     def asked_keys(self) -> list[str]:
@@ -158,7 +164,7 @@ class Data:
             random.Random(seed).shuffle(order)
         names: dict[int, str] = {}
         if self.keys and not any(layout.key in other.columns for other in layout.others):
-            names = fresh_keys(self.keys, self.asked_keys, hidden, seed=seed)
+            names = fresh_keys(self.key_numbers, self.asked_keys, hidden, seed=seed)
         return View(name, target, tuple(hidden), tuple(order), asked, names)
 
     def _write(self, view: View) -> None:
