@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, query
@@ -42,6 +42,7 @@ from mle_star.models import (
 )
 from mle_star.orchestrator import run_pipeline
 from mle_star.pipeline.setup import gather_facts
+from mle_star.prompts import Prompt
 from mle_star.testing.scripted import ScriptedBrain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -235,15 +236,15 @@ class Wordy(Mind):
 
 
 class Listening(MindAgents):
-    """Keeps the size of every prompt, by agent."""
+    """Keeps every prompt with the agent that it was for."""
 
     def __init__(self) -> None:
         super().__init__(Wordy())
-        self.sizes: list[tuple[str, int]] = []
+        self.heard: list[tuple[AgentConfig, str]] = []
 
     async def ask(self, config: AgentConfig, prompt: str, **more: Any) -> Any:
-        """Answer, and remember how much was sent."""
-        self.sizes.append((config.agent_type.value, len(prompt.encode())))
+        """Answer, and remember what was sent."""
+        self.heard.append((config, prompt))
         return await super().ask(config, prompt, **more)
 
 
@@ -266,34 +267,65 @@ def write_table(folder: Path) -> TaskDescription:
     )  # fmt: skip
 
 
+class Frame(NamedTuple):
+    """What the CLI puts around a prompt: before it (tools, system prompt), where a cache can keep it, and after it."""
+
+    before: str
+    after: int
+    blocks: bool  # is a prompt sent in two blocks, of which the first can be kept?
+
+
+async def frame_of(bench: Bench, agents: AgentClient, config: AgentConfig, system: str) -> Frame:
+    """The frame of an agent's requests in a run with this system prompt, as one real request shows it."""
+    await agents.ask(config, PROMPT, label="main", max_cost_usd=None)
+    asked = bench.brain.calls(config.agent_type.value)[-1]
+    body = json.loads(asked.body)
+    first = [block["text"] for block in body["system"] if block["text"] != asked.system]
+    before = json.dumps([body.get("tools"), first], ensure_ascii=False) + system
+    after = len(json.dumps(body["messages"], ensure_ascii=False).encode()) - _json_bytes(asked.prompt)
+    return Frame(before, after, not agents._launcher.sends_tools(config))
+
+
 async def measure_parts(bench: Bench) -> bool:
-    """Bytes per call by part in a default run: what is the same in all calls of an agent, and what changes."""
+    """Bytes per call by part in a default run: what comes first and stays, and what changes.
+
+    A cache keeps what begins alike: tools and system prompt, which some agents have in common, and the first block of a
+    prompt for those who answer in one turn. What only some calls of an agent share counts as changing, too.
+    """
     task, listening = write_table(bench.folder / "parts"), Listening()
-    config = PipelineConfig(time_limit_seconds=3600)
+    config = PipelineConfig(time_limit_seconds=3600, scoring="self_reported")  # its scripts answer nothing
     await run_pipeline(
         task, config, run_dir=bench.folder / "parts-run", agents=listening, executor=LevelExecutor(), console=False
     )
     facts = gather_facts(task, config, {})
     systems = {len(build_system_prompt(task, gather_facts(task, config, {})).encode()) for _ in range(2)}
     same = len(systems) == 1 and build_system_prompt(task, facts) == build_system_prompt(task, facts)
-    system, seen = systems.pop(), set[str]()
-    total = served = 0
+    system, kept, total, served = build_system_prompt(task, facts), set[str](), 0, 0
+    frames: dict[str, Frame] = {}
+    parts: dict[str, list[tuple[int, int]]] = {}  # by agent: bytes that change, bytes that a cache served
     async with bench.client("fresh") as agents:
-        frame = {
-            agent.value: await request_bytes(bench, agents, config)
-            for agent, config in build_default_agent_configs().items()
-        }
-    for agent, size in listening.sizes:
-        stable = system + frame[agent]
-        total += stable + size
-        served += stable if agent in seen else 0
-        seen.add(agent)
-    print(f"\nbytes per call in a default run ({len(listening.sizes)} calls), by part")
-    print(f"{'agent':14} {'calls':>6} {'stable':>8} {'changing, median':>17} {'largest':>8}")
-    for agent in sorted(seen):
-        sizes = [size for name, size in listening.sizes if name == agent]
-        print(f"{agent:14} {len(sizes):6} {system + frame[agent]:8} {statistics.median(sizes):17.0f} {max(sizes):8}")
-    median, share = statistics.median(size for _, size in listening.sizes), served / total
+        for agent, prompt in listening.heard:
+            name = agent.agent_type.value + ("" if agent.variant is None else f"-{agent.variant}")
+            if name not in frames:
+                frames[name] = await frame_of(bench, agents, agent, system)
+            before, after, blocks = frames[name]
+            first = prompt[: prompt.steady] if blocks and isinstance(prompt, Prompt) else ""
+            hit = sum(
+                len(part.encode()) for part, start in ((before, before), (first, before + first)) if start in kept
+            )
+            kept |= {before, before + first}
+            changing = len(prompt.encode()) + after
+            parts.setdefault(name, []).append((changing, hit))
+            total, served = total + len(before.encode()) + changing, served + hit
+    print(f"\nbytes per call in a default run ({len(listening.heard)} calls), by part")
+    print(f"{'agent':22} {'calls':>6} {'stable':>8} {'changing, median':>17} {'largest':>8} {'served, median':>15}")
+    for name, found in sorted(parts.items()):
+        sizes, hits = zip(*found, strict=True)
+        print(
+            f"{name:22} {len(found):6} {len(frames[name].before.encode()):8} {statistics.median(sizes):17.0f}"
+            f" {max(sizes):8} {statistics.median(hits):15.0f}"
+        )
+    median, share = statistics.median(size for found in parts.values() for size, _ in found), served / total
     rows = [
         ("the stable part is the same in all calls of an agent", float(same), "1", same),
         ("changing part, median of all calls", median, f"<= {MAX_CHANGING}", median <= MAX_CHANGING),

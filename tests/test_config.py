@@ -76,6 +76,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
         },
     ),
     "leakage_checks": ("promising", "promising"),
+    "sample_first": ("off", "off"),
+    "task_in_prompts": ("true", True),
     "briefing": ("[data, memory]", ("data", "memory")),
     "diversity": ("[]", ()),
     "knowledge": ("notes", "notes"),

@@ -45,6 +45,7 @@ from mle_star.run.folder import place_copy
 from mle_star.run.search import Submission
 from mle_star.safety import (
     DebugCallback,
+    check_at_last,
     check_before_running,
     make_debug_callback,
     synthetic_traceback,
@@ -93,6 +94,7 @@ async def run_finalization(
         )  # fmt: skip
         exam = run.shared.exam
         has_test = exam is None or exam.judge.data.asked > 0
+        solution, remarks = await check_at_last(solution, config, members)
         if not has_test:
             submission = Submission(solution)
         elif members is not None:
@@ -119,7 +121,7 @@ async def run_finalization(
         contamination=contamination,
         lineage=submission.origin,
         has_test=has_test,
-        warnings=[*(LEAKING_SOLUTION for script in (solution,) if script.leaking), *submission.warnings],
+        warnings=[*(LEAKING_SOLUTION for script in (solution,) if script.leaking), *remarks, *submission.warnings],
     )
 
 

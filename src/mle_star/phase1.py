@@ -19,6 +19,7 @@ from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
 from mle_star.execution.artifacts import keep_clean_ones
 from mle_star.knowledge import known_models
+from mle_star.method.families import built_in, family_of
 from mle_star.models import (
     AgentType,
     Phase1Result,
@@ -60,6 +61,7 @@ T = TypeVar("T")
 
 RETRIEVAL_TRIES = 2  # without models there is no run, so one bad reply is forgiven
 QUOTED_CHARACTERS = 500
+MAX_OUTCOME = 160
 OUT_OF_TIME = "Phase 1's share of the time is used up"
 REPLAY_PAUSE = 0.5
 """How often to look whether recorded results are still being taken over."""
@@ -317,6 +319,7 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
         run.check()
         logger.info("generation start: %d of %d, %s", index + 1, len(progress.models), name)
         candidate = await generate_candidate(task, progress.models[index], config)
+        progress.written[index] = built_in(candidate.content)
         logger.info("generation done: %s, %d characters", name, len(candidate.content))
         trial = await check_and_evaluate(candidate, task, config)
         logger.info("evaluation done: %s, %s, %.1f s", name, trial.outcome, trial.result.duration_seconds)
@@ -335,15 +338,31 @@ async def generate_candidate(task: TaskDescription, model: RetrievedModel, confi
         model_name=name,
         example_code=model.example_code,
         subsample_limit=limit,
-        other_models=[other.model_name for other in _beside(model)],
+        other_models=_others(model),
     )
     return SolutionScript(content=code, phase=SolutionPhase.init, is_executable=bool(code), source_model=name)
 
 
-def _beside(model: RetrievedModel) -> list[RetrievedModel]:
-    """The models of the other candidates."""
+def _others(model: RetrievedModel) -> list[str]:
+    """The other candidates, a line each: family, what the script makes use of, and its score, as far as known by now.
+
+    All are written at once, so a script is seen by those that come later: when fewer run at a time, or on resume.
+    """
     progress = current_run().shared.search.phase1
-    return [] if progress is None else [other for other in progress.models if other != model]
+    lines = []
+    for index, other in enumerate([] if progress is None else progress.models):
+        if progress is None or other == model:
+            continue
+        trial, used = progress.trials.get(index), progress.written.get(index) or built_in(other.example_code)
+        family = family_of(other.model_name, used)
+        result = (
+            "" if trial is None else f"; {trial.error}"[:MAX_OUTCOME] if trial.error else f"; scores {trial.outcome}"
+        )
+        name = " ".join(other.model_name.split())
+        lines.append(
+            f"`{name}`" + (f" ({family})" if family else "") + (f": {', '.join(used)}" if used else "") + result
+        )
+    return lines
 
 
 async def merge_solutions(base: SolutionScript, reference: SolutionScript, config: PipelineConfig) -> SolutionScript:

@@ -9,8 +9,9 @@ import ast
 import logging
 import re
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
     debug_text,
     detect_error_masking,
@@ -29,7 +30,7 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
-from mle_star.run.context import current_run
+from mle_star.run.context import current_run, digest_of
 from mle_star.run.events import DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.run.search import Trial
 
@@ -43,6 +44,8 @@ SCORE_LINE = 'print(f"Final Validation Performance: {final_validation_score}")'
 ALL_USED = "All the provided information is used."
 
 NO_CODE = "no code in the reply"
+UNCHECKED = "the solution was not checked for data leakage: the run ended before"
+MENDED_AT_LAST = "data leakage was mended in the solution at the very end: its score is that of the leaking script"
 LEAKS = "data leakage was found and could not be mended"
 
 
@@ -230,6 +233,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     leaks = [answer for answer in answers if answer.leakage_status == "Yes Data Leakage"]
     if not leaks:
         current_run().shared.leaking.discard(solution.content)
+        current_run().shared.checked.add(digest_of(solution.content))
         return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
     step = current_run().latest_step("leakage-detection")
     current, fixed = solution, 0
@@ -240,7 +244,9 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     blocks = [answer.code_block for answer in leaks]
     current_run().record(LeakageChecked(step=step, found=len(leaks), fixed=fixed, blocks=blocks))
     leaking = fixed < len(leaks)
-    if leaking:
+    if not leaking:
+        current_run().shared.checked.add(digest_of(current.content))
+    else:
         current_run().shared.leaking |= {solution.content, current.content}
         logger.warning(
             "%s: %d of %d leaks stay: the score of this script will not count",
@@ -249,6 +255,26 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
             len(leaks),
         )
     return current if current.leaking is leaking else current.model_copy(update={"leaking": leaking})
+
+
+async def check_at_last(
+    solution: SolutionScript, config: PipelineConfig, members: Iterable[str] | None = None
+) -> tuple[SolutionScript, list[str]]:
+    """What is handed over, checked where the end came before its check; and what is to be said of it."""
+    run = current_run()
+    scripts = {digest_of(content) for content in ((solution.content,) if members is None else members)}
+    if not checks_later(config) or solution.leaking or scripts <= run.shared.checked:
+        return solution, []
+    try:
+        if run.budget.money_is_gone or members is not None:
+            return solution, [UNCHECKED]
+        checked = await check_and_fix_leakage(solution)
+    except BudgetExceeded:
+        return solution, [UNCHECKED]
+    if checked.leaking:
+        return solution.model_copy(update={"leaking": True}), []
+    mended = checked.content != solution.content
+    return checked.model_copy(update={"score": solution.score}), [MENDED_AT_LAST] if mended else []
 
 
 async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer]:

@@ -18,6 +18,7 @@ from mle_star.agents.hooks import CallSite
 from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.prompts import Prompt
 from mle_star.run.context import AgentReply
 from tests.agents.conftest import MODEL, Bench, OpenBench, charged
 
@@ -35,11 +36,16 @@ async def ask(bench: Bench, config: AgentConfig = CODER, prompt: str = "go", *, 
 @pytest.mark.req("REQ-OR-005", "REQ-OR-006")
 async def test_a_call_runs_the_wanted_agent_with_all_fourteen_registered(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
-        reply = await ask(bench, agent_config(AgentType.summarize), "sum it up")
+        prompt = Prompt("# A script\n\nsum it up")
+        prompt.steady = len("# A script\n\n")
+        reply = await ask(bench, agent_config(AgentType.summarize), prompt)
         (asked,) = bench.brain.requests
         assert (asked.agent, asked.variant, asked.model) == ("summarize", None, MODEL)
         assert asked.system == bench.agents.system_prompt
-        assert (asked.prompt, reply.text) == ("sum it up", "fine")
+        assert (asked.prompt, reply.text) == (prompt, "fine")
+        blocks = json.loads(asked.body)["messages"][0]["content"]
+        assert next(block["text"] for block in blocks if "cache_control" in block) == "# A script\n\n"
+        assert asked.body.count(b'"cache_control"') <= 4  # more are refused
         assert len(reply.session_id) == 36
         options = bench.agents._launcher.options(CODER, CallSite("coder"), 0.5)
         async with ClaudeSDKClient(options) as client:

@@ -90,7 +90,7 @@ async def test_a_server_without_tools_or_key_is_told_apart_from_one_that_fails(t
         text, structured, tools = await _calls(config)
     assert (text.state, structured.state, tools.state) == ("ok", "ok", "note")
     assert "1000 + 500 tokens, $2.0000" in text.text, "by the prices of the file"
-    assert "the server knows none" in tools.text and "tool_use=none" in tools.remedy
+    assert "overlooks the one for structured replies" in tools.text and "tool_use=none" in tools.remedy
 
 
 def test_a_price_that_is_none_is_refused_by_name(tmp_path: Path) -> None:

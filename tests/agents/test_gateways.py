@@ -43,13 +43,20 @@ async def test_a_server_that_refuses_tools_is_asked_for_json_in_the_text_from_th
         assert sum("knows no tools" in note for note in bench.notes) == 1
 
 
-async def test_a_server_that_overlooks_tools_is_understood_and_no_longer_sent_any(open_bench: OpenBench) -> None:
+async def test_a_model_that_overlooks_the_tool_for_replies_is_understood_and_keeps_the_others(
+    open_bench: OpenBench,
+) -> None:
     brain = ScriptedBrain(json.dumps(PLANS))
+    brain.always("retriever", SMALL_MODEL)
     async with open_bench(brain=brain) as bench:
         for _ in range(2):
             assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
-        assert brain.requests[0].tools and not brain.requests[-1].tools
-        assert "# Form of the reply" in brain.requests[-1].prompt
+        first, last = brain.requests[0], brain.requests[-1]
+        assert first.wants_structured and not last.wants_structured and "Read" in last.tools
+        assert "# Form of the reply" in last.prompt
+        assert (await bench.agents.ask(RETRIEVER, "Which models?")).structured["models"]
+        assert {"WebSearch", "WebFetch"} <= set(brain.requests[-1].tools)
+        assert sum("as text" in note for note in bench.notes) == 1
 
 
 async def test_one_text_from_a_server_that_uses_tools_takes_none_away(open_bench: OpenBench) -> None:

@@ -301,6 +301,7 @@ def settings(**changes: Any) -> PipelineConfig:
     values: dict[str, Any] = {
         "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
         "ensemble_rounds": 2, "time_limit_seconds": 3600, "diversity": (), "max_debug_attempts": 2,
+        "task_in_prompts": True,
     }  # fmt: skip
     return PipelineConfig(**{**values, **{_LETTERS.get(name, name): value for name, value in changes.items()}})
 

@@ -15,6 +15,7 @@ from mle_star import finalization
 from mle_star.errors import AgentError
 from mle_star.execution import evaluate_solution
 from mle_star.finalization import (
+    LEAKING_SOLUTION,
     check_contamination,
     generate_test_submission,
     remove_subsampling,
@@ -39,6 +40,7 @@ from mle_star.models import (
 from mle_star.prompts import PromptRegistry
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted
+from mle_star.safety import MENDED_AT_LAST, UNCHECKED, check_at_last
 from tests.method.conftest import (
     GARBAGE,
     ScriptedCall,
@@ -743,3 +745,37 @@ async def test_the_submission_script_is_recorded_for_what_it_is(run: ScriptedRun
     await finalize(run)
     [event] = run.events(ScriptFinished)
     assert (event.purpose, event.step, event.is_error) == ("submission", "finalization/submission-script", False)
+
+
+@pytest.mark.parametrize(
+    ("reply", "mended", "said"),
+    [
+        ("No Data Leakage", "", []),
+        ("Yes Data Leakage", "", [LEAKING_SOLUTION]),
+        ("Yes Data Leakage", SAMPLED.replace(BLOCK, "level = 0"), [MENDED_AT_LAST]),
+    ],
+)
+async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_is_handed_over(
+    run: ScriptedRun, reply: str, mended: str, said: list[str]
+) -> None:
+    run.agents.reply("leakage-detection", {"answers": [{"leakage_status": reply, "code_block": "not in it"}]})
+    run.agents.reply("leakage-rewrite", fenced(mended) if mended else "no")
+    run.agents.reply("test-subsampling_extract", "There is no subsampling.")
+    run.agents.reply("test", fenced(GOOD))
+    config = settings(leakage_checks="promising")
+    result = await finalize(run, config=config)
+    assert [text for text in result.warnings if text in (LEAKING_SOLUTION, MENDED_AT_LAST, UNCHECKED)] == said
+    asked = [call for call in run.agents.log if call.name == "test"]
+    assert (mended or SAMPLED) in asked[0].prompt
+    detections = sum(call.name == "leakage-detection" for call in run.agents.log)
+    again = await finalize(run, config=config)  # what was found clean is not asked about again
+    assert detections == 1
+    if not said:
+        assert sum(call.name == "leakage-detection" for call in run.agents.log) == 1 and not again.warnings
+
+
+async def test_a_solution_that_cannot_be_checked_any_more_is_handed_over_with_a_warning(run: ScriptedRun) -> None:
+    with scope("phase2"):
+        checked = await check_at_last(BEST, settings(leakage_checks="promising"), {BEST.content: 1.0})
+    assert checked == (BEST, [UNCHECKED]) and run.agents.log == []
+    assert await check_at_last(BEST, settings()) == (BEST, [])

@@ -9,11 +9,24 @@ from typing import Any
 
 import pytest
 
-from mle_star.models import AgentType, Isolation, Measure, PipelineConfig
+from mle_star.method.families import built_in, family_of
+from mle_star.models import (
+    AgentType,
+    EvaluationResult,
+    Isolation,
+    Measure,
+    PipelineConfig,
+    RetrievedModel,
+    SolutionPhase,
+    SolutionScript,
+)
+from mle_star.phase1 import generate_candidate
+from mle_star.prompts import Prompt
 from mle_star.run.asking import ask_agent
-from mle_star.run.context import path_context, scope
+from mle_star.run.context import RunContext, path_context, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, RefinementTried, ScriptFinished
-from mle_star.run.telling import MARK, around, told
+from mle_star.run.search import Phase1Progress, Trial
+from mle_star.run.telling import MARK, around, told, whole_script
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 
 SNAPSHOTS = Path(__file__).parent.parent / "snapshots" / "told"
@@ -21,7 +34,9 @@ SCRIPT = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f
 BLOCK = "    model = Ridge()"
 VALUES: dict[str, dict[str, Any]] = {
     "retriever": {},
-    "init": {"other_models": ["Ridge", "LightGBM"]},
+    "init": {
+        "other_models": ["`Ridge` (linear): Ridge, StandardScaler", "`LightGBM` (boosting): LGBMRegressor; scores 0.7"]
+    },
     "merger": {},
     "ablation": {"solution_script": SCRIPT},
     "summarize": {"raw_result": "Ablation baseline: 0.5\nAnalysis: class 1 0.9"},
@@ -35,6 +50,12 @@ VALUES: dict[str, dict[str, Any]] = {
     "data": {},
     "test": {"final_solution": SCRIPT},
 }
+
+
+def tell(run: RunContext, name: str) -> str:
+    """All that an agent is told, in order."""
+    agent, values = AgentType(name), VALUES[name]
+    return "\n\n".join(text for text in (whole_script(run, agent, values), told(run, agent, None, values)) if text)
 
 
 def ran(step: str, script: str, score: float | None, seconds: float) -> ScriptFinished:
@@ -79,7 +100,7 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
 def test_what_is_told_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
     from mle_star.run.context import current_run
 
-    text = told(current_run(), AgentType(name), None, VALUES[name])
+    text = tell(current_run(), name)
     snapshot = SNAPSHOTS / f"{name}.md"
     if os.environ.get("UPDATE_SNAPSHOTS") == "1":
         snapshot.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +129,7 @@ def test_each_part_reaches_those_who_need_it_and_can_be_switched_off(part: str, 
     def with_(briefing: tuple[str, ...]) -> dict[str, str]:
         config = PipelineConfig(**{**rich.config.model_dump(), "briefing": briefing, "diversity": ()})
         with enter_run(dataclasses.replace(current_run(), config=config)) as run:
-            return {name: told(run, AgentType(name), None, values) for name, values in VALUES.items()}
+            return {name: tell(run, name) for name in VALUES}
 
     only = with_((part,))
     assert {name for name, text in only.items() if text} >= set(FACTS[part])
@@ -119,7 +140,7 @@ def test_the_telling_facts_are_there(rich: ScriptedRun) -> None:
     from mle_star.run.context import current_run
 
     def text(name: str) -> str:
-        return told(current_run(), AgentType(name), None, VALUES[name])
+        return tell(current_run(), name)
 
     assert "path 2, step 1, try 1: scale the areas -> 0.6" in text("planner")
     assert "class 1: 0.9 of the error" in text("planner") and "class 1: 0.9 of the error" in text("extractor")
@@ -131,7 +152,7 @@ def test_the_telling_facts_are_there(rich: ScriptedRun) -> None:
     assert "fold 1: 0.69" in text("test")
     assert "the_other = True" in text("extractor")  # two steps without a gain: the other path's best is shown
     assert "path 2 of 2" in text("planner") and "the model: its family" in text("planner")
-    assert "`LightGBM`" in text("init")
+    assert "- `LightGBM` (boosting): LGBMRegressor; scores 0.7" in text("init")
 
 
 def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
@@ -152,3 +173,58 @@ async def test_what_is_told_does_not_decide_whether_a_reply_is_taken_over(quick_
         second.context.shared.runtimes["main"] = (0.5, 99.0)
         await ask_agent(AgentType.coder, around="another = 1", **values)
         assert second.agents.calls() == []
+
+
+async def test_what_a_step_repeats_comes_first_and_the_description_stands_in_the_system_prompt(
+    quick_path: Path,
+) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor()) as run:
+        heads = []
+        for plan in ("a plan", "another plan"):
+            await ask_agent(AgentType.coder, code_block=BLOCK, around=SCRIPT, plan=plan)
+            prompt = run.agents.calls()[-1].prompt
+            assert isinstance(prompt, Prompt)
+            heads.append(prompt[: prompt.steady])
+            assert prompt[prompt.steady :].startswith(f"# Plan\n\n```text\n{plan}\n")
+        assert heads[0] == heads[1] and BLOCK in heads[0] and MARK in heads[0]
+    for repeat, expected in ((False, 0), (True, 1)):
+        config = settings(task_in_prompts=repeat)
+        with scripted_run(quick_path / str(repeat), executor=ScriptedExecutor(), config=config) as run:
+            await ask_agent(AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
+            (sent,) = run.events(AgentFinished)
+            assert sent.prompt.count(run.task.description) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "family", "built"),
+    [
+        ("LightGBM", "", "boosting", []),
+        ("A strong baseline", "m = make()\nx = RandomForestClassifier(9)  # SVC()\nSimpleImputer()", "trees",
+         ["RandomForestClassifier", "SimpleImputer"]),
+        ("ResNet", "SVC(1); SVC(2); KNeighborsRegressor()", "networks", ["SVC", "KNeighborsRegressor"]),
+        ("something", "x = 1", "", []),
+    ],
+)  # fmt: skip
+def test_a_candidate_is_known_by_its_family_and_by_what_it_makes_use_of(
+    name: str, code: str, family: str, built: list[str]
+) -> None:
+    assert (family_of(name, built_in(code)), built_in(code)) == (family, built)
+
+
+async def test_a_candidate_sees_what_is_known_of_the_others_when_it_is_written(quick_path: Path) -> None:
+    models = [
+        RetrievedModel(model_name=name, example_code=code)
+        for name, code in (("Ridge", "Ridge()"), ("Forest", "ExtraTreesClassifier()"), ("kNN", "x"))
+    ]
+    config = settings(diversity=("families",))
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
+        progress = run.context.shared.search.phase1 = Phase1Progress(models, run.task)
+        progress.written[0] = ["RidgeClassifier"]
+        done = SolutionScript(content="x", phase=SolutionPhase.init, score=0.81)
+        progress.trials[0] = Trial(
+            done, EvaluationResult(stdout="", stderr="", exit_code=0, duration_seconds=1, is_error=False)
+        )
+        await generate_candidate(run.task, models[2], config)
+        (call,) = run.agents.calls()
+    assert "- `Ridge` (linear): RidgeClassifier; scores 0.81\n- `Forest` (trees): ExtraTreesClassifier\n" in call.prompt
+    assert "`kNN`" not in call.prompt

@@ -37,7 +37,7 @@ class NeedyMind(Mind):
     def _coder(self, prompt: str) -> Answer:
         if "gauge = 1" not in prompt:
             return fenced("raise RuntimeError('gauge is not defined')")
-        idea = int(re.findall(r"idea (\d+)", prompt.partition("# Whole script")[0])[-1])
+        idea = int(re.findall(r"# Plan\n\n```text\n.*?idea (\d+)", prompt, re.DOTALL)[0])
         return fenced(f"level = {levels(prompt)[0] + 0.01 * idea:.4f}")
 
     def _debugger(self, prompt: str) -> Answer:

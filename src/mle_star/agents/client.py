@@ -21,7 +21,7 @@ from mle_star.agents.meter import Tariff
 from mle_star.agents.options import Launcher, missing_for_a_shell
 from mle_star.agents.pool import Pool
 from mle_star.agents.processes import ProcessKeeper
-from mle_star.agents.replies import Answer, Failure, build_reply, judge_turn, knows_no_tools
+from mle_star.agents.replies import Answer, Failure, answers_in_text, build_reply, judge_turn, refuses_tools
 from mle_star.agents.version import require_sdk
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
@@ -187,6 +187,11 @@ class AgentClient:
         """May requests carry tools, for all that is known of the server?"""
         return not self._launcher.plain
 
+    @property
+    def replies_by_text(self) -> bool:
+        """Are structured replies asked for in the prompt, for all that is known of the server?"""
+        return self._launcher.plain or self._launcher.by_text
+
     def fingerprint(self, config: AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
         return self._launcher.fingerprint(config)
@@ -249,13 +254,18 @@ class AgentClient:
                 left = None if cap is None else cap - bill.usd
                 if left is not None and left <= 0:
                     raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
-                sends_tools = self._launcher.sends_tools(config)
-                turn, outcome = await self._attempt(config, prompt + again, left, bill, whole=whole)
+                sends_tools, sends_schema = self._launcher.sends_tools(config), self._launcher.sends_schema(config)
+                turn, outcome = await self._attempt(
+                    config, prompt + again if again else prompt, left, bill, whole=whole
+                )
                 if sends_tools:
                     self._learn_of_tools(config, turn, outcome)
                 if isinstance(outcome, Answer):
                     return build_reply(outcome, turn, bill.usd, time.monotonic() - started)
-                if sends_tools and self._launcher.plain:
+                if (sends_tools, sends_schema) != (
+                    self._launcher.sends_tools(config),
+                    self._launcher.sends_schema(config),
+                ):
                     continue
                 if outcome.reason == "unparseable" and not again:
                     again = _SAY_AGAIN.format(problem=outcome.message)
@@ -273,11 +283,15 @@ class AgentClient:
             look_ahead()
 
     def _learn_of_tools(self, config: AgentConfig, turn: Turn, outcome: Answer | Failure) -> None:
-        """A server that refuses tools, or has never used one, is asked without them from now on."""
+        """A server that refuses tools is sent none from now on; one that overlooks that for replies, all others."""
         if turn.structured is not None:
             self._tools_work = True
-        elif self._proxied and not self._tools_work and knows_no_tools(config, turn, outcome):
+        elif not self._proxied or self._tools_work:
+            return
+        elif refuses_tools(turn, outcome):
             self._launcher.do_without_tools()
+        elif self._launcher.sends_schema(config) and answers_in_text(config, turn, outcome):
+            self._launcher.take_replies_as_text()
 
     @property
     def _proxied(self) -> bool:

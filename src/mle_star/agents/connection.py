@@ -23,6 +23,7 @@ from mle_star.agents.definitions import STRUCTURED_TOOL
 from mle_star.agents.hooks import CallSite
 from mle_star.agents.meter import Meter, Tariff
 from mle_star.agents.processes import kill_marked
+from mle_star.prompts import Prompt
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
@@ -250,9 +251,11 @@ async def _drain(client: ClaudeSDKClient) -> None:
 
 
 async def _message(text: str, *, verbatim: bool) -> AsyncIterator[dict[str, Any]]:
+    steady = text.steady if isinstance(text, Prompt) else 0
+    kept = {"type": "text", "text": text[:steady], "cache_control": {"type": "ephemeral"}}
     yield {
         "type": "user",
-        "message": {"role": "user", "content": text},
+        "message": {"role": "user", "content": [kept, {"type": "text", "text": text[steady:]}] if steady else text},
         "parent_tool_use_id": None,
         "client_composed": verbatim,
     }

@@ -122,6 +122,7 @@ class Launcher:
     can_use_tool: CanUseTool | None = None
     notify: Callable[[str], None] = lambda message: None
     plain: bool = False  # the server knows no tools
+    by_text: bool = False  # the model overlooks the tool for structured replies
     _said: set[str] = field(default_factory=set)
     _serial: Iterator[int] = field(default_factory=itertools.count)
     _prompt_digest: str = ""
@@ -148,11 +149,20 @@ class Launcher:
 
     def sends_tools(self, config: AgentConfig) -> bool:
         """Do an agent's requests carry tools, the one for structured replies among them?"""
-        return not self.plain and bool(self.tools(config) or config.output_schema)
+        return not self.plain and bool(self.tools(config) or self.sends_schema(config))
+
+    def sends_schema(self, config: AgentConfig) -> bool:
+        """Does a tool take an agent's structured reply?"""
+        return config.output_schema is not None and not (self.plain or self.by_text)
 
     def prompt(self, config: AgentConfig, prompt: str) -> str:
-        """The prompt as it is sent: where no tool takes a structured reply, the text asks for it."""
-        if not self.plain or config.output_schema is None:
+        """The prompt as it is sent: where no tool takes a structured reply, the text asks for it.
+
+        Only what is answered in one turn keeps its mark: more turns bring marks of the CLI's own, and four are allowed.
+        """
+        if self.reuse or self.sends_tools(config):
+            prompt = str(prompt)
+        if config.output_schema is None or self.sends_schema(config):
             return prompt
         return f"{prompt}\n\n{_JSON_REQUEST.format(schema=json.dumps(config.output_schema.model_json_schema()))}"
 
@@ -171,7 +181,7 @@ class Launcher:
     def key(self, config: AgentConfig, label: str) -> str:
         """Calls with equal keys can use the same client; those that write have one per path, in its folder."""
         place = label if WRITING_TOOLS & set(self.tools(config)) else ""
-        kind = "plain" if self.plain else "tools"
+        kind = "plain" if self.plain else "text" if self.by_text else "tools"
         return "/".join((config.agent_type.value, config.variant or "", place, kind, self.fingerprint(config)))
 
     def options(self, config: AgentConfig, site: CallSite, cap_usd: float | None) -> ClaudeAgentOptions:
@@ -179,12 +189,13 @@ class Launcher:
         from claude_agent_sdk import ClaudeAgentOptions
 
         agent, tools = config.agent_type.value, self.tools(config)
+        shown = config if self.sends_schema(config) else config.model_copy(update={"output_schema": None})
         server = self.tool_server if takes_our_tools(tools) else None
         work_dir = self._folder(site.label) if WRITING_TOOLS & set(tools) else self.work_dir
         guard = Guard(work_dir, readable=[Path(self.task.data_dir)], blocked=self.config.blocked_commands)
         return ClaudeAgentOptions(
             agents=build_definitions(
-                config, self.system_prompt, self.config.tool_profile, mcp=server is not None, plain=self.plain
+                shown, self.system_prompt, self.config.tool_profile, mcp=server is not None, plain=self.plain
             ),
             extra_args={"agent": agent},
             model=self.model(config),
@@ -194,7 +205,7 @@ class Launcher:
             setting_sources=[],
             verbatim_prompts=not self.reuse,
             include_partial_messages=True,  # the usage of a reply is told at its end, long before the call's result
-            output_format=None if self.plain or config.output_schema is None else config.to_output_format(),
+            output_format=config.to_output_format() if self.sends_schema(config) else None,
             max_turns=config.max_turns,
             effort=self.config.role(config.agent_type).effort,
             thinking=self._thinking(config),
@@ -305,11 +316,16 @@ class Launcher:
         return f"{shim.parent}{os.pathsep}{path}" if os.access(shim, os.X_OK) else path
 
     def do_without_tools(self) -> None:
-        """The server refuses tools or does not use them: ask for JSON in the text from now on, and send none."""
+        """The server refuses tools: ask for JSON in the text from now on, and send none."""
         self.plain = True
         self.say_once(
             "the model's server knows no tools: structured replies are asked for as text, the web is not searched"
         )
+
+    def take_replies_as_text(self) -> None:
+        """The model overlooks the tool for structured replies: ask for JSON in the text, and send the other tools."""
+        self.by_text = True
+        self.say_once("the model gives structured replies as text: they are asked for in the prompt")
 
     def say_once(self, message: str) -> None:
         """Warn of something that holds for the whole run."""

@@ -61,16 +61,18 @@ def judge_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
     return Answer(text)
 
 
-def knows_no_tools(config: AgentConfig, turn: Turn, outcome: Answer | Failure) -> bool:
-    """Did the server refuse a request for its tools, or give in plain text what a tool was to take?"""
-    result = turn.result
-    if result is None:
+def refuses_tools(turn: Turn, outcome: Answer | Failure) -> bool:
+    """Did the server refuse a request for its tools?"""
+    if turn.result is None or not isinstance(outcome, Failure) or outcome.reason != "other":
         return False
-    if isinstance(outcome, Failure) and outcome.reason == "other":
-        return result.api_error_status in _REFUSED_STATUS and "tool" in outcome.message.lower()
-    if isinstance(outcome, Failure) and outcome.reason != "unparseable":
+    return turn.result.api_error_status in _REFUSED_STATUS and "tool" in outcome.message.lower()
+
+
+def answers_in_text(config: AgentConfig, turn: Turn, outcome: Answer | Failure) -> bool:
+    """Did the server give in plain text what a tool was to take?"""
+    if turn.result is None or (isinstance(outcome, Failure) and outcome.reason != "unparseable"):
         return False
-    return config.output_schema is not None and turn.structured is None and result.structured_output is None
+    return config.output_schema is not None and turn.structured is None and turn.result.structured_output is None
 
 
 def build_reply(answer: Answer, turn: Turn, cost_usd: float, seconds: float) -> AgentReply:

@@ -171,8 +171,15 @@ class PipelineConfig(Frozen):
     prefer_best_input: StrictBool = Field(
         default=True, description="finalize a path's solution when it beats every ensemble"
     )
+    sample_first: Literal["auto", "off"] = Field(
+        default="auto",
+        description="`auto`: where scripts take long, new ones are met and repaired on a tenth of the rows",
+    )
     leakage_checks: Literal["all", "promising"] = Field(
         default="all", description="`promising`: ask only for scripts that would be accepted, after they have run"
+    )
+    task_in_prompts: StrictBool = Field(
+        default=False, description="repeat the description, which stands in the system prompt, in prompts that name it"
     )
     briefing: tuple[Briefing, ...] = Field(
         default=get_args(Briefing), description="what agents are told beyond the specification"

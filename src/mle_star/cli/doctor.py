@@ -251,6 +251,9 @@ async def _answer(agents: AgentClient, topic: str, agent: AgentConfig, prompt: s
 
 
 def _tools(agents: AgentClient) -> Finding:
+    if agents.uses_tools and agents.replies_by_text:
+        text = "the model overlooks the one for structured replies, which are read from the text; the others are sent"
+        return Finding("tools", "note", text, "set tool_use=none if it overlooks the others, too")
     if agents.uses_tools:
         return Finding("tools", "ok", "structured replies come by a tool; the web is searched where the server can")
     text = "the server knows none: structured replies are read from the text, and the web is not searched"

@@ -120,9 +120,12 @@ def _prompt_and_results(messages: list[dict[str, Any]]) -> tuple[str, tuple[str,
         if found:
             results[:0] = ["\n".join(_texts(block.get("content") or "")) for block in found]
             continue
-        texts = _texts(content)
+        if isinstance(content, str):
+            return content, tuple(results)
+        texts = [block for block in blocks if block.get("type") == "text"]
         if texts:
-            return texts[-1], tuple(results)
+            kept = [block for block in texts[:-1] if "cache_control" in block]  # what a prompt shares with later ones
+            return "".join(block["text"] for block in [*kept, texts[-1]]), tuple(results)
     return "", tuple(results)
 
 

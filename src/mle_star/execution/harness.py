@@ -15,6 +15,8 @@ from typing import Any
 
 from mle_star.data.place import DataFolder
 from mle_star.errors import AgentError, ExecutionError
+from mle_star.evaluation.sample import Sample
+from mle_star.execution.contact import data_in, sample_for, where_it_failed
 from mle_star.execution.environment import script_environment, scrub_credentials
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
@@ -178,6 +180,7 @@ async def evaluate_with_retry(
 ) -> tuple[SolutionScript, EvaluationResult]:
     """Evaluate, and let the debugger repair what fails; the last script comes back with its score, if that may count.
 
+    Where scripts take long they meet a sample of the rows first, and are repaired there (`sample_first`).
     `require_score` makes a clean run without a score line a case for the debugger; it is on inside a run, except for
     final scripts and ablation studies.
     """
@@ -188,22 +191,38 @@ async def evaluate_with_retry(
         evaluate_solution, task=task, config=config, timeout_override=timeout_override, working_dir=working_dir,
         purpose=purpose,
     )  # fmt: skip
-    result = await evaluate(solution)
+    meets = working_dir is None and purpose is None and solution.phase is not SolutionPhase.final
+    sample = await _failed_on_sample(solution) if meets and retries else None
+    result = sample[1] if sample else await evaluate(solution)
     for number in range(1, retries + 1):
         if not (result.is_error or (require_score and result.score is None)):
             break
         logger.info("retry %d of %d", number, retries)
+        told = where_it_failed(sample[0], debug_text(result)) if sample else debug_text(result)
         try:
-            repaired = await debug_callback(solution, debug_text(result))
+            repaired = await debug_callback(solution, told)
         except AgentError as error:
             logger.warning("the debugger failed: %s", error)
             continue
         if repaired is None or repaired.content == solution.content:  # it would only fail again, at full length
             continue
         solution = repaired
+        sample = await _failed_on_sample(solution) if meets and number < retries else None
+        result = sample[1] if sample else await evaluate(solution)
+    if sample:  # no repair is left: it may yet work on all rows
         result = await evaluate(solution)
     score = None if result.is_error or solution.leaking else result.score
     return solution.model_copy(update={"score": score, "is_executable": not result.is_error}), result
+
+
+async def _failed_on_sample(script: SolutionScript) -> tuple[Sample, EvaluationResult] | None:
+    """How a script failed on the sample of the rows; None when it works there, or where scripts meet no sample."""
+    run = active_run()
+    sample = None if run is None else await sample_for(run)
+    if sample is None:
+        return None
+    result = await execute_in_run(script, purpose="sample", data=data_in(sample))
+    return (sample, result) if result.is_error else None
 
 
 async def evaluate_batch(

@@ -18,6 +18,7 @@ from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.views import View
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
 from mle_star.execution.bank import fullest
+from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, surroundings_digest
 from mle_star.execution.local import LocalExecutor
@@ -49,6 +50,7 @@ _LEAVES: dict[ScriptPurpose, str] = {
     "ablation": "ablation-script",
     "submission": "submission-script",
     "probe": "probe-script",
+    "sample": "sample-script",
 }
 
 
@@ -62,7 +64,7 @@ async def execute_in_run(
 ) -> EvaluationResult:
     """Run a script as a step of the current run. What a fresh run, a replay and a cache hit return is the same.
 
-    `data` is what a probe sees as its input.
+    `data` is what a probe, or a script on the sample, sees as its input.
     """
     run = current_run()
     step = run.next_step(_LEAVES[purpose])
@@ -142,7 +144,8 @@ async def _run_and_record(
         run.budget.open_script()
         gpus = own_gpus if gpu_indices is None else gpu_indices
         if data is not None:
-            done = _Done(await _run(run, script, purpose, step, timeout_seconds, gpus, data))
+            seen = await _run(run, script, purpose, step, timeout_seconds, gpus, data)
+            done = _Done(on_sample(run, seen) if purpose == "sample" else seen)
         else:
             done = await _examine(run, script, purpose, step, timeout_seconds, gpus)
     result = done.result

@@ -19,7 +19,7 @@ heading, and the fence is longer than any run of backticks in the text.
 """
 
 from mle_star.prompts.facts import FACTS_HEADING, facts_section
-from mle_star.prompts.registry import AgentPrompt, PromptRegistry, render
+from mle_star.prompts.registry import AgentPrompt, Prompt, PromptRegistry, render
 from mle_star.prompts.sections import (
     BLOCK_NOT_FOUND,
     FAILED_SCORE,
@@ -37,6 +37,7 @@ __all__ = [
     "FACTS_HEADING",
     "FAILED_SCORE",
     "AgentPrompt",
+    "Prompt",
     "PromptRegistry",
     "facts_section",
     "fenced",

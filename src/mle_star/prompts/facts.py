@@ -34,7 +34,7 @@ def facts_section(
         "metric": task.evaluation_metric,
         "direction": task.metric_direction.value,
         "seed": config.seed,
-        "rows": config.subsample_limit,
+        "rows": values.get("subsample_limit", config.subsample_limit),
         "count": next((values[name] for name in _COUNTS if name in values), None),
         "model": values.get("model_name"),
         "scores": _scores(values.get("scores")),

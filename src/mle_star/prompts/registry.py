@@ -14,7 +14,15 @@ from mle_star.templates import DEFAULT_VARIANTS, template_text
 
 _DEFAULT_SUBSAMPLE_LIMIT = 30000
 
+_STEADY_END = "{steady_end}\n\n"
+"""In a template: what stands above is the same in the calls to come."""
 _HISTORY_TITLES = {AgentType.ens_planner: "Ensemble plans you have tried"}
+
+
+class Prompt(str):
+    """A prompt whose first `steady` characters stand in the calls to come, too, so that a provider can keep them."""
+
+    steady: int = 0
 
 
 class AgentPrompt(PromptTemplate):
@@ -34,14 +42,20 @@ class AgentPrompt(PromptTemplate):
         """A digest of the wording."""
         return hashlib.sha256(self.template.encode()).hexdigest()[:16]
 
-    def render(self, **kwargs: Any) -> str:
+    def render(self, **kwargs: Any) -> Prompt:
         """The prompt, every slot filled in one pass; `KeyError` when a declared variable is missing."""
+        steady, mark, rest = self.template.partition(_STEADY_END)
+        prompt = Prompt(self._filled(steady + rest, kwargs))
+        prompt.steady = len(self._filled(steady, kwargs)) if mark else 0
+        return prompt
+
+    def _filled(self, template: str, kwargs: Mapping[str, Any]) -> str:
         given = {name: kwargs[key] for name in (*self.variables, *self.optional) if (key := _key(name, kwargs))}
         for name in self.variables:
             if name not in given:
                 raise KeyError(f"the {self.name} prompt needs {name!r}")
         texts = {name: self._text(name, given) for name in (*self.variables, *self.optional)}
-        return _slot_pattern(tuple(texts)).sub(lambda match: _fill(match, texts), self.template)
+        return _slot_pattern(tuple(texts)).sub(lambda match: _fill(match, texts), template)
 
     def _text(self, name: str, given: Mapping[str, Any]) -> str:
         value = given.get(name)
@@ -135,7 +149,7 @@ def _own_templates() -> tuple[AgentPrompt, ...]:
                 figure_ref=f"Figure {figure}",
                 template=template_text(agent.value, variant),
                 variables=list(variables),
-                optional=(*optional, "told"),
+                optional=(*optional, "whole_script", "told"),
             )
         )
     return tuple(prompts)

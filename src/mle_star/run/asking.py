@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from mle_star.errors import AgentError, AgentFailure
 from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import AgentConfig, AgentType, Measure, agent_config
-from mle_star.prompts import PromptRegistry, facts_section
+from mle_star.prompts import Prompt, PromptRegistry, facts_section
 from mle_star.run.context import AgentReply, RunContext, current_run, digest_of
 from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted, ScriptFinished
-from mle_star.run.telling import told
+from mle_star.run.telling import rows_to_learn_from, told, whole_script
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,9 @@ _ALONE = {
 
 _COMPARING = {AgentType.planner, AgentType.extractor, AgentType.ens_planner}
 """Agents that decide by scores: they are told how sure these are."""
+
+
+_IN_SYSTEM_PROMPT = "It stands in the system prompt, under the heading Task."
 
 
 # --- what a phase gets -----------------------------------------------------------------------------------
@@ -99,20 +102,25 @@ def warn_unusable(agent: AgentType, reply: str) -> None:
 # --- the prompt ------------------------------------------------------------------------------------------
 
 
-def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str, values: dict[str, Any]) -> str:
+def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str, values: dict[str, Any]) -> Prompt:
     """The prompt: the template, a remark of the caller's, and the sections that every agent gets."""
-    known = {
+    known: dict[str, Any] = {
         "metric": run.task.evaluation_metric,
         "direction": run.task.metric_direction,
         "subsample_limit": run.config.subsample_limit,
     }
+    if "task_description" in values and not run.config.task_in_prompts:
+        values = {**values, "task_description": _IN_SYSTEM_PROMPT}
+    filled = PromptRegistry().get(agent, variant).render(**{**known, **values})
     sections = [
-        PromptRegistry().get(agent, variant).render(**{**known, **values}),
+        filled,
         remark,
         _noise(run, values.get("scores")) if agent in _COMPARING else "",
         facts_section(agent, variant, run.task, run.config, values),
     ]
-    return "\n\n".join(section for section in sections if section)
+    prompt = Prompt("\n\n".join(section for section in sections if section))
+    prompt.steady = filled.steady
+    return prompt
 
 
 def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
@@ -156,7 +164,10 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
         message = failed.message.removeprefix(f"{agent.value}: ")
         raise AgentError(message, agent=agent.value, reason=cast(AgentFailure, failed.reason))
     added = told(run, agent, variant, values)  # told anew each time: a recorded reply answers the essence
-    prompt = _prompt(run, agent, variant, remark, {**values, "told": added}) if added else essence
+    script = whole_script(run, agent, values)
+    cap = rows_to_learn_from(run, values.get("subsample_limit", run.config.subsample_limit))
+    more = {**values, "told": added, "whole_script": script, "subsample_limit": cap}
+    prompt = _prompt(run, agent, variant, remark, more) if added or script else essence
     call: dict[str, Any] = {"step": step, "digest": digest, "agent": agent, "variant": variant, "prompt": prompt}
     return await _send(run, config, call)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mle_star.errors import MleStarError
 from mle_star.evaluation.exam import Exam
+from mle_star.evaluation.sample import Sample
 from mle_star.models import (
     AgentConfig,
     ExecutionRawResult,
@@ -117,6 +118,10 @@ class Scripts:
     kept_step: str = ""
     """The step that made the kept submission."""
     warned: bool = False
+    sample: Sample | None = None
+    """The rows that new scripts meet first, where that pays."""
+    sampled: bool = False
+    """Was the sample looked for?"""
 
 
 @dataclass
@@ -132,6 +137,8 @@ class RunShared:
     """The best score of each place of the running phase (`phase2/path-0`), and its script."""
     leaking: set[str] = field(default_factory=set)
     """The scripts whose leak stays, by the last check of each: none of them may be the best."""
+    checked: set[str] = field(default_factory=set)
+    """The scripts that a leakage check found clean, or left so, by digest."""
     passed_over: list[str] = field(default_factory=list)
     """What Phase 1 went on without for want of time."""
     wound_down: bool = False

@@ -16,7 +16,7 @@ from mle_star.models import AgentType, FinalResult, Frozen, Isolation, Measure, 
 SCHEMA_VERSION = 1
 
 PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]
-ScriptPurpose = Literal["solution", "ablation", "submission", "probe"]
+ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
 RunState = Literal["completed", "interrupted", "failed"]
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from mle_star.data.wording import plural
 from mle_star.method.scores import ANALYSIS, parse_analysis
-from mle_star.models import AgentType
+from mle_star.models import AgentType, PipelineConfig
 from mle_star.prompts import fenced
 from mle_star.run.budget import ABLATION_RUNS, PHASES
 from mle_star.run.context import RunContext
-from mle_star.run.limits import limit_in_run
+from mle_star.run.limits import limit_in_run, share_in_run
 from mle_star.run.memory import RunMemory
 from mle_star.templates import told_piece
 
@@ -46,7 +46,6 @@ Values = Mapping[str, Any]
 def told(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> str:
     """The sections for one call, in order; empty when there is nothing to add."""
     parts: dict[str, Callable[[RunContext, AgentType, str | None, Values], Iterator[str]]] = {
-        "script": _script,
         "best": _best,
         "errors": _errors,
         "memory": _memory,
@@ -57,6 +56,32 @@ def told(run: RunContext, agent: AgentType, variant: str | None, values: Values)
     wanted = [part for name, part in parts.items() if name in run.config.briefing]
     found = [text for part in wanted for text in part(run, agent, variant, values)]
     return "\n\n".join([*found, *_diversity(run, agent, values)])
+
+
+def whole_script(run: RunContext, agent: AgentType, values: Values) -> str:
+    """Where the block of coder and planner stands: the same in all tries of a step, so it precedes what changes."""
+    script = values.get("around")
+    if "script" not in run.config.briefing or agent not in (AgentType.coder, AgentType.planner) or not script:
+        return ""
+    shown = _cut(around(str(script), str(values.get("code_block", ""))), MAX_SCRIPT)
+    return told_piece("script", script=fenced(shown))
+
+
+def rows_to_learn_from(run: RunContext, cap: int) -> int:
+    """The cap on training rows: the usual one, or more where the table has more and the time allows them.
+
+    The candidates of Phase 1 keep to the usual one, so their times say how long that many rows take.
+    """
+    sample = run.shared.scripts.sample
+    usual = PipelineConfig.model_fields["subsample_limit"].default
+    if sample is None or run.phase == "phase1" or cap != usual:
+        return cap
+    entries = [entry for entry in memory_of(run).entries if entry.where == "candidate" and entry.score is not None]
+    taken = sorted(entry.seconds for entry in entries if entry.seconds)
+    if not taken:
+        return cap
+    room = int(share_in_run(run, limit_in_run(run)) / (2 * taken[len(taken) // 2]))
+    return min(sample.of, max(room, 1) * cap)
 
 
 def memory_of(run: RunContext) -> RunMemory:
@@ -78,14 +103,6 @@ def around(script: str, block: str) -> str:
 
 
 # --- code ------------------------------------------------------------------------------------------------
-
-
-def _script(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
-    """Coder and planner see where their block stands."""
-    script = values.get("around")
-    if agent in (AgentType.coder, AgentType.planner) and script:
-        shown = _cut(around(str(script), str(values.get("code_block", ""))), MAX_SCRIPT)
-        yield told_piece("script", script=fenced(shown))
 
 
 def _best(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
@@ -165,6 +182,10 @@ def _limits(run: RunContext, agent: AgentType, variant: str | None, values: Valu
         lines.append(f"- So there is time for the baseline and {plural(count, 'variant')}.")
         if room < 1:
             lines.append("- Use fewer rounds, folds or rows, the same in every run of the study.")
+    sample = run.shared.scripts.sample
+    if sample is not None and not study and agent not in _PLANNERS and run.phase != "finalization":
+        rows = f"{sample.rows} of the {sample.of} training rows"
+        lines.append(f"- It may first run on a sample of {rows}, where it must work, too; it is scored on all rows.")
     left, whole = run.budget.remaining_seconds(), run.budget.time_limit - run.budget.elapsed()
     lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
     if not study:
@@ -188,7 +209,7 @@ def _diversity(run: RunContext, agent: AgentType, values: Values) -> Iterator[st
         yield told_piece("families")
     others = values.get("other_models")
     if "families" in chosen and agent is AgentType.init and others:
-        yield told_piece("candidates", names=", ".join(f"`{name}`" for name in others))
+        yield told_piece("candidates", lines="\n".join(f"- {line}" for line in others))
     if agent not in (AgentType.extractor, AgentType.planner) or run.path is None or paths == 1:
         return
     if "emphasis" in chosen:

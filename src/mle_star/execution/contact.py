@@ -1,0 +1,93 @@
+"""First contact: where scripts take long, a new one meets a sample of the rows, and is repaired there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from mle_star.data.place import DataFolder
+from mle_star.errors import ConfigError
+from mle_star.evaluation.sample import Sample, write_sample
+from mle_star.evaluation.separated import Unsupported
+from mle_star.execution.fingerprint import data_of
+from mle_star.execution.outcome import HEADER
+from mle_star.models import EvaluationResult
+from mle_star.run.context import RunContext
+from mle_star.run.limits import limit_in_run
+
+logger = logging.getLogger("mle_star.execution")
+
+LARGE_ROWS = 50_000
+"""From so many rows on, scripts are taken to be slow before any was measured."""
+QUICK_SECONDS, SLOW_SECONDS = 20.0, 60.0
+"""What a solution takes where a sample cannot pay, and where it pays for any table that is not small."""
+START_SECONDS = 3.0
+"""About what a script takes before it looks at a row."""
+FAR_TOO_SLOW = 2.0
+
+
+async def sample_for(run: RunContext) -> Sample | None:
+    """The sample, where a new script should meet it first; made once a run."""
+    if run.config.sample_first == "off":
+        return None
+    scripts = run.shared.scripts
+    async with scripts.locks["sample"]:
+        if not scripts.sampled:
+            scripts.sampled = True
+            try:
+                scripts.sample = await asyncio.to_thread(
+                    write_sample, data_of(run), run.run_dir / "views", run.task.description, run.config.seed
+                )
+            except (Unsupported, ConfigError, OSError, ValueError) as error:
+                logger.info("no sample of the rows can be made: %s", error)
+    return scripts.sample if scripts.sample is not None and _pays(run, scripts.sample) else None
+
+
+def _pays(run: RunContext, sample: Sample) -> bool:
+    """By what the current solution takes; for candidates, which run side by side, by the table alone."""
+    first = run.phase == "phase1" and any(part.startswith("candidate-") for part in run.parts)
+    seconds = None if first else run.solution_seconds
+    if seconds is None:
+        return sample.of >= LARGE_ROWS
+    return seconds >= (QUICK_SECONDS if sample.of >= LARGE_ROWS else SLOW_SECONDS)
+
+
+def data_in(sample: Sample) -> DataFolder:
+    """The sample as scripts see it."""
+    return DataFolder(sample.folder)
+
+
+def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
+    """What a run on the sample says of a script: whether it works. It says nothing of its score.
+
+    No score line, where scripts score themselves, and a time that would exceed the limit by far count as failures.
+    """
+    sample, problem = run.shared.scripts.sample, ""
+    if sample is not None and not result.is_error:
+        if result.score is None and run.shared.exam is None:
+            problem = (
+                f"ValueError: {result.score_problem or 'no line `Final Validation Performance: <score>` was printed'}"
+            )
+        limit, whole = limit_in_run(run), full_seconds(sample, result.duration_seconds, run.config.subsample_limit)
+        logger.info(
+            "%.1f s on %d of %d rows: about %.0f s on all", result.duration_seconds, sample.rows, sample.of, whole
+        )
+        if whole > FAR_TOO_SLOW * limit and not problem:
+            problem = (
+                f"TimeoutError: the script takes {result.duration_seconds:.0f} s on {sample.rows} of {sample.of} rows, "
+                f"so about {whole:.0f} s on all of them; it is stopped after {limit:.0f} s"
+            )
+    if problem:
+        result = result.model_copy(update={"is_error": True, "error_traceback": f"{HEADER}\n{problem}"})
+    return result.model_copy(update={"score": None, "score_problem": ""})
+
+
+def full_seconds(sample: Sample, seconds: float, cap: int) -> float:
+    """How long a script may take on all rows, or on as many as scripts are told to learn from."""
+    more = min(sample.of, max(cap, sample.rows)) / sample.rows
+    return seconds if seconds <= START_SECONDS else START_SECONDS + (seconds - START_SECONDS) * more
+
+
+def where_it_failed(sample: Sample, text: str) -> str:
+    """The error of a script as the debugger is told it, with the place where it happened."""
+    return f"On a sample of {sample.rows} of the {sample.of} training rows:\n\n{text}"

@@ -1,0 +1,128 @@
+"""Sample first: where scripts take long they are met and repaired on a tenth of the rows; small tables never are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.data.place import DataFolder
+from mle_star.evaluation.sample import write_sample
+from mle_star.models import ExecutionRawResult, TaskDescription
+from mle_star.run.context import ScriptRequest
+from mle_star.run.events import AgentFinished, CandidateEvaluated, ScriptFinished
+from tests.pipeline.conftest import QuickRun, events, settings
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, script
+
+ROWS = 60_000
+
+
+def enlarge(task: TaskDescription) -> None:
+    """Give the task a training table of many rows, two of them of a rare class."""
+    rows = [f"{row},{row % 97}.125,{2 if row in (7, 70) else row % 2}" for row in range(ROWS)]
+    (Path(task.data_dir) / "train.csv").write_text("\n".join(["id,x,label", *rows]) + "\n", encoding="utf-8")
+
+
+class Counting(LevelExecutor):
+    """Says of every run what was run and on what; a script that crashes does so wherever it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[bool, bool]] = []  # does it crash? on the sample?
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        text = Path(request.script_path).read_text(encoding="utf-8")
+        assert request.input_dir is not None
+        self.seen.append(("raise " in text, "sample-" in request.input_dir))
+        return await super().run(request)
+
+
+def crashing(prompt: str) -> Answer:
+    return fenced(script(0.5, note="first") + "\nraise RuntimeError('late')\n")
+
+
+async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sample(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    enlarge(task)
+    seen: dict[str, list[tuple[bool, bool]]] = {}
+    for choice in ("auto", "off"):
+        executor, agents = Counting(), MindAgents(Mind(models=1, overrides={"init": crashing}))
+        config = settings(M=1, L=1, T=1, K=1, sample_first=choice, max_debug_attempts=2)
+        result = await quick(config, name=choice, task=task, agents=agents, executor=executor)
+        assert result.phase1.candidate_scores == [0.5]
+        assert agents.count("debugger") == 1
+        seen[choice] = executor.seen
+    assert seen["auto"][:3] == [(True, True), (False, True), (False, False)]
+    assert (True, False) not in seen["auto"]
+    assert sum(on_sample for _, on_sample in seen["auto"]) == 2  # the solution is quick: later ones need no sample
+    assert seen["off"][:2] == [(True, False), (False, False)] and not any(sample for _, sample in seen["off"])
+    runs = events(tmp_path / "auto", ScriptFinished)
+    assert [(run.purpose, run.is_error, run.score) for run in runs[:3]] == [
+        ("sample", True, None), ("sample", False, None), ("solution", False, 0.5)
+    ]  # fmt: skip
+    (told,) = [e.prompt for e in events(tmp_path / "auto", AgentFinished) if e.agent.value == "debugger"]
+    assert "On a sample of 6002 of the 60000 training rows:" in told
+    again, agents = Counting(), MindAgents(Mind(models=1, overrides={"init": crashing}))
+    config = settings(M=1, L=1, T=1, K=1, max_debug_attempts=2)
+    await quick(config, name="auto", task=task, agents=agents, executor=again, resume=True)
+    assert again.seen == [] and agents.calls == []
+
+
+async def test_what_fails_on_the_sample_only_is_run_in_full_when_no_repair_is_left(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    class FailsOnSample(Counting):
+        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+            result = await super().run(request)
+            failed = {"exit_code": 1, "stderr": "Traceback (most recent call last):\nValueError: too few\n"}
+            return result.model_copy(update=failed) if self.seen[-1][1] else result
+
+    enlarge(task)
+    executor, agents = FailsOnSample(), MindAgents(Mind(models=1))
+    await quick(settings(M=1, L=1, T=1, K=1), task=task, agents=agents, executor=executor)
+    (candidate,) = events(tmp_path / "run", CandidateEvaluated)
+    assert candidate.score == 0.5 and executor.seen[:2] == [(False, True), (False, False)]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 100.0])
+async def test_a_small_table_never_sees_a_sample(quick: QuickRun, seconds: float, tmp_path: Path) -> None:
+    class Slow(Counting):
+        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+            return (await super().run(request)).model_copy(update={"duration_seconds": seconds})
+
+    executor = Slow()
+    await quick(settings(M=1, L=1, T=1, K=1), executor=executor)
+    assert not any(on_sample for _, on_sample in executor.seen)
+    assert not list((tmp_path / "run").glob("views/sample*"))
+
+
+async def test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    class Slow(Counting):
+        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+            result = await super().run(request)
+            return result.model_copy(update={"duration_seconds": 1.0 if self.seen[-1][1] else 40.0})
+
+    enlarge(task)
+    config: dict[str, Any] = {"M": 1, "L": 1, "T": 1, "K": 2, "time_limit_seconds": 36_000}
+    executor = Slow()
+    await quick(settings(**config), task=task, executor=executor, agents=MindAgents(Mind(models=1)))
+    refined = [e for e in events(tmp_path / "run", ScriptFinished) if "/k-" in e.step]
+    assert [run.purpose for run in refined] == ["sample", "solution", "sample", "solution"]
+    coder = [e.prompt for e in events(tmp_path / "run", AgentFinished) if e.agent.value == "coder"]
+    assert all("a sample of 6002 of the 60000 training rows, where it must work, too" in prompt for prompt in coder)
+    assert all("more than 60000 training samples" in prompt for prompt in coder)  # there is time for all of them
+
+
+def test_the_sample_holds_every_class_and_the_other_files(task: TaskDescription, tmp_path: Path) -> None:
+    enlarge(task)
+    sample = write_sample(DataFolder(task.data_dir), tmp_path / "views", task.description, 1)
+    again = write_sample(DataFolder(task.data_dir), tmp_path / "again", task.description, 1)
+    assert sample is not None and again is not None and (sample.rows, sample.of) == (6002, ROWS)
+    lines = (sample.folder / "train.csv").read_text(encoding="utf-8").splitlines()
+    assert lines == (again.folder / "train.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == sample.rows + 1 and sum(line.endswith(",2") for line in lines) == 2
+    assert {path.name for path in sample.folder.iterdir()} == {path.name for path in Path(task.data_dir).iterdir()}
