@@ -154,6 +154,7 @@ class HangingBrain(MindBrain):
 
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-036")
+@pytest.mark.skipif(not SOAK, reason="two runs by the real CLI; `make soak`")
 @pytest.mark.long
 async def test_a_call_that_the_end_of_time_cuts_off_is_in_the_result_and_so_it_is_after_resume(
     task: TaskDescription, tmp_path: Path

@@ -1,4 +1,4 @@
-"""A run in its own process, to be killed: `python -m tests.pipeline.driver RUN DATA --paths=N [--resume] [--real]`.
+"""A run in a process of its own, to be killed: `python -m tests.pipeline.driver RUN DATA [--resume] [--real]`.
 
 `--real` goes through SDK, CLI and loopback API; else the mind answers by the agents' protocol. Scripts are always real.
 Every question that reaches the mind is a line of `calls.log` beside the run folder.
@@ -27,6 +27,7 @@ from mle_star.run.context import AgentReply
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import MindAgents, MindBrain
 
+CONFIG = settings(M=1, T=1, K=1, L=2, R=1, client_reuse="clear", model="sonnet")
 CALL_USD = 0.003  # what the CLI charges for the mind's token counts; the same run costs the same either way
 
 
@@ -72,23 +73,17 @@ class LoggingBrain(MindBrain):
         return await super().reply(request)
 
 
-async def drive(run_dir: Path, data_dir: Path, *, paths: int, resume: bool, real: bool) -> FinalResult:
+async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> FinalResult:
     """Run or resume."""
     log, task = run_dir.parent / "calls.log", crash_task(data_dir)
-    config = settings(M=1, T=1, K=1, L=paths, R=1, client_reuse="clear", model="sonnet")
     if not real:
         agents = LoggingAgents(cost_usd=CALL_USD, delay=0.02, log=log, paths_alike=True)
-        return await run_pipeline(task, config, agents=agents, run_dir=run_dir, resume=resume, console=False)
+        return await run_pipeline(task, CONFIG, agents=agents, run_dir=run_dir, resume=resume, console=False)
     async with MessagesServer(LoggingBrain(log=log)) as server:
         url = server.base_url
-        return await run_pipeline(task, config, base_url=url, run_dir=run_dir, resume=resume, console=False)
+        return await run_pipeline(task, CONFIG, base_url=url, run_dir=run_dir, resume=resume, console=False)
 
 
 if __name__ == "__main__":
-    run_folder, data, paths, *flags = sys.argv[1:]
-    asyncio.run(
-        drive(
-            Path(run_folder), Path(data), paths=int(paths.removeprefix("--paths=")), resume="--resume" in flags,
-            real="--real" in flags,
-        )
-    )  # fmt: skip
+    run_folder, data, *flags = sys.argv[1:]
+    asyncio.run(drive(Path(run_folder), Path(data), resume="--resume" in flags, real="--real" in flags))

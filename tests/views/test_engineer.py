@@ -24,7 +24,7 @@ Watch = Callable[..., Watched]
 
 def address_in(said: Path) -> str:
     """The address of the live page, once it was printed."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         found = re.search(r"^live page: (\S+)$", said.read_text(encoding="utf-8"), re.MULTILINE)
         if found:
@@ -60,7 +60,7 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
         live = watch()
         page = live.open(address_in(said))
         page.wait_for_selector("#now .working li", timeout=120_000)
-        page.wait_for_selector("body[data-state=completed]", timeout=240_000)
+        page.wait_for_selector("body[data-state=completed]", timeout=600_000)
         out, _ = process.communicate(timeout=300)
     finally:
         process.kill()
