@@ -50,7 +50,7 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     run_dir = tmp_path / "run"
     many_rows(data_dir)
     command = [sys.executable, "-m", "mle_star.cli.app", "run", str(data_dir), "--model", "offline", "--serve"]
-    small = ["-M", "1", "-T", "1", "-K", "1", "-L", "2", "-R", "1", "-o", str(run_dir)]
+    small = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "-o", str(run_dir)]
     said = tmp_path / "stderr.txt"
     with said.open("w", encoding="utf-8") as stderr:
         process = subprocess.Popen(
@@ -83,8 +83,7 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     studies = [step.ablation for step in story.steps if isinstance(step.ablation, AblationFinished)]
     parts = sum(name.lower() != "baseline" for study in studies for name in study.scores)
     assert report.locator("#refinement svg .bar").count() == parts > 0
-    assert report.locator("details.try").count() == len(story.refinements) == 2
-    assert report.locator("#ensemble tbody tr").count() == 1
+    assert report.locator("details.try").count() == len(story.refinements) == 1
     assert report.locator("#final-script").text_content() == story.final_script
     assert (seen.complaints, seen.requests) == ([], [(run_dir / "report.html").as_uri()])
     assert re.search(r"submission\s+/", out)  # the summary on standard output
