@@ -246,6 +246,21 @@ async def test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart(
     assert column == "size" and worse == pytest.approx(0.45, abs=0.1)
 
 
+async def test_the_sample_of_a_large_table_holds_no_label_that_a_script_is_judged_by(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    task = task.model_copy(update={"data_dir": str(write_task(tmp_path / "many", 70_000))})
+    config = settings(scoring="auto", M=2, L=1, T=1, K=1)
+    await quick(config, agents=liars(), executor=AnsweringExecutor(), task=task)
+    assert {run.purpose for run in events(tmp_path / "run", ScriptFinished)} >= {"sample", "solution"}
+    (sample,) = (tmp_path / "run" / "views").glob("sample-*")
+    (view,) = (tmp_path / "run" / "views").glob("view-*")
+    shown = set((view / "train.csv").read_text().splitlines())
+    met = set((sample / "train.csv").read_text().splitlines())
+    assert met < shown and len(shown) < 70_000 and len(met) == len(shown) // 10 + 1
+    assert (sample / "test.csv").read_bytes() == (view / "test.csv").read_bytes()
+
+
 async def test_a_final_script_that_answers_otherwise_is_not_handed_over(quick: QuickRun, tmp_path: Path) -> None:
     agents = liars(test=lambda _: fenced(solution(0.9, 0.9, "another one")))
     result = await quick(settings(scoring="auto", K=1, R=1), agents=agents, executor=AnsweringExecutor())

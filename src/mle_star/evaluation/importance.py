@@ -89,7 +89,8 @@ def _with_copies(data: Data, rows: Sequence[int], blocks: int) -> Data:
         known = [*data.keys, *data.test.column(data.layout.key)] if data.test else data.keys
         numbers = [int(float(key)) for key in known if is_number(key)]
         if len(numbers) == len(known):
-            keys += [str(max(numbers) + 1 + number) for number in range(count)]
+            last = max(numbers)
+            keys += [str(last + 1 + number) for number in range(count)]
         else:
             keys += [f"copy-{number}" for number in range(count)]
     return replace(data, truth=truth, keys=keys)
