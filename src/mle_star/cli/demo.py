@@ -52,16 +52,16 @@ EXAMPLES = {
 }  # fmt: skip
 DEFAULT = "breast-cancer"
 
-# Small enough for a first look of a minute or two, and still every part of the method.
+# Small enough for a first look of two minutes, and still every part of the method.
 SETTINGS: dict[str, Any] = {
     "model": "offline",
     "num_retrieved_models": 2,
     "outer_loop_steps": 1,
-    "inner_loop_steps": 2,
+    "inner_loop_steps": 1,
     "num_parallel_solutions": 2,
-    "ensemble_rounds": 2,
+    "ensemble_rounds": 1,
     "score_views": 2,
-    "time_limit_seconds": 900,
+    "time_limit_seconds": 240,
 }
 
 
@@ -71,7 +71,7 @@ def demo(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The run's folder.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve a live page of the run.")] = False,
 ) -> None:
-    """Build an example task and run the whole method on it: no key, no internet, a few minutes.
+    """Build an example task and run the whole method on it: no key, no internet, about two minutes.
 
     The embedded engineer plays the agents by rule. It shows the method at work; Claude goes far beyond it.
 
@@ -88,7 +88,7 @@ def demo(
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
     task = load_task(build_example(name, folder))
     typer.echo(f"task folder: {folder / name}", err=True)
-    typer.echo("time: two to three minutes on two cores; Ctrl-C finishes with the best so far", err=True)
+    typer.echo("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far", err=True)
     advice = [
         "mle-star report latest --open                              why it won",
         f"mle-star predict latest {folder / name}/input/test.csv   the model at work on new rows",
