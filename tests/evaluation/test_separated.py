@@ -67,21 +67,21 @@ FILES = st.one_of(
 PLAIN = Written([("7", "a  b", "1", "0.5"), ("8", "", "0", " 2")], ",", "\r\n", "utf-8-sig", False, False)
 
 
-def opened(file: Written, folder: Path) -> Separated:
-    (folder / "t.csv").write_bytes(file.content)
-    return read_separated(file.table, folder / "t.csv")
+def opened(made: Written, folder: Path) -> Separated:
+    (folder / "t.csv").write_bytes(made.content)
+    return read_separated(made.table, folder / "t.csv")
 
 
 @given(FILES)
 @example(PLAIN)
-def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(file: Written) -> None:
+def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(made: Written) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = opened(file, Path(folder))
-        text = file.content.decode(file.encoding)
-        said = list(csv.reader(io.StringIO(text, newline=""), delimiter=file.separator))[1:]
+        found = opened(made, Path(folder))
+        text = made.content.decode(made.encoding)
+        said = list(csv.reader(io.StringIO(text, newline=""), delimiter=made.separator))[1:]
         rows = [[cell.strip() for cell in row] for row in said]
         longest = max(len(cell.encode()) for row in said for cell in row)
-        assert found.count == len(rows) == len(file.rows)
+        assert found.count == len(rows) == len(made.rows)
         assert [list(row) for row in zip(*found.columns(COLUMNS), strict=True)] == rows
         backwards = range(len(rows) - 1, -1, -1)
         assert found.cells(["x", "id"], backwards) == [[rows[place][3], rows[place][0]] for place in backwards]
@@ -92,43 +92,43 @@ def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(file: W
             assert near is None or near == [row[index] for row in rows]
             assert near is not None or not found.is_plain or longest > 20
         by_arrow = found._columns_by_arrow(["y", "note"])
-        if file.encoding == "cp1252":
+        if made.encoding == "cp1252":
             assert by_arrow is None
         elif by_arrow is not None:
             assert by_arrow == [[row[2] for row in rows], [row[1] for row in rows]]
 
 
-def plainly(file: Written, found: Separated, hidden: list[int], names: dict[int, str], order: list[int]) -> bytes:
+def plainly(made: Written, found: Separated, hidden: list[int], names: dict[int, str], order: list[int]) -> bytes:
     """A file with all rows and the hidden ones once more, as it would be written cell by cell."""
-    end = file.line_end.encode()
+    end = made.line_end.encode()
     own = [found.record(place).rstrip(b"\r\n") + end for place in range(found.count)]
     rows = [dict(zip(COLUMNS, cells, strict=True)) for cells in found.cells(COLUMNS, hidden)]
     moved: list[dict[str, Any]] = [
         named({k: v for k, v in row.items() if k != "y"}, "id", names.get(place))
         for place, row in zip(hidden, rows, strict=True)
     ]
-    records = [*own, *(written(row, file.table) + end for row in moved)]
-    mark = b"\xef\xbb\xbf" if file.encoding == "utf-8-sig" else b""
+    records = [*own, *(written(row, made.table) + end for row in moved)]
+    mark = b"\xef\xbb\xbf" if made.encoding == "utf-8-sig" else b""
     return mark + found.header + b"".join(records[place] for place in order)
 
 
 @given(FILES, st.randoms(use_true_random=False))
 @example(PLAIN, random.Random(1))
-def test_rows_are_taken_out_and_moved_as_if_every_cell_were_written_anew(file: Written, dice: Any) -> None:
+def test_rows_are_taken_out_and_moved_as_if_every_cell_were_written_anew(made: Written, dice: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = opened(file, Path(folder))
-        rows, target = FileRows(file.table, Path("t.csv"), found.count, found), Path(folder) / "out.csv"
+        found = opened(made, Path(folder))
+        rows, target = FileRows(made.table, Path("t.csv"), found.count, found), Path(folder) / "out.csv"
         hidden = sorted(dice.sample(range(found.count), dice.randint(0, found.count)))
-        names = {place: dice.choice(["r1", "17", 'odd "name"', f"a{file.separator}b"]) for place in hidden[::2]}
+        names = {place: dice.choice(["r1", "17", 'odd "name"', f"a{made.separator}b"]) for place in hidden[::2]}
         order = dice.sample(range(found.count + len(hidden)), found.count + len(hidden))
-        write_rows(target, rows, None, rows.moved(hidden, file.table, {"y"}, "id", names), order)
-        assert target.read_bytes() == plainly(file, found, hidden, names, order)
+        write_rows(target, rows, None, rows.moved(hidden, made.table, {"y"}, "id", names), order)
+        assert target.read_bytes() == plainly(made, found, hidden, names, order)
         kept = [place for place in range(found.count) if place not in hidden]
         write_rows(target, rows, kept, [], None)
-        whole = file.content if file.is_ended or not kept or kept[-1] < found.count - 1 else file.content + b"\n"
+        whole = made.content if made.is_ended or not kept or kept[-1] < found.count - 1 else made.content + b"\n"
         records = [found.record(place) for place in hidden]
         assert len(target.read_bytes()) == len(whole) - sum(map(len, records))
-        again = read_separated(file.table, target)
+        again = read_separated(made.table, target)
         assert again.cells(COLUMNS, range(again.count)) == found.cells(COLUMNS, kept)
 
 
