@@ -173,7 +173,7 @@ async def test_a_run_that_would_take_ten_times_as_long_ends_at_its_limit_with_a_
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRun, tmp_path: Path) -> None:
     agents, state = MindAgents(cost_usd=0.01), PipelineState()
-    result = await quick(settings(max_budget_usd=0.2), agents=agents, state=state)
+    result = await quick(settings(max_budget_usd=0.2, T=4), agents=agents, state=state)  # no path can end
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
     assert result.phases_skipped == ["phase3"]
     assert result.stopped_by == "money" and "stopped by the money limit" in result.warnings[0]

@@ -40,7 +40,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "demo",
         "mle_star.cli.demo:demo",
-        "Build an example task and run the whole method on it: no key, no internet, a few minutes.",
+        "Build an example task and run the whole method on it: no key, no internet, about two minutes.",
     ),
     Command("init", "mle_star.cli.init:init", "Look at a data folder and write its task.yaml, every guess explained."),
     Command(
