@@ -11,7 +11,6 @@ import pytest
 
 from mle_star.execution import Limits, LocalExecutor, debug_text, execute_in_run
 from mle_star.execution.quota import DiskQuota
-from mle_star.execution.sandbox import NOBODY
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import PLAIN_ENV
@@ -76,12 +75,10 @@ async def test_what_a_script_leaves_in_shared_memory_goes_with_its_user(open_fol
     mine.touch()
     for part in ("input", "final"):
         (open_folder / part).mkdir()
+    user = 65529  # no other test has a script of this user at work: then nothing would go
     try:
-        for _ in range(60):  # tests beside this one may have a script of the same user at work: then nothing goes
-            raw = await LocalExecutor(config, sandbox="none").run(request)
-            assert raw.stdout == f"{NOBODY}\n", raw.stderr
-            if not its.exists():
-                break
+        raw = await LocalExecutor(config, sandbox="none", nobody=user).run(request)
+        assert raw.stdout == f"{user}\n", raw.stderr
         assert (mine.exists(), its.exists()) == (True, False)
     finally:
         for path in (mine, its):

@@ -68,7 +68,8 @@ class Means:
 class LocalExecutor:
     """Runs each script in a process tree of its own, and leaves nothing of it behind.
 
-    The switches exist for machines and tests that must do without: what they turn off is reported as absent.
+    The switches exist for machines and tests that must do without: what they turn off is reported as absent. Where
+    root runs scripts without a sandbox, they become the user `nobody`.
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class LocalExecutor:
         sandbox: Literal["auto", "namespaces", "none"] = "auto",
         use_cgroups: bool = True,
         use_filters: bool = True,
+        nobody: int = NOBODY,
     ) -> None:
         self.config = config or PipelineConfig()
         self.limits = limits or Limits.of(self.config)
         self._sandbox, self._use_cgroups, self._use_filters = sandbox, use_cgroups, use_filters
+        self._nobody = nobody
         self._means: Means | None = None
         self._probing = threading.Lock()
 
@@ -157,7 +160,7 @@ class LocalExecutor:
         seconds = time.monotonic() - started
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
         if "nobody" in report.applied:
-            await asyncio.to_thread(disk.sweep_shared, NOBODY)
+            await asyncio.to_thread(disk.sweep_shared, self._nobody)
         if disk.breach:
             report = replace(report, reason=disk.breach)
             await asyncio.to_thread(clear_working_directory, request.working_dir)
@@ -225,7 +228,7 @@ class LocalExecutor:
             "seccomp": {"internet": bool(means.walls.world) or world.allow_network}
             if means.walls.kernel.seccomp
             else None,
-            "nobody": NOBODY if not means.walls.world and self._use_filters else None,
+            "nobody": self._nobody if not means.walls.world and self._use_filters else None,
             "needed": [*world.readable, request.working_dir, *filter(None, [request.input_dir])],
             "owned": [str(work), str(work / "final"), *(str(temporary / name) for name in ("", "tmp", "tmp/home"))],
         }
