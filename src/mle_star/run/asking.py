@@ -125,12 +125,14 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
 
 def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     """How sure the scores are that an agent compares, where the harness measured them; empty where scripts did."""
+    if run.shared.exam is None:
+        return ""
     measured = (e.measure for e in run.journal.events if isinstance(e, ScriptFinished) and e.measure is not None)
     known: dict[float, Measure] = {}
     for measure in measured:
         known.setdefault(measure.score, measure)
     first = next(iter(known.values()), None)
-    if run.shared.exam is None or first is None or first.low is None or first.high is None:
+    if first is None or first.low is None or first.high is None:
         return ""
     lines = [
         "# How sure the scores are",
