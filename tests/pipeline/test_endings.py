@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from mle_star.orchestrator import PipelineState
 from mle_star.run.context import AgentReply, ScriptRequest
 from mle_star.run.events import AgentStarted, AnyEvent, PhaseFinished, PhaseStarted, RunFinished, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, last_config, place_copy
+from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, ask_to_finish, events, settings, story
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, broken, fenced
 
@@ -229,6 +229,7 @@ async def test_when_the_cli_dies_before_there_is_a_solution_the_error_says_so(qu
 
 
 @pytest.mark.req("REQ-OR-014", "REQ-OR-023")
+@in_its_own_time
 async def test_paths_that_improved_alike_and_were_cut_off_are_ensembled(quick: QuickRun, tmp_path: Path) -> None:
     async def hang(label: str, agent: str) -> None:
         if agent == "planner":
@@ -295,18 +296,19 @@ async def test_durations_are_those_of_all_processes(quick: QuickRun, tmp_path: P
         assert first[f"{phase}_duration_seconds"] == pytest.approx(spans[phase], abs=10)
     assert first["phase2_duration_seconds"] >= 1.5
     again = (await quick(settings(L=1), resume=True)).duration_breakdown
-    assert again["phase2_duration_seconds"] >= first["phase2_duration_seconds"] - 0.3
+    assert again["phase2_duration_seconds"] > 1.4
     assert sum(seconds for name, seconds in again.items() if "total" not in name) <= again["total_duration_seconds"]
     fork = (await quick(settings(L=1), name="fork", fork_from=tmp_path / "run")).duration_breakdown
-    assert fork["phase2_duration_seconds"] >= first["phase2_duration_seconds"] - 0.3
+    assert fork["phase2_duration_seconds"] > 1.4
     assert sum(seconds for name, seconds in fork.items() if "total" not in name) <= fork["total_duration_seconds"]
 
 
+@in_its_own_time
 async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(quick: QuickRun, tmp_path: Path) -> None:
-    first = await quick(settings(L=1))
-    agents, started = Changed("retriever", before=lambda label, agent: asyncio.sleep(600)), time.monotonic()
+    first, now = await quick(settings(L=1)), asyncio.get_running_loop().time
+    agents, started = Changed("retriever", before=lambda label, agent: asyncio.sleep(600)), now()
     again = await quick(settings(L=1, time_limit_seconds=1), agents=agents, resume=True)
-    assert time.monotonic() - started < 240, "new work is cut off at the limit, however much is recorded"
+    assert now() - started < 10, "new work is cut off at the limit, however much is recorded"
     assert again.final_solution == first.final_solution
     assert Path(again.submission_path).read_text("utf-8") == story(first)["submitted"]
     assert again.stopped_by == "time" and "the result from before stands" in again.warnings[0]
@@ -349,6 +351,7 @@ async def test_paths_that_won_nothing_still_own_what_they_hand_over(quick: Quick
 
 
 @pytest.mark.req("REQ-OR-026")
+@in_its_own_time
 async def test_paths_that_take_turns_share_the_time_of_their_phase(quick: QuickRun) -> None:
     async def hang(label: str, agent: str) -> None:
         if (label, agent) == ("path-0", "coder"):

@@ -118,13 +118,14 @@ def first_event(
 
 def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[Budget, Spent]:
     """The budget, with everything charged that the journal holds, and that; records that the run begins, or goes on."""
+    clock = asyncio.get_running_loop().time  # by which the phases are waited for, too
     if journal.started is None:
         if len(journal.events) or resume:
             raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
         _record_or_raise(journal, first)
-        return Budget(first.config), Spent()
+        return Budget(first.config, clock=clock), Spent()
     spent = spent_by(journal.events)
-    budget = Budget(first.config, spent_seconds=spent.seconds)
+    budget = Budget(first.config, spent_seconds=spent.seconds, clock=clock)
     for step, usd in spent.charges:
         phase, *rest = step.split("/")
         label = rest[0] if rest and rest[0].startswith("path-") else "main"
