@@ -155,6 +155,24 @@ async def test_a_script_runs_on_as_many_views_as_are_asked_for_and_as_its_share_
     assert promise is not None and promise.measured == "harness" and promise.low is not None and promise.high
 
 
+async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    """Phase 1 has time for one view a script, Phase 2 for more: what answers alike has the same score throughout."""
+    executor = AnsweringExecutor(seconds=100.0)
+    await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=executor)
+    judged = [(e, e.measure) for e in events(tmp_path / "run", ScriptFinished) if e.measure is not None]
+    assert {len(event.answers) for event, _ in judged if event.step.startswith("phase1")} == {1}
+    assert max(len(event.answers) for event, _ in judged) > 1
+    assert len({measure.rows for _, measure in judged}) == 1
+    scores: dict[str, set[float]] = {}
+    for event, measure in judged:
+        scores.setdefault(re.findall(r"noise = [\d.]+", event.script)[0], set()).add(measure.score)
+    assert len(judged) > len(scores) and all(len(alike) == 1 for alike in scores.values()), scores
+    anew = {row.step: row.search for row in rescore(tmp_path / "run") if row.search is not None}
+    assert {step: search.score for step, search in anew.items()} == {e.step: m.score for e, m in judged}
+
+
 async def test_a_leak_is_told_by_the_gap_between_claim_and_worth(quick: QuickRun, tmp_path: Path) -> None:
     await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor())
     told = [event.message for event in events(tmp_path / "run", Notice) if "leaks" in event.message]
@@ -232,7 +250,7 @@ async def test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart(
     result = await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor(), task=task)
     judged = events(tmp_path / "run", FinalistsJudged)[0]
     assert {one["rows"] for one in judged.finalists} == {500}
-    assert {one["name"] for one in judged.finalists} >= {"initial solution", "ensemble 1"}
+    assert {one["name"] for one in judged.finalists} >= {"initial solution", "path 0", "ensemble 0"}
     assert result.promise is not None and result.promise.rows == 500 and noise_of(result) == 0.05
     assert result.task.data_dir == str(folder)
     portrait = events(tmp_path / "run", SolutionExamined)[-1]  # of what was picked, on every hidden row

@@ -42,8 +42,8 @@ def judged(invented: Invented) -> list[AnyEvent]:
         at=events[0].at, step="run", rule="classes: every class has its share", views=3, search_rows=2400,
         select_rows=1200, baseline=Measure(score=0.52, measured="harness"),
     )  # fmt: skip
-    table = [{"name": name, **promise.model_dump(), "members": n} for name, n in (("path 1", 1), ("ensemble 1", 1))]
-    pick = FinalistsJudged(at=events[-2].at, step="finalists", finalists=table, chosen="ensemble 1")
+    table = [{"name": name, **promise.model_dump(), "members": n} for name, n in (("path 0", 1), ("ensemble 0", 1))]
+    pick = FinalistsJudged(at=events[-2].at, step="finalists", finalists=table, chosen="ensemble 0")
     said = SolutionExamined(
         at=events[-2].at, step="finalists", rows=3600, classes=["no", "yes, on the whole", "undecided"],
         confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from mle_star.models import (
     FinalResult,
@@ -19,6 +21,7 @@ from mle_star.run.events import AnyEvent, EnsembleTried, ExamPrepared, MergeTrie
 from mle_star.views import RunStory, text
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.reasons import gains_of, how_sure, split_in_words, why, yardsticks
+from mle_star.views.summary import summary
 from mle_star.views.tables import attempt_rows
 from mle_star.views.tree import nodes_of
 from mle_star.views.verdict import Verdict
@@ -87,6 +90,11 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     )
     assert Verdict.of(story).checked
     assert Verdict.of(story).gain_level == "good"
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(summary(story))
+    (line,) = (line for line in console.export_text().splitlines() if "by phase" in line)
+    assert line.count(" → ") >= 3 and line.count("on rows kept for the end") == 1
+    assert line.rstrip().endswith(f"Result {text.score(story.score)} (on rows kept for the end)")
     alone_there = Yardstick(name="LightGBM", measure=Measure(score=0.84, measured="harness"))
     same_rows = ended(Invented(seed=11), promise=promise, single_model=alone_there)
     beside = RunStory.from_events([same_rows[0], exam, *same_rows[1:]])  # on the rows of the promise, not of the search

@@ -85,6 +85,11 @@ class Exam:
         kept = set(self.split.select)
         return [row for row in self.hidden_rows if row not in kept]
 
+    def compared_rows(self, views: int) -> list[int]:
+        """Those of them that the first `views` views hide."""
+        hidden = {row for view in self.split.views[:views] for row in view}
+        return [row for row in self.search_rows if row in hidden]
+
     @property
     def select_rows(self) -> list[int]:
         """The hidden rows that the search never looks at: the promise comes from them."""

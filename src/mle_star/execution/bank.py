@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
-from mle_star.models import SolutionScript
+from mle_star.models import Measure, SolutionScript
 from mle_star.run.context import RunContext
-from mle_star.run.events import ScriptFinished
+from mle_star.run.events import AnyEvent, ScriptFinished
 
 BLEND_ANSWERS = "answers/blend.real.csv"
 """Where the answers of a blend to the real test lie, below the run's folder."""
@@ -18,27 +18,45 @@ BLEND_ANSWERS = "answers/blend.real.csv"
 def read_bank(run: RunContext, exam: Exam) -> dict[str, Answers]:
     """The answers by the script that gave them, as far as they can be judged."""
     bank: dict[str, Answers] = {}
-    for event in _judged(run):
-        if event.script not in bank and (answers := _answers(run, exam, event)) is not None:
+    for event in _judged(run.journal.events):
+        if event.script not in bank and (answers := _answers(run.run_dir, exam, event)) is not None:
             bank[event.script] = answers
     return bank
 
 
 def fullest(run: RunContext, exam: Exam) -> Answers | None:
     """What the first of the scripts said that ran on the most views."""
-    event = max(_judged(run), key=lambda event: len(event.answers), default=None)
-    return None if event is None else _answers(run, exam, event)
+    event = max(_judged(run.journal.events), key=lambda event: len(event.answers), default=None)
+    return None if event is None else _answers(run.run_dir, exam, event)
 
 
-def _judged(run: RunContext) -> Iterator[ScriptFinished]:
-    for event in run.journal.events:
+def compared(
+    exam: Exam,
+    run_dir: Path,
+    events: Iterable[AnyEvent],
+    answers: Answers,
+    views: int,
+    printed: float | None = None,
+) -> Measure:
+    """The grade of answers to so many views on the rows of the first judged script: all scores of a search are on them.
+
+    What answers to fewer views is set against that script; what answers to more has the others for the final pick.
+    """
+    first = next(_judged(events), None)
+    common = views if first is None else len(first.answers)
+    reference = None if first is None or views >= common else _answers(run_dir, exam, first)
+    return exam.measure(answers, exam.compared_rows(common), printed=printed, reference=reference)
+
+
+def _judged(events: Iterable[AnyEvent]) -> Iterator[ScriptFinished]:
+    for event in events:
         if isinstance(event, ScriptFinished) and event.purpose == "solution" and event.answers and not event.is_error:
             yield event
 
 
-def _answers(run: RunContext, exam: Exam, event: ScriptFinished) -> Answers | None:
+def _answers(run_dir: Path, exam: Exam, event: ScriptFinished) -> Answers | None:
     try:
-        return exam.read([run.run_dir / path for path in event.answers], exam.views)
+        return exam.read([run_dir / path for path in event.answers], exam.views)
     except (OSError, Ungradable):
         return None
 
@@ -47,7 +65,7 @@ def searched_submission(run: RunContext, judged: SolutionScript) -> Path | None:
     """What a judged script, or the blend, said of the real test in the search; None where scripts judge themselves."""
     if run.shared.exam is None:
         return None
-    made = [event for event in _judged(run) if event.script == judged.content]
+    made = [event for event in _judged(run.journal.events) if event.script == judged.content]
     source = BLEND_ANSWERS if not made else next((e.submission for e in made if e.submission is not None), None)
     found = None if source is None else run.run_dir / source
     return found if found is not None and found.is_file() else None

@@ -17,7 +17,7 @@ from mle_star.evaluation.exam import Exam, overclaims
 from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.views import View
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
-from mle_star.execution.bank import fullest
+from mle_star.execution.bank import compared
 from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, surroundings_digest
@@ -148,6 +148,13 @@ async def _run_and_record(
             done = _Done(on_sample(run, seen) if purpose == "sample" else seen)
         else:
             done = await _examine(run, script, purpose, step, timeout_seconds, gpus)
+    async with run.shared.scripts.locks["grades"]:  # which script was judged first decides on what rows all are
+        return _record(run, script, purpose, step, digest, await _judged(run, done))
+
+
+def _record(
+    run: RunContext, script: SolutionScript, purpose: ScriptPurpose, step: str, digest: str, done: _Done
+) -> ScriptFinished:
     result = done.result
     event = ScriptFinished(
         step=step, digest=digest, purpose=purpose, script=_storable(script.content), stdout=shorten(result.stdout),
@@ -179,7 +186,7 @@ async def _examine(
     timeout_seconds: float | None,
     gpus: Sequence[int | str] | None,
 ) -> _Done:
-    """Run a script: a solution on every view of the exam and judged by its answers, anything else once."""
+    """Run a script: a solution on every view of the exam that there is time for, anything else once."""
     exam = run.shared.exam
     if exam is None or purpose == "submission":
         data = data_of(run) if exam is None else DataFolder(exam.judge.data.folder, ours=run.run_dir)
@@ -204,6 +211,14 @@ async def _examine(
             views = views[: _affordable(run, result, len(views))]
         done.answers.append(kept.answers)
     assert done is not None
+    return done
+
+
+async def _judged(run: RunContext, done: _Done) -> _Done:
+    """What came of a script with the grade of its answers, or with why they cannot be graded."""
+    exam = run.shared.exam
+    if exam is None or not done.answers:
+        return done
     try:
         measure = await asyncio.to_thread(_measure, run, exam, done)
     except Ungradable as error:
@@ -214,10 +229,8 @@ async def _examine(
 
 
 def _measure(run: RunContext, exam: Exam, done: _Done) -> Measure:
-    """The grade on the rows of the search; what ran on some views only is compared with what ran on more."""
     answers = exam.read([run.run_dir / path for path in done.answers], exam.views)
-    reference = fullest(run, exam) if len(done.answers) < len(exam.views) else None
-    return exam.measure(answers, printed=done.result.score, reference=reference)
+    return compared(exam, run.run_dir, run.journal.events, answers, len(done.answers), done.result.score)
 
 
 def _compare(run: RunContext, measure: Measure) -> None:

@@ -242,12 +242,12 @@ def _examined(exam: Exam, answers: Answers) -> SolutionExamined | None:
 def _entries(
     phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
 ) -> Iterable[tuple[str, SolutionScript]]:
-    """The initial solution, the best of each path, every ensemble; a script that comes twice, once."""
+    """The initial solution, the best of each path, every ensemble by number; a script that comes twice, once."""
     found = [("initial solution", phase1.initial_solution)]
-    found += [(f"path {number}", result.best_solution) for number, result in enumerate(phase2, 1)]
+    found += [(f"path {number}", result.best_solution) for number, result in enumerate(phase2)]
     if phase3 is not None:
-        rounds = [attempt.solution for attempt in phase3.attempts if attempt.score is not None]
-        found += [(f"ensemble {number}", solution) for number, solution in enumerate(rounds, 1)]
+        rounds = [(number, one.solution) for number, one in enumerate(phase3.attempts) if one.score is not None]
+        found += [(f"ensemble {number}", solution) for number, solution in rounds]
     seen: set[str] = set()
     for name, solution in found:
         if solution.content and solution.content not in seen:

@@ -12,6 +12,7 @@ from mle_star.evaluation.exam import Exam, metric_of
 from mle_star.evaluation.grading import Judge, Ungradable
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
+from mle_star.execution.bank import compared
 from mle_star.models import Measure, PipelineConfig, TaskDescription
 from mle_star.run.events import AnyEvent, ExamPrepared, RunFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, config_of
@@ -50,7 +51,7 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
         if not isinstance(event, ScriptFinished) or event.purpose != "solution" or event.is_error:
             continue
         if event.answers or event.submission:
-            found[event.step] = _of_event(event, folder.root, exam, truth)
+            found[event.step] = _of_event(event, events, folder.root, exam, truth)
     handed = next((e for e in reversed(events) if isinstance(e, RunFinished)), None)
     if folder.submission.is_file():
         promise = None if handed is None or handed.result is None else handed.result.promise
@@ -80,14 +81,17 @@ def _judge(task: TaskDescription) -> Judge:
         raise ConfigError(f"submissions of this task cannot be scored here: {error}") from None
 
 
-def _of_event(event: ScriptFinished, root: Path, exam: Exam | None, truth: _Truth | None) -> Rescored:
+def _of_event(
+    event: ScriptFinished, events: list[AnyEvent], root: Path, exam: Exam | None, truth: _Truth | None
+) -> Rescored:
     printed = event.score if event.measure is None else event.measure.printed
     search = select = None
     problem = ""
     if exam is not None and event.answers:
         try:
             said = exam.read([root / path for path in event.answers], exam.views)
-            search, select = exam.measure(said), exam.measure(said, exam.select_rows, ahead=True)
+            search = compared(exam, root, events, said, len(event.answers))
+            select = exam.measure(said, exam.select_rows, ahead=True)
         except (OSError, Ungradable) as error:
             problem = str(error)
     worth = None

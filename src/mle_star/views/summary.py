@@ -13,7 +13,7 @@ from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import Attempt
 from mle_star.views.story import RunStory
-from mle_star.views.verdict import Verdict
+from mle_star.views.verdict import Milestone, Verdict
 
 MOST_GAINS = 8
 
@@ -32,7 +32,7 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     if verdict.why:
         table.add_row("why", Text(text.one_line(verdict.why, 400)))
     if len(verdict.stages) > 1:
-        table.add_row("by phase", Text(" → ".join(f"{one.name} {text.score(one.score)}" for one in verdict.stages)))
+        table.add_row("by phase", Text(" → ".join(map(_stage, verdict.stages))))
     for index, (attempt, gain) in enumerate(gains(story)):
         table.add_row("improved by" if not index else "", _gain(attempt, gain))
     table.add_row("cost", Text(f"{verdict.cost} ({verdict.cost_note})"))
@@ -75,6 +75,10 @@ def files(run_dir: Path | None) -> list[tuple[str, Path]]:
     folder = RunFolder(run_dir)
     wanted = {"script": folder.solution, "report": folder.report, "result": folder.result, "journal": folder.journal}
     return [(name, path) for name, path in wanted.items() if path.exists()]
+
+
+def _stage(one: Milestone) -> str:
+    return f"{one.name} {text.score(one.score)}" + (f" ({one.what})" if one.apart else "")
 
 
 def _score(story: RunStory, verdict: Verdict) -> Text:

@@ -26,12 +26,13 @@ STATES = {
 
 
 class Milestone(NamedTuple):
-    """A score on the way. `worse`: than that of the stage before, by the same measure."""
+    """A score on the way. `worse`: than that of the stage before; `apart`: on other rows, so neither."""
 
     name: str
     score: float
     what: str
     worse: bool = False
+    apart: bool = False
 
 
 class File(NamedTuple):
@@ -172,8 +173,8 @@ def _stages(story: RunStory) -> list[Milestone]:
             found.append(Milestone(SHORT_TITLES[phase], value, words, _is_worse(story, found, value)))
     if story.finished is not None and story.finished.score is not None:
         value, promise = story.finished.score, promise_of(story)
-        if promise is not None:  # measured on other rows than the scores before: no better or worse than they
-            found.append(Milestone("Result", value, "on rows kept for the end"))
+        if promise is not None:
+            found.append(Milestone("Result", value, "on rows kept for the end", apart=True))
         else:
             found.append(Milestone("Result", value, "of the solution handed over", _is_worse(story, found, value)))
     return found
