@@ -86,7 +86,7 @@ def open_bench(task: TaskDescription, tmp_path: Path, scripted: ScriptedBrain) -
         options: dict[str, Any] | None = None,
         **settings: Any,
     ) -> AsyncIterator[Bench]:
-        given = {"model": MODEL, "work_dir": str(tmp_path / "work"), "agent_timeout_seconds": 60, **settings}
+        given = {"model": MODEL, "work_dir": str(tmp_path / "work"), "agent_timeout_seconds": 240, **settings}
         notes: list[str] = []
         extra = {"task": task, **(options or {})}
         async with (

@@ -177,7 +177,7 @@ async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) ->
         assert [bench.agents.total_cost_usd] == late == [pytest.approx(0.003)]
 
 
-async def test_sixty_calls_with_a_fifth_of_the_replies_spoilt(
+async def test_many_calls_with_a_fifth_of_the_replies_spoilt(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)

@@ -38,7 +38,7 @@ class Reply:
 
 
 async def ask(
-    netloc: str, method: str, path: str, content: bytes | None = None, *, headers: dict[str, str], timeout: float = 10
+    netloc: str, method: str, path: str, content: bytes | None = None, *, headers: dict[str, str], timeout: float = 240
 ) -> Reply:
     """One request, with these headers besides the usual ones."""
 
@@ -55,14 +55,14 @@ async def ask(
     return await asyncio.to_thread(exchange)
 
 
-async def send(server: MessagesServer, method: str, path: str, content: bytes = b"", *, timeout: float = 10) -> Reply:
+async def send(server: MessagesServer, method: str, path: str, content: bytes = b"", *, timeout: float = 240) -> Reply:
     url = urlsplit(server.base_url)
     return await ask(
         url.netloc, method, url.path + path, content, headers={"x-mle-star-agent": "coder"}, timeout=timeout
     )
 
 
-async def post(server: MessagesServer, payload: dict[str, Any], *, timeout: float = 10) -> Reply:
+async def post(server: MessagesServer, payload: dict[str, Any], *, timeout: float = 240) -> Reply:
     return await send(server, "POST", "/v1/messages?beta=true", json.dumps(payload).encode(), timeout=timeout)
 
 

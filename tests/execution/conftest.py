@@ -53,15 +53,16 @@ def scored(value: float | str, *more: str) -> SolutionScript:
 
 
 class FixedExecutor:
-    """Answers at once; for what does not depend on processes."""
+    """Answers after `seconds`, the first two when both are `together`; for what does not depend on processes."""
 
     def __init__(
-        self, stdout: str = "Final Validation Performance: 0.5\n", seconds: float = 0.0, **fields: object
-    ) -> None:
+        self, stdout: str = "Final Validation Performance: 0.5\n", seconds: float = 0.0, *, together: bool = False,
+        **fields: object,
+    ) -> None:  # fmt: skip
         self.raw = ExecutionRawResult.model_validate(
             {"stdout": stdout, "stderr": "", "exit_code": 0, "duration_seconds": 1.0, "timed_out": False, **fields}
         )
-        self.seconds, self.requests = seconds, list[ScriptRequest]()
+        self.seconds, self.together, self.requests = seconds, together, list[ScriptRequest]()
         self.running = self.most = 0
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
@@ -69,6 +70,8 @@ class FixedExecutor:
         self.running += 1
         self.most = max(self.most, self.running)
         await asyncio.sleep(self.seconds)
+        while self.together and self.most < 2:
+            await asyncio.sleep(0.01)
         self.running -= 1
         return self.raw
 

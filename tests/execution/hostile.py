@@ -39,21 +39,20 @@ CASES = [
     Case(
         "children that sleep",
         "import os, time\nfor _ in range(300):\n    if os.fork() == 0:\n        time.sleep(600)\n"
-        "time.sleep(3)\n" + SCORE,
+        "time.sleep(100)\n" + SCORE,
         says="BlockingIOError",
     ),
     Case(
         "thread bomb",
         "import threading, time\nfor _ in range(500):\n"
-        "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\ntime.sleep(3)\n" + SCORE,
+        "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\ntime.sleep(100)\n" + SCORE,
         says="can't start new thread",
     ),
     Case("memory hog", "hoard = []\nwhile True:\n    hoard.append(bytearray(20 << 20))", says="MemoryError"),
     Case(
         "memory hogs side by side",
         "import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        x = bytearray(b'x') * (120 << 20)\n"
-        "        time.sleep(2)\n        os.abort()\nends = [os.wait()[1] for _ in range(4)]\n"
-        "raise RuntimeError(f'children ended with {ends}')",
+        "        time.sleep(100)\n        os.abort()\nraise RuntimeError(f'a child ended with {os.wait()[1]}')",
     ),
     Case("memory hog in shared memory", "with open('/dev/shm/TOKEN', 'wb') as f:\n    while True:\n"
          "        f.write(bytes(10 << 20))", only_boxed=True),
@@ -119,7 +118,7 @@ CASES = [
          says="TimeoutError", timeout=1.0),
     Case("a thread that never ends", "import threading, time\n"
          "threading.Thread(target=time.sleep, args=(600,)).start()\n" + SCORE,
-         score=0.5, says="TimeoutError", timeout=5.0),  # time enough to print, on a busy machine, too
+         score=0.5, says="TimeoutError", timeout=2.0),
     Case("stops itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", says="TimeoutError", timeout=1.0),
     Case("endless output", "while True:\n    print('again and again')", says="TimeoutError", timeout=1.0),
     Case("waits for stdin", "name = input('name? ')", says="EOFError"),

@@ -15,7 +15,7 @@ from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import ExecutorContract
 
-LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), grace_seconds=0.5, tasks=200, memory_bytes=2 * 10**9)
+LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), tasks=200, memory_bytes=2 * 10**9)
 CONFINED = "writes only in the working directory"
 
 
@@ -94,6 +94,6 @@ async def test_a_login_beside_the_weights_stays_hidden(
     )
     (work / "solution.py").write_text(code, encoding="utf-8")
     env = {"PATH": os.environ["PATH"], "HF_HOME": str(cache)}
-    request = ScriptRequest(script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=60, env=env)
+    request = ScriptRequest(script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=240, env=env)
     raw = await LocalExecutor(limits=LIMITS, sandbox=sandbox).run(request)
     assert raw.stdout.split() == ["weights", "hidden"], raw.stderr

@@ -23,7 +23,7 @@ SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
         ("auto", "ordinary", ["LOOPBACK", "MODELS"] if SOAK else ["LOOPBACK"]),
         ("namespaces", "root", ["LOOPBACK", "MODELS"] if SOAK else ["LOOPBACK"]),
         ("namespaces", "ordinary", ["MODELS", "LOOPBACK"] if SOAK else ["LOOPBACK"]),
-        ("none", "root", ["MODELS"]),
+        ("none", "root", ["MODELS"] if SOAK else []),
         ("none", "ordinary", ["MODELS"] if SOAK else []),
     ],
 )

@@ -46,7 +46,7 @@ async def test_past_the_cap_the_script_goes_on_and_its_last_line_counts(tmp_path
     log = tmp_path / "out.log"
     raw = await LocalExecutor(limits=LIMITS).run(
         ScriptRequest(
-            script_path=str(tmp_path / "s.py"), working_dir=str(tmp_path), timeout_seconds=60, env=PLAIN_ENV,
+            script_path=str(tmp_path / "s.py"), working_dir=str(tmp_path), timeout_seconds=240, env=PLAIN_ENV,
             output_file=str(log),
         )
     )  # fmt: skip

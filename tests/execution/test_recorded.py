@@ -60,11 +60,11 @@ class CountingExecutor:
 
 async def test_a_script_is_recorded_with_all_that_matters(open_run: OpenRun) -> None:
     with open_run(CONFIG) as run, scope("phase1"):
-        result = await evaluate_solution(submitting(0.5), run.task, CONFIG, 20)
+        result = await evaluate_solution(submitting(0.5), run.task, CONFIG, 200)
         (event,) = finished(run)
         started = [entry for entry in run.journal.events if isinstance(entry, ScriptStarted)]
         assert [entry.step for entry in started] == ["phase1/script"] == [event.step]
-        assert started[0].timeout_seconds == 20
+        assert started[0].timeout_seconds == 200
         assert (event.score, event.exit_code, event.is_error, event.cached) == (0.5, 0, False, False)
         assert event.script == submitting(0.5).content
         assert event.isolation == result.isolation != Isolation()
@@ -166,7 +166,7 @@ async def on_paths(run: RunContext, *scripts: SolutionScript) -> list[Evaluation
 
 
 async def test_the_same_work_asked_for_at_once_is_done_once(open_run: OpenRun) -> None:
-    executor = FixedExecutor(seconds=0.1)
+    executor = FixedExecutor(together=True)
     with open_run(CONFIG.model_copy(update={"max_concurrent_scripts": 3}), executor) as run:
         results = await on_paths(run, scored(0.5), scored(0.5), scored(0.4), scored(0.5))
     assert [result.cached for result in results] == [False, True, False, True]
@@ -358,7 +358,7 @@ async def test_a_timeout_is_told_with_its_limit_also_when_it_is_replayed(open_ru
 
 
 async def test_scripts_wait_for_a_slot_and_never_share_a_directory(open_run: OpenRun) -> None:
-    executor = FixedExecutor(seconds=0.05)
+    executor = FixedExecutor(seconds=0.05, together=True)
 
     async def on_path(index: int, run: RunContext) -> None:
         with path_context(index, Path(prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
@@ -370,7 +370,7 @@ async def test_scripts_wait_for_a_slot_and_never_share_a_directory(open_run: Ope
 
 
 async def test_a_script_sees_its_own_gpus_seed_and_data(open_run: OpenRun, task: TaskDescription) -> None:
-    executor = FixedExecutor(seconds=0.3)
+    executor = FixedExecutor(together=True)
     with open_run(CONFIG, executor) as run:
         run.shared.scripts.gpus = ["0", "1", "GPU-2", "GPU-3"]
         await on_paths(run, scored(0), scored(1))

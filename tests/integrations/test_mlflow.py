@@ -19,13 +19,17 @@ from mle_star.run.events import AnyEvent, ScriptFinished
 from tests.views.journals import Invented
 
 
+def _is_free(port: int) -> bool:
+    """Is nobody at this port? It is none of those that the kernel hands out, so it stays free until it is needed."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
 class Server:
     """`mlflow server` on a database of its own, at one port."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = next(filter(_is_free, range(20_000 + os.getpid() % 10_000, 32_000)))
         self.uri, self._folder = f"http://127.0.0.1:{self.port}", folder
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -39,7 +43,7 @@ class Server:
             self._process = subprocess.Popen(words, stdout=log, stderr=log, env=bare, start_new_session=True)
         for _ in range(600):
             try:
-                urllib.request.urlopen(f"{self.uri}/health", timeout=2)
+                urllib.request.urlopen(f"{self.uri}/health", timeout=60)
                 return
             except OSError:
                 time.sleep(0.2)

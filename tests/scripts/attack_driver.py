@@ -106,7 +106,7 @@ async def main() -> None:
         shutil.copy(Path(__file__).with_name("attacks.py"), work / "solution.py")
         executor = LocalExecutor(limits=Limits(memory_bytes=1 << 30), sandbox=SANDBOX)
         request = ScriptRequest(
-            script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=100,
+            script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=500,
             env={"PATH": os.environ["PATH"]}, input_dir=world["view"],
         )  # fmt: skip
         raw = await executor.run(request)

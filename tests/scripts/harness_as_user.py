@@ -25,7 +25,7 @@ SMALL = Limits(
 LIMITS = Limits(memory_bytes=300 << 20, tasks=40, grace_seconds=0.3)
 
 
-async def run(executor, folder, code, timeout=15.0, data=None, **variables):
+async def run(executor, folder, code, timeout=200.0, data=None, **variables):
     (folder / "solution.py").write_text(code)
     env = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", **variables}
     request = ScriptRequest(
@@ -97,7 +97,7 @@ async def work(executor, folder, parts):
         (folder / name).mkdir()
     (folder / "input" / "train.csv").write_text("a\n1\n")
     path = os.environ["PYTHONPATH"] if os.getuid() else ""  # where this interpreter is not the one with the packages
-    raw = await run(executor, folder, code, 100, PYTHONPATH=path, MPLBACKEND="Agg", **dict.fromkeys(parts, "1"))
+    raw = await run(executor, folder, code, 500, PYTHONPATH=path, MPLBACKEND="Agg", **dict.fromkeys(parts, "1"))
     seen = json.loads(raw.stdout) if raw.exit_code == 0 else {"failed": raw.stderr}
     left = [name for name in ("submission.csv", "curve.png") if (folder / "final" / name).exists()]
     return {**seen, "uid": os.getuid(), "sandbox": raw.isolation.sandbox, "left": left}

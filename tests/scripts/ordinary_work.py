@@ -76,10 +76,11 @@ def shared_memory_of_data_loaders():
     finally:
         block.close()
         block.unlink()
-    with open("/dev/shm/torch_1_1_0", "w+b") as file:
+    loader = f"/dev/shm/torch_{os.getpid()}_1_0"
+    with open(loader, "w+b") as file:
         file.truncate(1 << 16)
         mmap.mmap(file.fileno(), 1 << 16)[:1] = b"x"
-    os.unlink("/dev/shm/torch_1_1_0")
+    os.unlink(loader)
 
 
 @work

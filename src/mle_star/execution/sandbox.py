@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -342,7 +343,8 @@ def readable_outside(hidden: Iterable[str], folder: str) -> list[str]:
 def _homes(said: str) -> frozenset[str]:
     """The folders in which people keep what is theirs."""
     found = {"/home", "/root", said}
-    found.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
+    with suppress(KeyError):  # in a container, a user may be no more than a number
+        found.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
     return frozenset(os.path.realpath(place) for place in found)
 
 

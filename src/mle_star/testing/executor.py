@@ -55,6 +55,16 @@ async def gone(*words: str, within: float = 120.0) -> bool:
     return True
 
 
+async def past_its_time(executor: Executor, request_for: Callable[..., ScriptRequest], code: str) -> ExecutionRawResult:
+    """Run a script that never ends beyond its time: two seconds, or more where it takes longer until it has begun."""
+    for seconds in (2.0, 20.0, 120.0):
+        raw = await executor.run(request_for(code, timeout=seconds))
+        assert raw.timed_out
+        if "begun" in raw.stdout:
+            break
+    return raw
+
+
 @pytest.mark.asyncio
 class ExecutorContract:
     """A script runs as a process with its own directory, environment and limits, and leaves nothing behind."""
@@ -162,11 +172,8 @@ class ExecutorContract:
             "def end(*_):\n    print('told', flush=True)\n    raise SystemExit(0)\n"
             "signal.signal(signal.SIGTERM, end)\nprint('begun', flush=True)\ntime.sleep(600)"
         )
-        started = time.monotonic()
-        raw = await executor.run(request_for(code, timeout=3.0))
-        assert time.monotonic() - started < 120  # it would sleep for ten minutes
-        assert (raw.timed_out, raw.exit_code) == (True, -1)
-        assert raw.stdout == "begun\ntold\n"
+        raw = await past_its_time(executor, request_for, code)
+        assert (raw.exit_code, raw.stdout) == (-1, "begun\ntold\n")
 
     async def test_a_timeout_ends_even_what_ignores_the_hint_and_all_its_children(
         self, executor: Executor, request_for: Callable[..., ScriptRequest]
@@ -175,11 +182,10 @@ class ExecutorContract:
         code = (
             "import signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
             f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])\n"
-            "print('started', flush=True)\ntime.sleep(600)"
+            "print('begun', flush=True)\ntime.sleep(600)"
         )
-        raw = await executor.run(request_for(code, timeout=3.0))
-        assert raw.timed_out
-        assert "started" in raw.stdout
+        raw = await past_its_time(executor, request_for, code)
+        assert raw.stdout == "begun\n"
         assert await gone(token)
 
     async def test_cancellation_ends_the_tree_and_goes_on(
@@ -192,14 +198,14 @@ class ExecutorContract:
             "print('ready', flush=True)\ntime.sleep(600)"
         )
         log = tmp_path / "out.log"
-        task = asyncio.create_task(executor.run(request_for(code, output_file=str(log))))
+        task = asyncio.create_task(executor.run(request_for(code, timeout=600, output_file=str(log))))
         await heard(log, "ready")
         started = time.monotonic()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await gone(token)
-        assert time.monotonic() - started < 120
+        assert time.monotonic() - started < 240
 
     async def test_a_second_cancellation_does_not_let_anything_escape(
         self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
@@ -231,10 +237,8 @@ class ExecutorContract:
             "        os.execve(sys.executable, [sys.executable, *sleep], {})\n"
             "    os._exit(0)\nos.wait()\nprint('done')"
         )
-        started = time.monotonic()
-        raw = await executor.run(request_for(code))
+        raw = await executor.run(request_for(code))  # within its time, which is shorter than the daemon's
         assert (raw.exit_code, raw.stdout) == (0, "done\n")
-        assert time.monotonic() - started < 120
         assert await gone(token)
 
     async def test_an_end_by_signal_is_a_negative_exit_code(
