@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from mle_star.errors import JournalError
+from mle_star.errors import BudgetExceeded, JournalError
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.events import (
     AgentFailed,
@@ -24,6 +27,7 @@ from mle_star.run.events import (
     AnyEvent,
     BestImproved,
     Notice,
+    PhaseFinished,
     RunFinished,
     RunStarted,
     ScriptFinished,
@@ -144,46 +148,42 @@ def test_a_killed_writer_leaves_whole_lines_and_no_lock(path: Path) -> None:
     assert len(numbers) >= 9
 
 
-def test_on_a_full_disk_events_are_held_nothing_begins_and_all_is_written_when_there_is_room(path: Path) -> None:
-    """In a process of its own, whose files may not grow beyond a size, and then may again."""
-    code = textwrap.dedent(
-        f"""
-        import resource
-        from pathlib import Path
-        from mle_star.errors import BudgetExceeded
-        from mle_star.run.events import AgentFinished, AgentStarted, Notice
-        from mle_star.run.journal import Journal, read_journal
-        from mle_star.models import AgentType
+@contextmanager
+def no_file_above(size: int) -> Iterator[None]:
+    """A file of this process may not grow beyond `size`, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-        path, heard = Path({str(path)!r}), []
-        journal = Journal(path)
-        journal.subscribe(lambda event: heard.append(event.kind))
-        journal.record(Notice(message="fits"))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
-        reply = AgentFinished(step="phase1/init", digest="d", agent=AgentType.init, prompt="p", text="x" * 1000)
-        journal.record(reply)
-        assert "cannot be written: File too large" in str(journal.failure)
-        assert path.read_bytes().count(b"\\n") == 1 and path.read_bytes().endswith(b"\\n")  # whole lines only
-        assert journal.find(AgentFinished, "phase1/init", "d") == reply == journal.events[-1]
-        assert [event.kind for event in journal.events] == ["notice", "agent_finished"]
-        begins = AgentStarted(step="phase1/merger", agent=AgentType.merger)
-        for room in (500, resource.RLIM_INFINITY):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-            try:
+
+def test_on_a_full_disk_events_are_held_nothing_begins_and_all_is_written_when_there_is_room(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[AnyEvent] = []
+    first, large, late = Notice(message="fits"), reply("phase1/init", "x" * 1_000_000), reply("phase1/merger", "late")
+    begins = ScriptStarted(step="phase1/script")
+    with Journal(path) as journal:
+        journal.subscribe(heard.append)
+        journal.record(first)
+        with no_file_above(500_000):
+            journal.record(large)
+            assert str(journal.failure) == f"{path} cannot be written: File too large"
+            assert list(read_journal(path)) == [first] and path.read_bytes().endswith(b"\n")  # whole lines only
+            journal.record(late)
+            assert journal.find(AgentFinished, "phase1/init", "d") == large
+            assert list(journal.events) == journal.events[:] == [first, large, late]
+            with pytest.raises(BudgetExceeded, match="cannot be written: File too large") as stop:
                 journal.record(begins)
-            except BudgetExceeded as stop:
-                assert stop.limit == "journal"
-            else:
-                raise AssertionError("work began that cannot be kept")
+            assert stop.value.limit == "journal"
+        with pytest.raises(BudgetExceeded):  # the run is ending: work that begins now might be lost again
+            journal.record(begins)
         journal.record(Notice(message="last"))
-        assert heard == ["notice", "agent_finished", "notice"]
-        assert [event.kind for event in read_journal(path)] == heard
-        assert [event.kind for event in journal.events] == heard
-        journal.close()
-        """
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+        assert heard == list(read_journal(path)) == list(journal.events) and len(heard) == 4
+    errors = [record.getMessage() for record in caplog.records]
+    assert errors == [f"{path} cannot be written: File too large; the run ends with what it has"]
 
 
 def test_nothing_waits_in_a_buffer(path: Path) -> None:
@@ -204,9 +204,11 @@ def test_the_same_words_are_written_once_and_told_every_time(path: Path) -> None
         journal.record(BestImproved(step="phase1", score=0.6))
         journal.record(RunFinished(state="failed"))
         journal.record(RunFinished(state="failed"))
-    assert len(heard) == 6
+        for seconds in (1.0, 2.0):  # how long it took this time is no news
+            journal.record(PhaseFinished(phase="phase1", outcome="completed", seconds=seconds))
+    assert len(heard) == 8
     kinds = [event.kind for event in read_journal(path)]
-    assert kinds == ["best_improved", "best_improved", "run_finished", "run_finished"]
+    assert kinds == ["best_improved", "best_improved", "run_finished", "run_finished", "phase_finished"]
 
 
 def test_a_view_that_fails_hears_no_more_and_ends_nothing(path: Path) -> None:
@@ -260,7 +262,7 @@ def test_results_wait_until_they_are_asked_for_or_overtaken(path: Path) -> None:
 
 PLACES = [
     "phase1/candidate-0", "phase1/candidate-1", "phase1/merge-1", "phase2/path-0", "phase2/path-1", "phase3/r-0",
-    "phase3/r-1", "finalization",
+    "phase3/r-1", "probes", "importance", "finalization",
 ]  # fmt: skip
 
 
@@ -272,7 +274,8 @@ PLACES = [
         ("phase1/merge-1/merger", []),
         ("phase2/path-1/coder", PLACES[:4]),
         ("phase3/r-0/ens_planner", PLACES[:5]),
-        ("finalization/test", PLACES[:7]),
+        ("probes/shuffled", [*PLACES[:7], "importance"]),
+        ("finalization/test", PLACES[:9]),
     ],
 )
 def test_nothing_that_may_rest_on_a_changed_step_is_waited_for(path: Path, changed: str, left: list[str]) -> None:

@@ -53,6 +53,22 @@ def test_a_result_that_was_asked_for_is_no_longer_waited_for(tmp_path: Path) -> 
             assert journal.pending(("p", "a")) is waiting
 
 
+def test_what_nobody_will_ask_for_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path, reply("phase1/candidate-1/init"), reply("phase1/candidate-10/init"))
+    with Journal(path) as journal:
+        journal.forget(("phase1", "candidate-1"))
+        assert not journal.pending(("phase1", "candidate-1")) and journal.pending(("phase1", "candidate-10"))
+
+
+def test_a_first_line_that_was_hardly_begun_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b"{")
+    write(path, reply("a/x"))
+    with Journal(path) as journal:
+        assert [event.step for event in journal.events] == ["a/x"]
+
+
 def test_a_failure_that_is_taken_over_makes_nobody_forget_what_came_after_it(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     write(path, failure("p/a/x"), reply("p/a/y"))

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar, get_args, overload
@@ -46,7 +47,8 @@ _ALWAYS = {
     "finish_requested",
 }
 
-_ORDER = {phase: number for number, phase in enumerate(get_args(PhaseName))}
+_ORDER: dict[str, float] = {phase: number for number, phase in enumerate(get_args(PhaseName))}
+_BEFORE_THE_LAST = _ORDER["finalization"] - 0.5  # where places lie that are no phase: probes of the solution
 _SIDE_BY_SIDE = ("candidate-", "path-")
 _BEGINS = {"agent_started", "script_started"}
 _ENDS = {"agent_finished", "agent_failed", "script_finished"}
@@ -103,7 +105,7 @@ class EventLog(Sequence[AnyEvent]):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets: list[int] = []
-        self._last: AnyEvent | None = None
+        self._last: AnyEvent
         self._unwritten: list[AnyEvent] = []
 
     def __len__(self) -> int:
@@ -117,17 +119,15 @@ class EventLog(Sequence[AnyEvent]):
         if isinstance(index, slice):
             return [self.read(offset) for offset in self._offsets[index]]
         offset = self._offsets[index]
-        if self._last is not None and offset == self._offsets[-1]:
+        if offset == self._offsets[-1]:
             return self._last
         return self.read(offset)
 
     def __iter__(self) -> Iterator[AnyEvent]:
-        if not self._offsets:
-            return
         if self._unwritten:
             yield from map(self.read, self._offsets)
             return
-        for (_, _, event), _ in zip(_placed_events(self._path), range(len(self)), strict=False):
+        for _, _, event in islice(_placed_events(self._path), len(self)):
             yield event
 
     def append(self, event: AnyEvent, offset: int) -> None:
@@ -339,7 +339,7 @@ def _may_follow(later: str, step: str) -> bool:
     """May `later` rest on `step`? All of the same phase and of those after it may, except for what runs beside it."""
     (phase, place, *_), (its_phase, its_place, *_) = (f"{name}/".split("/") for name in (later, step))
     if phase != its_phase:
-        return _ORDER.get(phase, -1) > _ORDER.get(its_phase, -1)
+        return _ORDER.get(phase, _BEFORE_THE_LAST) > _ORDER.get(its_phase, _BEFORE_THE_LAST)
     return place == its_place or not (place.startswith(_SIDE_BY_SIDE) and its_place.startswith(_SIDE_BY_SIDE))
 
 
