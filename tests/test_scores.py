@@ -14,6 +14,7 @@ from mle_star.method.scores import (
     Scale,
     ScoreReading,
     parse_ablation_lines,
+    parse_analysis,
     parse_score,
     read_score,
 )
@@ -86,6 +87,8 @@ def test_a_line_that_is_not_one_plain_number_is_no_score_and_says_why(line: str,
         ("profit", "maximize", "-1e308", "the line says -1e308, but profit is never that far from 0"),
         ("accuracy", "maximize", "1.0", ""),
         ("roc_auc", "maximize", "1.0000000000000002", ""),
+        ("accuracy", "maximize", "1.000001", ""),
+        ("rmse", "minimize", "-0.000001", ""),
         ("r2", "maximize", "-3e5", ""),
         ("rmse", "minimize", "123456.78", ""),
         ("rmse", "maximize", "-0.2", ""),  # the sign was turned round, so that higher is better
@@ -158,6 +161,12 @@ def test_ablation_lines_are_read_in_order() -> None:
     assert list(scores) == ["baseline", "no scaler", "model: depth 3"]
 
 
+def test_of_a_study_the_lines_that_say_where_the_solution_errs_are_read() -> None:
+    stdout = "Ablation baseline: 0.8\n  Analysis: rows of 2019 err most \r\nNo Analysis: here\nAnalysis:old ones too\n"
+    assert parse_analysis(stdout) == "rows of 2019 err most\nold ones too"
+    assert parse_analysis("Ablation baseline: 0.8\n") == ""
+
+
 NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
 
 
@@ -180,6 +189,10 @@ def test_what_cannot_be_used_is_quoted_whole_up_to_a_limit(end: str) -> None:
     for length, shown in [(80, "x" * 80), (81, "x" * 80 + " ...")]:
         problem = read_score(f"Final Validation Performance: {'x' * length}{end}").problem
         assert problem == f"the line says {shown}: print a plain number"
+
+
+def test_without_a_score_line_there_is_nothing_to_say_of_one() -> None:
+    assert read_score("epoch 3\n") == ScoreReading(None, "")
 
 
 def test_the_largest_number_is_still_one() -> None:

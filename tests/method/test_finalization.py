@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -508,7 +509,9 @@ async def test_money_that_ends_on_the_way_leads_to_the_two_last_calls(quick_path
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_after_the_deadline_only_what_was_kept_is_handed_over(quick_path: Path, kept: bool) -> None:
+async def test_after_the_deadline_only_what_was_kept_is_handed_over(
+    quick_path: Path, caplog: pytest.LogCaptureFixture, kept: bool
+) -> None:
     now = 0.0
     with scripted_run(quick_path, executor=ScriptedExecutor(), clock=lambda: now) as run:
         if kept:
@@ -517,7 +520,10 @@ async def test_after_the_deadline_only_what_was_kept_is_handed_over(quick_path: 
         result = await finalize(run, references=["a post"])
         assert run.agents.log == [] and result.contamination is None
     assert Path(result.submission_path).is_file() if kept else result.submission_path == ""
-    assert any("time spent" in line for line in result.warnings)
+    assert result.warnings[0] == "no submission by a script of its own: time spent: 4000 of 3600 s"
+    cut, *_, skipped = lines_of(caplog, "WARNING")
+    assert cut == "finalization was cut short: time spent: 4000 of 3600 s"
+    assert skipped == "contamination skipped: time spent: 4000 of 3600 s"
 
 
 async def test_a_deadline_during_the_test_script_leads_to_what_was_kept(quick_path: Path) -> None:
@@ -689,42 +695,111 @@ def test_finalization_itself_takes_no_time(quick_run: ScriptedRun) -> None:
     assert result.submission_path and waited == 0 and worked < 5
 
 
+def story_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """All that finalization has logged since the last time, without the seconds."""
+    lines = [f"{r.levelname} {r.getMessage()}" for r in caplog.records if r.name == "mle_star.finalization"]
+    caplog.clear()
+    return [re.sub(r"[0-9.]+ s( in total)?", "_ s", line) for line in lines]
+
+
 @pytest.mark.req("REQ-FN-042")
-async def test_every_event_is_logged_at_its_level(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mle_star.finalization")
+async def test_the_log_tells_a_submission_step_by_step(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    hiding = "try:\n    pass\nexcept:\n    pass\n" + GOOD
     quick_run.agents.reply("test-subsampling_extract", fenced(BLOCK))
     quick_run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
-    quick_run.agents.reply("test", fenced(GOOD))
-    await finalize(quick_run, references=["a post"])
+    quick_run.agents.reply("test", fenced(hiding))
+    quick_run.agents.reply("test-contamination", {"verdict": "Novel"}, {"verdict": "Maybe"})
+    result = await finalize(quick_run, references=["a post", "another", " "])
+    assert story_of(caplog) == [
+        f"INFO finalization start: phase refined, {len(SAMPLED)} characters, tiny-task",
+        "INFO step 1: remove subsampling",
+        f"INFO extraction start: {len(SAMPLED)} characters",
+        f"INFO extraction result: found: yes, block of {len(BLOCK)} characters",
+        f"INFO removal result: {len(BLOCK)} characters became 17",
+        f"INFO replacement result: done: yes, -{len(BLOCK) - 17} characters",
+        "INFO step 2: write the test script",
+        f"INFO A_test start: tiny-task, {len(FULL)} characters",
+        f"INFO A_test result: {len(hiding)} characters",
+        "INFO step 3: check the test script for leakage",
+        "INFO step 4: run the test script",
+        "WARNING the test script may hide errors: line 3: a bare `except:` hides every error",
+        f"INFO run start: {len(hiding)} characters, timeout _ s",
+        "INFO run result: exit code 0, _ s, file written: yes",
+        "INFO step 5: verify the submission",
+        "INFO verification: exists True, 18 bytes, 2 rows",
+        "INFO step 7: check for contamination",
+        "WARNING contamination: blank references are skipped",
+        "INFO contamination start: 2 references",
+        "INFO contamination result: 2 references, Novel, None, overall inconclusive",
+        "INFO step 8: build the result",
+        f"INFO result built: phase final, path {result.submission_path!r}, _ s",
+    ]
+
+
+@pytest.mark.req("REQ-FN-042")
+async def test_the_log_tells_a_fall_back_step_by_step(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    await keep(quick_run, script(0.7), "phase1", "candidate-0")
+    in_the_way = quick_run.run_dir / "final" / "submission.csv"
+    in_the_way.unlink(missing_ok=True)
+    in_the_way.mkdir(parents=True)
+    cuts_a_name = BLOCK[1:]
+    quick_run.agents.reply("test-subsampling_extract", fenced(cuts_a_name))
+    quick_run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
     quick_run.agents.reply("test", fenced(broken_script("oh")))
     quick_run.agents.always("debugger", GARBAGE)
-    await finalize(quick_run)
-    lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "mle_star.finalization"]
-    for level, words in [
-        ("INFO", f"finalization start: phase refined, {len(SAMPLED)} characters, tiny-task"),
-        ("INFO", f"extraction start: {len(SAMPLED)} characters"),
-        ("INFO", f"extraction result: found: yes, block of {len(BLOCK)} characters"),
-        ("INFO", f"removal result: {len(BLOCK)} characters became 17"),
-        ("INFO", f"replacement result: done: yes, {len(FULL) - len(SAMPLED):+d} characters"),
-        ("INFO", f"A_test start: tiny-task, {len(FULL)} characters"),
-        ("INFO", f"A_test result: {len(GOOD)} characters"),
-        ("INFO", f"run start: {len(GOOD)} characters, timeout 3600 s"),
-        ("INFO", "run result: exit code 0, "),
-        ("INFO", " s, file written: yes"),
-        ("INFO", " s, file written: no"),
-        ("INFO", "verification: exists True, 18 bytes, 2 rows"),
-        ("WARNING", "repair: attempt 1 of 2, RuntimeError: oh"),
-        ("WARNING", "fallback: "),
-        ("INFO", "contamination start: 1 references"),
-        ("INFO", "contamination result: 1 references, Novel, overall Novel"),
-        ("INFO", "contamination skipped: no references"),
-        ("INFO", "result built: phase final, path '"),
-        ("INFO", "result built: phase refined, path ''"),
-    ]:
-        assert any(
-            level == found and (line.startswith(words) or (words.startswith(" ") and words in line))
-            for found, line in lines
-        ), (level, words)
+    result = await finalize(quick_run)
+    kept = quick_run.context.shared.kept_submission
+    assert kept is not None and result.submission_path == str(quick_run.run_dir / kept[1])
+    story = story_of(caplog)
+    assert story[4:6] == [
+        f"INFO removal result: {len(cuts_a_name)} characters became 17",
+        f"WARNING replacement result: done: no, block not found in the script: {cuts_a_name!r}",
+    ]
+    stays = next(line for line in story if line.startswith(f"ERROR the submission stays in {result.submission_path}: "))
+    assert "Is a directory" in stays
+    assert [line for line in story[11:] if line != stays] == [
+        f"INFO run start: {len(broken_script('oh'))} characters, timeout _ s",
+        "WARNING repair: attempt 1 of 2, RuntimeError: oh",
+        "WARNING repair: attempt 2 of 2, RuntimeError: oh",
+        "INFO run result: exit code 1, _ s, file written: no",
+        "INFO step 6: fall back",
+        "WARNING fallback: no submission by a script of its own: RuntimeError: oh; "
+        "the submission is the best one kept on the way, by a script with score 0.7; phase init, score 0.7",
+        "INFO step 7: check for contamination",
+        "INFO contamination skipped: no references",
+        "INFO step 8: build the result",
+        f"INFO result built: phase init, path {result.submission_path!r}, _ s",
+    ]
+
+
+@pytest.mark.req("REQ-FN-042")
+async def test_the_log_tells_what_the_end_of_the_money_leaves(
+    poor: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    poor.agents.reply("test", fenced(NO_FILE))
+    poor.agents.always("debugger", fenced("x = 1"))
+    result = await finalize(poor)
+    assert result.warnings == ["no submission by a script of its own: no submission was written"]
+    assert story_of(caplog) == [
+        f"INFO finalization start: phase refined, {len(SAMPLED)} characters, tiny-task",
+        "WARNING the money is gone: finalization makes two calls at most",
+        f"INFO A_test start: tiny-task, {len(SAMPLED)} characters",
+        f"INFO A_test result: {len(NO_FILE)} characters",
+        "INFO step 4: run the test script",
+        f"INFO run start: {len(NO_FILE)} characters, timeout _ s",
+        "INFO run result: exit code 0, _ s, file written: no",
+        "WARNING repair: attempt 1 of 1, FileNotFoundError: ./final/submission.csv missing or empty",
+        "INFO run start: 5 characters, timeout _ s",
+        "INFO run result: exit code 0, _ s, file written: no",
+        "INFO step 6: fall back",
+        "WARNING fallback: no submission by a script of its own: no submission was written; phase refined, score 0.8",
+        "INFO step 7: check for contamination",
+        "INFO contamination skipped: the money is gone",
+        "INFO step 8: build the result",
+        "INFO result built: phase refined, path '', _ s",
+    ]
 
 
 @pytest.mark.req("REQ-FN-044", "REQ-FN-009", "REQ-FN-019", "REQ-FN-033")

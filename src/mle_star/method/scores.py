@@ -50,14 +50,13 @@ def read_score(stdout: str, scale: Scale | None = None) -> ScoreReading:
 
     A line with `nan` or `inf` is no score line; after any other that cannot be used no earlier one counts.
     """
-    stdout = stdout.replace("\r", "\n")
+    stdout = stdout.replace("\r", "\n") + "\n"
     undefined = ""
     end = len(stdout)
     while (start := stdout.rfind(_PHRASE, 0, end)) >= 0:  # from the end: megabytes of log come before the score
         end = stdout.rfind("\n", 0, start) + 1
         line_end = stdout.find("\n", start)
-        line = stdout[end : None if line_end < 0 else line_end].strip()
-        value = stdout[start + len(_PHRASE) : None if line_end < 0 else line_end].strip()
+        line, value = stdout[end:line_end].strip(), stdout[start + len(_PHRASE) : line_end].strip()
         alone = line.startswith(_PHRASE) and line.count(_PHRASE) == 1
         if alone and _UNDEFINED.fullmatch(value):
             undefined = undefined or f"the line says {value}: print a finite number"
