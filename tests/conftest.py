@@ -75,7 +75,7 @@ def _hear_ctrl_c() -> None:
 
 
 _strip_environment()
-os.environ.update(TO_THE_LETTER)
+os.environ.update(TO_THE_LETTER, OMP_NUM_THREADS="1")  # threads of models only wait for each other beside other tests
 sys.dont_write_bytecode = False  # else every worker rewrites the asserts of every test anew
 _hear_ctrl_c()
 sys.addaudithook(_refuse_the_outside)

@@ -8,6 +8,7 @@ import inspect
 import json
 import subprocess
 import sys
+import time
 import timeit
 import warnings
 from datetime import datetime, timezone
@@ -700,7 +701,7 @@ def test_models_with_large_texts_build_in_less_than_a_millisecond(task: TaskDesc
         lambda: AgentConfig(agent_type=AgentType.coder),
     ]
     for build in builders:
-        quickest = min(timeit.repeat(build, number=20, repeat=10)) / 20
+        quickest = min(timeit.repeat(build, number=20, repeat=10, timer=time.process_time)) / 20
         assert quickest < 0.001
 
 

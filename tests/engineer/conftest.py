@@ -26,7 +26,6 @@ def run_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a script beside `tmp_path/input`; what it prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLE_STAR_SHARE", "3")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
     def run(code: str) -> str:
         path, said = tmp_path / "solution.py", io.StringIO()

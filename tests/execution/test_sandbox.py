@@ -294,7 +294,9 @@ def test_control_groups_of_the_dead_are_removed() -> None:
 
 
 def test_temporary_folders_of_the_dead_are_removed_when_they_are_old() -> None:
-    folders = [Path(tempfile.gettempdir()) / f"mle-star-{owner}-test" for owner in (4194305, 4194306, os.getpid())]
+    folders = [
+        Path(tempfile.gettempdir()) / f"mle-star-{owner}-test{os.getpid()}" for owner in (4194305, 4194306, os.getpid())
+    ]
     try:
         for folder in folders:
             folder.mkdir()

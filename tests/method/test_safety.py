@@ -518,7 +518,7 @@ def test_the_debugger_itself_takes_no_time(quick_run: ScriptedRun) -> None:
     quick_run.agents.always("debugger", fenced(long.replace("raise", "print")))
     callback = make_debug_callback(quick_run.task, quick_run.config, leakage_check=False)
     fixed, waited, worked = zip(*(measured(callback(solution(long), TRACEBACK)) for _ in range(3)), strict=True)
-    assert len(fixed[0].content) > 50_000 and max(waited) == 0 and min(worked) < 0.5
+    assert len(fixed[0].content) > 50_000 and max(waited) == 0 and min(worked) < 5
 
 
 @pytest.mark.req("REQ-SF-041")

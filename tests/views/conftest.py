@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
+PATIENCE_MS = 120_000
+expect.set_options(timeout=PATIENCE_MS)
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -44,7 +46,7 @@ class Watched:
 def browser() -> Iterator[Browser]:
     """Debian's chromium, started once a module: while it is there, no test of this process can have an event loop."""
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS)
         yield chromium
         chromium.close()
 
@@ -56,7 +58,7 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
 
     def make(width: int = 1280, height: int = 900, **options: Any) -> Watched:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(120_000)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         return Watched(context.new_page())
 
