@@ -14,6 +14,7 @@ from mle_star.evaluation.blend import blended
 from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.execution import (
     check_submission_format,
+    clean_output_directory,
     debug_text,
     detect_error_masking,
     evaluate_with_retry,
@@ -270,6 +271,8 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
             try:
                 if result.is_error:
                     raise Ungradable(exception_line(result.error_traceback or "it failed"))
+                if not verify_submission(str(run.work_dir)):
+                    raise Ungradable("it wrote no submission")
                 said[script] = exam.judge.read(run.work_dir / SUBMISSION, exam.real_view())
             except (OSError, Ungradable) as error:
                 warnings.append(f"member {number} of the blend answers as in the search: {error}")
@@ -277,6 +280,7 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
         folder = run.run_dir / "solution"
         folder.mkdir(exist_ok=True)
         (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
+    await asyncio.to_thread(clean_output_directory, str(run.work_dir))  # or a link of the last member is written to
     exam.judge.write_real(blended(said, members), run.work_dir / SUBMISSION)
     done = await _hand_over(solution, solution, subsampling_removed=False)
     return Submission(done.script, done.path, [*warnings, *done.warnings], facts=done.facts)

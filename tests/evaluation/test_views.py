@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import random
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,30 @@ def test_answers_that_cannot_be_judged_say_why(tmp_path: Path, change: Any, word
     change(said)
     with pytest.raises(Ungradable, match=words):
         Judge(data, known_metric("accuracy")).read(submit(view, tmp_path / "s.csv", said), view)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\n" * 60_000_000, "it consists of blank lines"),
+        (b"id,y\n" + b"r1000,1\n" * 8_000_000, r"more than \d{4} rows, the test file"),
+        (b"id,y\n" + b"," * 40_000_000, "lines beyond all length"),
+        (b"id,y," + b"z," * 2_000_000 + b"\nr1000,1\n", "differ in length"),
+    ],
+)
+def test_what_a_script_hands_in_does_not_fill_the_memory(tmp_path: Path, content: bytes, words: str) -> None:
+    data = opened(write(tmp_path / "data", "csv"))
+    view = data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    (tmp_path / "s.csv").write_bytes(content)
+    begun = time.thread_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(Ungradable, match=words):
+            Judge(data, known_metric("accuracy")).read(tmp_path / "s.csv", view)
+        assert tracemalloc.get_traced_memory()[1] < 300_000_000
+    finally:
+        tracemalloc.stop()
+    assert time.thread_time() - begun < 30
 
 
 def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:

@@ -189,6 +189,34 @@ async def test_a_hostile_script_is_contained(
 BY_NAME = {case.name: case for case in CASES}
 
 
+SHARED = {
+    "shared mapping": "import mmap\nm = mmap.mmap(-1, 400 << 20)\nwhile m.tell() < len(m):\n    m.write(b'x' * 4096)\n",
+    "memory file": "import os\nf = os.memfd_create('x')\nfor _ in range(40):\n    os.write(f, bytes(10 << 20))\n",
+}
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "none"], ids=["bubblewrap", "alone"])
+@pytest.mark.parametrize("what", SHARED)
+async def test_without_control_groups_shared_memory_counts(
+    what: str, sandbox: Kind, open_run: OpenRun, surroundings: dict[str, Any]
+) -> None:
+    executor = LocalExecutor(limits=SMALL, sandbox=sandbox, use_cgroups=False)
+    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))):
+        result = await execute_in_run(script(SHARED[what] + "import time\ntime.sleep(600)"), timeout_seconds=240)
+        assert "more than 0.3 GB of memory" in debug_text(result)
+
+
+async def test_memory_that_processes_share_counts_once(open_run: OpenRun, surroundings: dict[str, Any]) -> None:
+    code = (
+        "import mmap, os, time\nm = mmap.mmap(-1, 120 << 20)\nm.write(bytes(len(m)))\n"
+        "for _ in range(3):\n    if os.fork() == 0:\n        total = sum(m[::4096])\n        time.sleep(2)\n"
+        "        os.kill(os.getpid(), 9)\nfor _ in range(3):\n    os.wait()\n"
+    )
+    executor = LocalExecutor(limits=SMALL, use_cgroups=False)
+    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))):
+        assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
+
+
 @pytest.mark.parametrize("sandbox", ["auto", "none"], ids=["bubblewrap", "alone"])
 @pytest.mark.parametrize("name", ["children that sleep", "thread bomb", "memory hogs side by side"])
 async def test_without_control_groups_the_supervisor_counts(

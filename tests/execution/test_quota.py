@@ -21,6 +21,10 @@ LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), disk_bytes=20_000_000,
 
 FILLERS = {
     "a file": ("open('big', 'wb').write(os.urandom(40_000_000))", "more than 0.0 GB on disk"),
+    "a file without a name": (
+        "file = open('big', 'wb')\nos.remove('big')\nfile.write(os.urandom(40_000_000))\nfile.flush()",
+        "more than 0.0 GB on disk",
+    ),
     "many files": (
         "os.mkdir('many')\nfor number in range(5000):\n    open(f'many/{number}', 'w').close()",
         "more than 2000 files",
@@ -107,7 +111,7 @@ def test_holes_of_a_file_and_links_take_no_room(tmp_path: Path) -> None:
     (tmp_path / "many").mkdir()
     for number in range(3000):
         (tmp_path / "many" / str(number)).symlink_to("/")
-    assert DiskQuota(LIMITS, [tmp_path]).look() == ""
+    assert DiskQuota(LIMITS, [tmp_path]).look(os.getpid()) == ""
 
 
 def test_a_script_never_gets_more_than_half_of_what_is_free(tmp_path: Path) -> None:

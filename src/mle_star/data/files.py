@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import csv
 import gzip
 import lzma
+import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, AnyStr, NamedTuple
 
 WHOLE_BYTES = 4_000_000
 """A file up to this size is read whole; of a larger one, this much."""
+MAX_LINE = 1 << 24
+"""A mask in run lengths is one long cell; beyond this it is nobody's."""
+MAX_BLANK_LINES = 100_000
+MAX_SECONDS = 60.0
+"""Of computing, not of waiting: a busy machine must not make a table unreadable."""
+_LINES_BETWEEN_LOOKS = 4096
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSED = (*_OPENERS, ".zip")
 
@@ -70,6 +78,21 @@ def count_lines(path: Path) -> int:
             count += np.count_nonzero(np.frombuffer(chunk, np.uint8) == 10)  # a line end
             last = chunk[-1:]
     return count + (last != b"\n")
+
+
+def bounded_lines(readline: Callable[[int], AnyStr]) -> Iterator[AnyStr]:
+    """The lines of a table that a script wrote; `csv.Error` when they are too long, too blank or take too much time."""
+    blank, number, begun = 0, 0, time.thread_time()
+    while line := readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise csv.Error("it has lines beyond all length")
+        blank += len(line) < 3 and not line.strip()
+        if blank > MAX_BLANK_LINES:
+            raise csv.Error("it consists of blank lines")
+        if number % _LINES_BETWEEN_LOOKS == 0 and time.thread_time() - begun > MAX_SECONDS:
+            raise csv.Error(f"it takes more than {MAX_SECONDS:.0f} s to read")
+        yield line
 
 
 def _decode(chunks: list[bytes]) -> tuple[list[str], str] | None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mle_star.data.dialect import Dialect, long_cells, with_point
+from mle_star.data.files import MAX_LINE, bounded_lines
 from mle_star.data.formulas import positive_label, spearman
 from mle_star.data.metrics import Metric
 from mle_star.data.values import is_number
 from mle_star.errors import ConfigError
-from mle_star.evaluation.separated import LONGEST_CELL
 from mle_star.evaluation.views import Data, View
 
 DRAWS = 200
@@ -25,6 +25,8 @@ MANY_ROWS = 4_000
 CONSTANT_SHARE = 0.95
 LOPSIDED_SHARE = 0.9
 FEWEST_DOUBTED = 20
+SPARE_ROWS = 1000
+"""Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""
 PROPER = {"log_loss", "brier_score"}
 """The metrics for which a number outside of 0 to 1 is no probability; the others only rank."""
 
@@ -67,7 +69,7 @@ class Judge:
 
     def read(self, path: Path, view: View) -> Answers:
         """The answers of a submission that was made on `view`."""
-        header, rows = self._table(path)
+        header, rows = self._table(path, len(view.order))
         missing = [name for name in self.names if name not in header]
         if missing:
             raise Ungradable(f"the submission lacks the columns {missing}")
@@ -83,17 +85,33 @@ class Judge:
                 real[source] = answer
         return Answers(hidden, tuple(real))
 
-    def _table(self, path: Path) -> tuple[list[str], list[list[str]]]:
+    def _table(self, path: Path, asked: int) -> tuple[list[str], list[list[str]]]:
+        """Header and rows, as far as they hold answers and keys: whatever else was written does not fill the memory."""
         sample = self.data.layout.sample
         usual = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream, long_cells(LONGEST_CELL):
-            first = next(csv.reader([stream.readline()], delimiter=usual), [])
-            separator = usual if set(self.names) <= set(first) else ","
-            stream.seek(0)
-            rows = [row for row in csv.reader(stream, delimiter=separator) if row]
-        if not rows or any(len(row) != len(rows[0]) for row in rows):
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream, long_cells(MAX_LINE):
+            try:
+                first = next(csv.reader([stream.readline(MAX_LINE)], delimiter=usual), [])
+                separator = usual if set(self.names) <= set(first) else ","
+                stream.seek(0)
+                return self._cells(csv.reader(bounded_lines(stream.readline), delimiter=separator), asked)
+            except csv.Error as error:
+                raise Ungradable(f"the submission cannot be read: {error}") from None
+
+    def _cells(self, reader: Iterator[list[str]], asked: int) -> tuple[list[str], list[list[str]]]:
+        header = next(filter(None, reader), [])
+        wanted = {*self.names, self.data.layout.key}
+        places = [place for place, name in enumerate(header) if name in wanted]
+        rows: list[list[str]] = []
+        for row in filter(None, reader):
+            if len(row) != len(header):
+                raise Ungradable("the submission is empty or its rows differ in length")
+            rows.append([row[place] for place in places])
+            if len(rows) > 2 * asked + SPARE_ROWS:
+                raise Ungradable(f"the submission has more than {len(rows) - 1} rows, the test file {asked}")
+        if not header:
             raise Ungradable("the submission is empty or its rows differ in length")
-        return rows[0], rows[1:]
+        return [header[place] for place in places], rows
 
     def _in_order(self, header: list[str], rows: list[list[str]], view: View) -> list[list[str]]:
         """The rows in the order of the view's test file: by key, else as they come."""

@@ -89,6 +89,11 @@ class ScriptProcess:
             os.close(write_end)
         return cls(transport, streams, read_end)
 
+    @property
+    def pid(self) -> int:
+        """The supervisor's number."""
+        return self._transport.get_pid()
+
     async def wait(self, seconds: float) -> bool:
         """Wait for the end of script and output; False when time ran out first."""
         done, _ = await asyncio.wait({self._streams.exited}, timeout=seconds)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import psutil
 
+from mle_star.execution.child.tree import descendants, nameless_bytes
 from mle_star.execution.limits import Limits
 from mle_star.execution.removal import remove_entry
 
@@ -26,7 +27,11 @@ RESERVE_BYTES = 1 << 29
 
 
 class Stoppable(Protocol):
-    """A process that can be asked to end."""
+    """A process that can be asked to end, with all below it."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
 
     async def stop(self, command: bytes, patience: float) -> None:
         """End it within `patience` seconds."""
@@ -64,19 +69,19 @@ class DiskQuota:
         while True:
             await asyncio.sleep(pause)
             begun = time.monotonic()
-            self.breach = await asyncio.to_thread(self.look)
+            self.breach = await asyncio.to_thread(self.look, process.pid)
             if self.breach:
                 await process.stop(b"c", self._limits.hurry_seconds + 1.0)
                 return
             took = time.monotonic() - begun
             pause = min(MOST_PAUSE_SECONDS, max(2 * FIRST_LOOK_SECONDS, took / SHARE_OF_A_CORE))
 
-    def look(self) -> str:
-        """Why the script must end; empty as long as it may go on."""
+    def look(self, pid: int) -> str:
+        """Why the script below `pid` must end; empty as long as it may go on."""
         if self._reserve and self._free_bytes() < self._reserve:
             return "the disk is full; write less"
-        held, files = 0, 0
         waiting = [str(folder) for folder in self._folders]
+        held, files = nameless_bytes(descendants(pid), (*(f"{folder}/" for folder in waiting), "/tmp/")), 0
         while waiting:
             try:
                 with os.scandir(waiting.pop()) as entries:

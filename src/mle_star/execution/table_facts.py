@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import csv
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from mle_star.data.dialect import long_cells
+from mle_star.data.files import MAX_LINE, bounded_lines
 
-MAX_LINE = 1 << 24
-"""A mask in run lengths is one long cell; beyond this it is nobody's."""
-MAX_BLANK_LINES = 100_000
 MAX_CELLS = 20_000_000
 """Twice the sample's cells are always allowed."""
 MAX_IDS = 5_000_000
 """Ids are kept in memory to be compared; of a larger table only the shape is."""
-MAX_SECONDS = 60.0
-"""Of computing, not of waiting: a busy machine must not make a table unreadable."""
-_LINES_BETWEEN_LOOKS = 4096
 
 
 @dataclass
@@ -94,15 +88,6 @@ def _take_in(facts: TableFacts, row: list[str]) -> None:
 
 def _text_lines(file: BinaryIO) -> Iterator[str]:
     encoding = "utf-8-sig"
-    blank, number, begun = 0, 0, time.thread_time()
-    while line := file.readline(MAX_LINE + 1):
-        number += 1
-        if len(line) > MAX_LINE:
-            raise csv.Error("it has lines beyond all length")
-        blank += len(line) < 3 and not line.strip()
-        if blank > MAX_BLANK_LINES:
-            raise csv.Error("it consists of blank lines")
-        if number % _LINES_BETWEEN_LOOKS == 0 and time.thread_time() - begun > MAX_SECONDS:
-            raise csv.Error(f"it takes more than {MAX_SECONDS:.0f} s to read")
+    for line in bounded_lines(file.readline):
         yield line.decode(encoding)
         encoding = "utf-8"

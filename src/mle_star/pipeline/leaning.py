@@ -11,6 +11,7 @@ from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.importance import permuted_view
 from mle_star.evaluation.separated import Unsupported
 from mle_star.execution.recorded import execute_in_run
+from mle_star.execution.submission import verify_submission
 from mle_star.models import SolutionScript
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ScriptFinished, SolutionExamined
@@ -48,4 +49,6 @@ async def _measured(run: RunContext, solution: SolutionScript) -> list[tuple[str
     made = await asyncio.to_thread(permuted_view, exam.judge, exam.views[0].hidden, folder, seed=run.config.seed)
     with scope("importance"):
         result = await execute_in_run(solution, purpose="probe", data=DataFolder(folder))
-    return [] if result.is_error else await asyncio.to_thread(made.importance, run.work_dir / SUBMISSION)
+    if result.is_error or not verify_submission(str(run.work_dir)):
+        return []
+    return await asyncio.to_thread(made.importance, run.work_dir / SUBMISSION)

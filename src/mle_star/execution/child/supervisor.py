@@ -217,12 +217,13 @@ class _Watch:
         self.kill_at = time.monotonic() + 0.1  # again, in case something slipped through
 
     def _count(self) -> None:
-        tasks, memory = tree.load_of(tree.descendants(os.getpid()))
+        found, most = tree.descendants(os.getpid()), self.order["max_memory"]
+        tasks, memory = tree.load_of(found)
         if tasks > self.order["max_tasks"]:
             self.report["reason"] = f"more than {self.order['max_tasks']} processes and threads"
             self._kill()
-        elif self.order["max_memory"] and memory > self.order["max_memory"]:
-            self.report["reason"] = f"more than {self.order['max_memory'] / 1e9:.1f} GB of memory"
+        elif most and memory + tree.shared_of(found, most - memory) > most:
+            self.report["reason"] = f"more than {most / 1e9:.1f} GB of memory"
             self._kill()
 
 

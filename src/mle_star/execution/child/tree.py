@@ -68,6 +68,49 @@ def load_of(pids: list[int]) -> tuple[int, int]:
     return tasks, memory
 
 
+def shared_of(pids: list[int], allowed: int) -> int:
+    """Bytes of shared memory that these processes have together: mapped, or held by nothing but a descriptor.
+
+    What several have mapped counts once, which takes a closer look: that is taken when it could be more than `allowed`.
+    """
+    mapped = 0
+    for pid in pids:
+        mapped += _kilobytes(_read(f"/proc/{pid}/status"), "RssShmem:")
+    if mapped > allowed:
+        mapped = 0
+        for pid in pids:
+            exact = _read(f"/proc/{pid}/smaps_rollup")  # not to be had of a process that forbids looks inside
+            text, name = (exact, "Pss_Shmem:") if "Pss_Shmem:" in exact else (_read(f"/proc/{pid}/status"), "RssShmem:")
+            mapped += _kilobytes(text, name)
+    return max(mapped, nameless_bytes(pids, ("/memfd:", "/dev/shm/")))
+
+
+def _kilobytes(text: str, name: str) -> int:
+    for line in text.splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def nameless_bytes(pids: list[int], places: tuple[str, ...]) -> int:
+    """What open files take that are in no folder any more, by where they were; each once, whoever has it open."""
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        try:
+            numbers = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
+        except OSError:
+            continue
+        for number in numbers:
+            try:
+                was = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
+                if was.startswith(places) and was.endswith(" (deleted)"):
+                    status = os.stat(f"/proc/{pid}/fd/{number}")  # noqa: PTH116
+                    found[status.st_dev, status.st_ino] = status.st_blocks * 512
+            except OSError:
+                continue
+    return sum(found.values())
+
+
 def tasks_of_user(uid: int) -> int:
     """Tasks of a user, everywhere: what the kernel counts against RLIMIT_NPROC."""
     mine = []

@@ -1,0 +1,61 @@
+"""A blend: what its members leave in their folder is read and written past, never through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mle_star.evaluation.exam import Exam
+from mle_star.execution import LocalExecutor, execute_in_run
+from mle_star.finalization import submit_blend
+from mle_star.models import PipelineConfig, TaskDescription
+from mle_star.run.context import RunShared
+from tests.execution.conftest import OpenRun, script
+
+MEMBER = """
+import csv, os, shutil
+rows = list(csv.DictReader(open('input/test.csv')))
+with open('final/submission.csv', 'w') as file:
+    file.write('id,label\\n' + ''.join(f"{row['id']},{int(int(row['size']) > 25)}\\n" for row in rows))
+if len(open('input/train.csv').readlines()) == 401:  # all labels are there: it is the last run
+    LINK
+print('Final Validation Performance: 0.9')
+"""
+LINKS = {
+    "a file": "os.remove('final/submission.csv'); os.symlink('OUTSIDE/precious.csv', 'final/submission.csv')",
+    "a folder": "shutil.rmtree('final'); os.symlink('OUTSIDE', 'final')",
+    "a pipe": "os.remove('final/submission.csv'); os.mkfifo('final/submission.csv')",
+}
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(440)]
+    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in rows[:400]))
+    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s, _ in rows[400:]))
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, *_ in rows[400:]))
+    return folder
+
+
+@pytest.mark.parametrize("what", LINKS)
+async def test_the_answers_of_a_blend_are_written_to_no_place_that_a_member_chose(
+    what: str, open_run: OpenRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    mine = "id,label\n" + "".join(f"{i},{i % 2}\n" for i in range(400, 440))
+    (outside / "precious.csv").write_text(mine)
+    member = script(MEMBER.replace("LINK", LINKS[what]).replace("OUTSIDE", str(outside)))
+    config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=3600)
+    exam = Exam.prepare(task, config, tmp_path / "run")
+    with open_run(config, LocalExecutor(config), shared=RunShared(exam=exam)):
+        assert (await execute_in_run(member, purpose="solution")).score == 1.0
+        done = await submit_blend(member, {member.content: 1.0})
+    assert [path.name for path in outside.iterdir()] == ["precious.csv"]
+    assert (outside / "precious.csv").read_text() == mine
+    assert any("answers as in the search: it wrote no submission" in warning for warning in done.warnings)
+    said = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
+    assert [(int(key), float(answer)) for key, answer in said] == [(i, i * 7 % 50 > 25) for i in range(400, 440)]
