@@ -62,6 +62,11 @@ _PHASES = {
     "phase3": SolutionPhase.ensemble, "": SolutionPhase.final,
 }  # fmt: skip
 """What a script is, by the place it ran in."""
+_CUTS_ROWS = re.compile(
+    r"subsampl(?!e\s*=)|\.sample\(|resample\(|train_size|nrows|\.head\(|\.tail\(|\bchoice\(|permutation\(|\[\s*:\s*\w",
+    re.IGNORECASE,
+)
+"""What a script may cut its rows with, and much that only looks so: then the question is worth its price."""
 _SAYS_NONE = re.compile(r"^\W*$|^\W*none\W*$|\b(?:no|not|never|without)\b[^.]*\bsubsampl", re.IGNORECASE)
 
 
@@ -344,6 +349,9 @@ async def remove_subsampling(solution: SolutionScript) -> SolutionScript:
     """The script trained on all rows: the block that cuts them is found, rewritten and put back."""
     if not solution.content.strip():
         return solution
+    if _learns_from_all(solution):
+        logger.info("extraction result: found: no; there are no more rows than scripts may learn from")
+        return solution
     block = await _find_subsampling(solution)
     if not block:
         logger.info("extraction result: found: no; the script stays as it is")
@@ -354,6 +362,14 @@ async def remove_subsampling(solution: SolutionScript) -> SolutionScript:
         return solution
     logger.info("removal result: %d characters became %d", len(block), len(new))
     return _replace_subsampling(solution, block, new)
+
+
+def _learns_from_all(solution: SolutionScript) -> bool:
+    """Was no script of the run told to cut the rows, and does nothing in this one look like it?"""
+    run = current_run()
+    exam = run.shared.exam
+    few = exam is not None and exam.judge.data.train.count <= run.config.subsample_limit
+    return few and not _CUTS_ROWS.search(solution.content)
 
 
 async def _find_subsampling(solution: SolutionScript) -> str:

@@ -24,6 +24,24 @@ KINDS = {
 }
 
 
+SAID = {
+    "learn whether a file in the home folder exists, and its size": "names of programs, files",
+    "watch the home folder for names of files": "names of programs, files",
+    "see the command lines of other programs": "names of programs",
+    "see the names of keys in the keyring": "and keys",
+    "read another program's shared memory": "shared memory",
+    "attach another program's shared memory (System V)": "shared memory",
+    "change the mode of a file elsewhere": "modes and times of your files",
+    "change the times of a file elsewhere": "modes and times of your files",
+    "change attributes of a file elsewhere": "modes and times of your files",
+    "change mode and times of the data": "modes and times of your files",
+    "talk to a service by its socket file": "unix sockets",
+    "slow another program down (scheduling)": "priority of your programs",
+    "be root": "being root",
+}
+"""How a run puts it at its start."""
+
+
 def attacked(python: str, sandbox: str, folder: Path, **who: int) -> dict[str, Any]:
     """What each attempt came to, with a harness of this interpreter and user."""
     script, canary = str(SCRIPTS / "attack_driver.py"), f"canary-{uuid.uuid4().hex[:12]}"
@@ -54,13 +72,13 @@ def test_nothing_gets_through_but_what_is_said_to(sandbox: str, user: str, open_
     assert (seen["uid"] == 0) is (user == "root")
     assert ("no root" in seen["limits"]) is seen["results"]["be root"].startswith("held")
     got_through = {title: outcome for title, outcome in seen["results"].items() if not outcome.startswith("held")}
-    assert (
-        "labels that are shown" not in seen["results"]["find a label that is hidden from it, in any file within reach"]
-    )
+    # that one is told apart from an attempt that broke down on its way
+    assert seen["results"]["find a label that is hidden from it, in any file within reach"] == "held: nothing found"
     admitted = {title for title, kinds, _ in ATTACKS if kind in kinds}
     assert {title: text for title, text in got_through.items() if title not in admitted} == {}
     assert set(seen["results"]) == {title for title, _, _ in ATTACKS}
     assert bool(seen["gap"]) is bool(admitted), "what gets through is said to the user"
+    assert [title for title in got_through if SAID[title] not in seen["gap"]] == []
 
 
 def test_there_are_enough_attacks_and_bubblewrap_holds_all() -> None:

@@ -191,7 +191,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 SHARED = {
     "shared mapping": "import mmap\nm = mmap.mmap(-1, 400 << 20)\nwhile m.tell() < len(m):\n    m.write(b'x' * 4096)\n",
-    "memory file": "import os\nf = os.memfd_create('x')\nfor _ in range(40):\n    os.write(f, bytes(10 << 20))\n",
+    "memory file": "import os\nfor i in range(10):\n    os.write(os.memfd_create(str(i)), bytes(40 << 20))\n",
 }
 
 

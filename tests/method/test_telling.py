@@ -20,7 +20,7 @@ from mle_star.models import (
     SolutionPhase,
     SolutionScript,
 )
-from mle_star.phase1 import generate_candidate
+from mle_star.phase1 import generate_candidate, retrieve_models
 from mle_star.prompts import Prompt
 from mle_star.run.asking import ask_agent
 from mle_star.run.context import RunContext, path_context, scope
@@ -153,6 +153,19 @@ def test_the_telling_facts_are_there(rich: ScriptedRun) -> None:
     assert "the_other = True" in text("extractor")  # two steps without a gain: the other path's best is shown
     assert "path 2 of 2" in text("planner") and "the model: its family" in text("planner")
     assert "- `LightGBM` (boosting): LGBMRegressor; scores 0.7" in text("init")
+
+
+async def test_what_the_retriever_found_beyond_the_models_reaches_those_who_plan(quick_path: Path) -> None:
+    from mle_star.run.context import current_run
+
+    with scripted_run(quick_path, executor=ScriptedExecutor()) as run:
+        found = {"models": [{"model_name": "Ridge", "example_code": "x = 1"}], "notes": "Winners took ratios (a post)."}
+        run.agents.reply("retriever", found)
+        await retrieve_models(run.task, settings(M=1))
+        assert "Under `notes`, keep what you found" in run.agents.calls()[0].prompt
+        for name in ("planner", "ens_planner"):
+            assert "# Research notes\n\n```text\nWinners took ratios (a post).\n```" in tell(current_run(), name)
+        assert "Winners took ratios" not in tell(current_run(), "coder")
 
 
 def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:

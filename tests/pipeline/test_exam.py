@@ -11,10 +11,19 @@ from typing import Any
 
 import pytest
 
+from mle_star.agents import build_system_prompt
 from mle_star.errors import ConfigError
-from mle_star.models import ExecutionRawResult, FinalResult, TaskDescription
+from mle_star.models import (
+    AgentType,
+    ExecutionRawResult,
+    FinalResult,
+    MetricDirection,
+    TaskDescription,
+    TaskType,
+)
 from mle_star.orchestrator import run_pipeline
 from mle_star.pipeline.rescore import rescore
+from mle_star.pipeline.setup import gather_facts
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import (
     AgentFinished,
@@ -173,6 +182,51 @@ async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time
     assert {step: search.score for step, search in anew.items()} == {e.step: m.score for e, m in judged}
 
 
+class Talkative(AnsweringExecutor):
+    """Its scripts print every label that they can see, and answer with numbers."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """What such a script would have done."""
+        folder, text = Path(request.working_dir), Path(request.script_path).read_text(encoding="utf-8")
+        labels = re.findall(r",(\d{9})$", (folder / "input" / "train.csv").read_text(), re.MULTILINE)
+        self.seen.append(str(request.input_dir))
+        out = f"Ablation baseline: 0.5\nAnalysis: {labels[-1]}\n{' '.join(labels)}\n"
+        if "submission.csv" in text:
+            with (folder / "input" / "test.csv").open(newline="") as stream:
+                rows = [int(row["id"]) for row in csv.DictReader(stream)]
+            body = "".join(f"{row},{500_000_000 + row * 7919 % 1000}\n" for row in rows)
+            (folder / "final" / "submission.csv").write_text(f"id,y\n{body}", encoding="utf-8")
+            out += f"Final Validation Performance: {levels(text)[-1]}\n"
+        return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=0.01, timed_out=False)
+
+
+async def test_no_prompt_holds_a_hidden_label_or_a_place_outside_the_view(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    folder = tmp_path / "numbers"
+    folder.mkdir()
+    labels = [100_000_000 + i * 7_654_321 % 900_000_000 for i in range(400)]
+    (folder / "train.csv").write_text("id,x,y\n" + "".join(f"{i},{i % 7},{y}\n" for i, y in enumerate(labels)))
+    (folder / "test.csv").write_text("id,x\n" + "".join(f"{i},{i % 7}\n" for i in range(400, 440)))
+    (folder / "sample_submission.csv").write_text("id,y\n" + "".join(f"{i},0\n" for i in range(400, 440)))
+    kind = {"task_type": TaskType.regression, "evaluation_metric": "rmse", "metric_direction": MetricDirection.minimize}
+    task = task.model_copy(update={"data_dir": str(folder), "description": "Predict `y`.", **kind})
+    executor, config = Talkative(), settings(scoring="auto", score_views=1, K=2, R=2)
+    await quick(config, agents=liars(), executor=executor, task=task)
+    (view,) = (tmp_path / "run" / "views").glob("view-*")
+    shown = set(re.findall(r",(\d{9})$", (view / "train.csv").read_text(), re.MULTILINE))
+    hidden = set(map(str, labels)) - shown
+    assert hidden and str(folder) in executor.seen, "the last script saw all labels, and printed them"
+    seen = task.model_copy(update={"data_dir": str(view)})
+    prompts = [event.prompt for event in events(tmp_path / "run", AgentFinished)]
+    prompts.append(build_system_prompt(seen, gather_facts(seen, config, {}, judged_by_answers=True)))
+    assert any(shown & set(re.findall(r"\d{9}", prompt)) for prompt in prompts), "what scripts print is told"
+    for prompt in prompts:
+        assert not hidden & set(re.findall(r"\d{9}", prompt)), prompt
+        assert str(folder) not in prompt and "answers/" not in prompt
+    assert {event.agent for event in events(tmp_path / "run", AgentFinished)} >= set(AgentType) - {AgentType.debugger}
+
+
 async def test_a_leak_is_told_by_the_gap_between_claim_and_worth(quick: QuickRun, tmp_path: Path) -> None:
     await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor())
     told = [event.message for event in events(tmp_path / "run", Notice) if "leaks" in event.message]
@@ -287,6 +341,20 @@ async def test_a_final_script_that_answers_otherwise_is_not_handed_over(quick: Q
         rows = list(csv.DictReader(stream))
     right = [int(int(row["id"]) * 7 % 50 > 25) == int(row["label"]) for row in rows]
     assert sum(right) >= 0.85 * len(right)
+
+
+@pytest.mark.parametrize(
+    ("limit", "note", "asked"), [(30_000, "", False), (300, "", True), (30_000, "rows = rows[:99]", True)]
+)
+async def test_the_question_about_subsampling_is_asked_only_where_rows_may_have_been_cut(
+    quick: QuickRun, tmp_path: Path, limit: int, note: str, asked: bool
+) -> None:
+    agents = liars(init=lambda _: fenced(solution(0.05, 0.6, note)), merger=lambda _: fenced(solution(0.3, 0.6)))
+    config = settings(scoring="auto", K=1, R=1, M=1, L=1, subsample_limit=limit)
+    result = await quick(config, agents=agents, executor=AnsweringExecutor())
+    assert result.submission_path
+    asks = [event for event in events(tmp_path / "run", AgentFinished) if event.variant == "subsampling_extract"]
+    assert bool(asks) is asked
 
 
 async def test_a_resumed_run_judges_as_before(quick: QuickRun, task: TaskDescription, tmp_path: Path) -> None:

@@ -117,6 +117,21 @@ async def test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so(
     assert all("more than 60000 training samples" in prompt for prompt in coder)  # there is time for all of them
 
 
+async def test_what_would_take_far_too_long_on_all_rows_is_told_so_after_the_sample(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    class Slow(Counting):
+        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+            return (await super().run(request)).model_copy(update={"duration_seconds": 1003.0})
+
+    enlarge(task)
+    executor, config = Slow(), settings(M=1, L=1, T=1, K=1)
+    await quick(config, task=task, executor=executor, agents=MindAgents(Mind(models=1)))
+    asked = [e.prompt for e in events(tmp_path / "run", AgentFinished) if e.agent.value == "debugger"]
+    assert "the script takes 1003 s on 6002 of 60000 rows, so about 5001 s on all of them" in asked[0]
+    assert "faster by measured means" in asked[0]
+
+
 def test_the_sample_holds_every_class_and_the_other_files(task: TaskDescription, tmp_path: Path) -> None:
     enlarge(task)
     sample = write_sample(DataFolder(task.data_dir), tmp_path / "views", task.description, 1)

@@ -23,6 +23,8 @@ class NeedyMind(Mind):
     system: str = ""
 
     def _init(self, prompt: str) -> Answer:
+        if re.search(r"^model 1$", prompt, re.MULTILINE):
+            return fenced(script(0.3, note="gauge = 1"))  # poor and quick
         level = 0.5 if COLUMN in self.system else 0.3
         text = script(level, note="gauge = 1")
         return fenced(text if "is stopped after" in prompt else f"slow = True\n{text}")
@@ -86,7 +88,7 @@ async def test_a_mind_that_must_be_told_does_well_when_it_is(quick: QuickRun, ta
     untold = await _run(quick, task, "untold", briefing=(), diversity=())
     assert _best(untold) <= 0.31
     assert _best(told) >= 0.52
-    for part, most in (("data", 0.35), ("script", 0.51), ("memory", 0.515)):
+    for part, most in (("data", 0.37), ("limits", 0.37), ("script", 0.51), ("memory", 0.515)):
         left = tuple(name for name in PipelineConfig().briefing if name != part)
         assert _best(await _run(quick, task, f"without-{part}", briefing=left)) <= most, part
 

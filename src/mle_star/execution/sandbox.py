@@ -42,7 +42,13 @@ _PROC_SECRETS = ("kcore", "key-users", "keys", "kmsg", "latency_stats", "sched_d
 _PROC_SWITCHES = ("sys", "irq", "bus", "fs", "acpi", "asound", "scsi")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICES = ("nvidia*", "dri", "kfd")
-_LEFT_OPEN = "local services (unix sockets), shared memory, names of programs and files, modes and times of your files"
+_LEFT_OPEN = (
+    "local services (unix sockets), shared memory, names of programs, files and keys, modes and times of your files, "
+    "the priority of your programs"
+)
+_OPEN_BEFORE = {6: "signals to your programs", 3: "emptying your files"}
+"""By the version of Landlock that closes it."""
+_OPEN_TO_ROOT = "and, where nobody cannot reach interpreter and data, being root without its rights"
 _USERS = {
     "passwd": f"root:x:0:0:root:/:/bin/sh\nscript:x:{INSIDE}:{INSIDE}:script:/tmp/home:/bin/sh\n",
     "group": f"root:x:0:\nscript:x:{INSIDE}:\n",
@@ -71,6 +77,7 @@ class Kernel:
     landlock: bool = False
     seccomp: bool = False
     reason: str = ""  # why there are no namespaces
+    landlock_version: int = 6
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,9 @@ class Walls:
         reason = f"without a sandbox: {self.bubblewrap.reason}; namespaces: {self.kernel.reason}"
         if not self.kernel.landlock:
             return f"{reason}; files are open to them{'' if self.kernel.seccomp else ', and so is the network'}"
-        return f"{reason}; {self.sandbox} confines them, which leaves open {_LEFT_OPEN}"
+        older = [what for version, what in _OPEN_BEFORE.items() if self.kernel.landlock_version < version]
+        left = [_LEFT_OPEN, *older, *([_OPEN_TO_ROOT] if os.getuid() == 0 else [])]
+        return f"{reason}; {self.sandbox} confines them, which leaves open {', '.join(left)}"
 
 
 @dataclass(frozen=True)
@@ -176,8 +185,9 @@ def find_kernel() -> Kernel:
         except (OSError, subprocess.SubprocessError) as error:
             return Kernel(reason=f"the kernel could not be tried: {error}")
     first, _, reason = answer.stdout.decode("utf-8", "replace").partition("\n")
-    found = set(first.split())
-    return Kernel("namespaces" in found, "landlock" in found, "seccomp" in found, reason.strip())
+    version, *names = first.split()
+    found = set(names)
+    return Kernel("namespaces" in found, "landlock" in found, "seccomp" in found, reason.strip(), int(version))
 
 
 def child_program(python: str, module: str) -> list[str]:

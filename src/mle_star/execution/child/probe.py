@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Print the names of all that works, then why namespaces do not."""
+    """Print the version of Landlock and the names of all that works, then why namespaces do not."""
     root = sys.argv[1]
     found, reasons = [], {}
     for name, trial in (("landlock", _landlock), ("seccomp", _seccomp), ("namespaces", lambda: _namespaces(root))):
         reasons[name] = _fails(trial)
         if not reasons[name]:
             found.append(name)
-    sys.stdout.write(f"{' '.join(found)}\n{reasons['namespaces']}\n")
+    sys.stdout.write(f"{' '.join([str(confine.landlock_version()), *found])}\n{reasons['namespaces']}\n")
 
 
 def _fails(trial: Callable[[], None]) -> str:
