@@ -196,8 +196,8 @@ async def test_the_prompt_asks_for_a_complete_submission_with_small_changes(run:
 @pytest.mark.req("REQ-FN-013", "REQ-FN-019")
 async def test_a_test_script_is_a_final_one_without_a_score(run: ScriptedRun) -> None:
     run.agents.reply("test", fenced(GOOD))
-    final = await generate_test_submission(run.task, BEST)
-    assert final.content == GOOD and "```" not in final.content
+    final = await generate_test_submission(run.task, BEST.model_copy(update={"source_model": "ridge"}))
+    assert final.content == GOOD and "```" not in final.content and final.source_model == "ridge"
     assert (final.phase, final.score, final.is_executable) == (SolutionPhase.final, None, True)
     assert list(inspect.signature(generate_test_submission).parameters) == ["task", "solution"]
 
@@ -337,7 +337,7 @@ async def test_an_odd_file_is_a_warning_and_never_more(
     assert Path(result.submission_path).read_text() == text
     assert run.agents.calls("debugger-submission") == []
     assert any(warning in line for line in result.warnings)
-    assert any(warning in line for line in lines_of(caplog, "WARNING"))
+    assert [f"submission: {line}" for line in result.warnings] == lines_of(caplog, "WARNING")
 
 
 @pytest.mark.req("REQ-FN-023", "REQ-FN-024")
@@ -440,7 +440,7 @@ async def test_when_nothing_helps_the_kept_submission_is_handed_over_with_its_sc
     assert Path(result.submission_path).read_text() == "id,target\n1,0\n2,1\n"
     final = result.final_solution
     assert (final.content, final.phase, final.score) == (script(0.7, note="kept"), SolutionPhase.init, 0.7)
-    assert any("kept on the way" in line for line in result.warnings)
+    assert any("kept on the way" in line for line in result.warnings) and result.lineage["finalization"]["fallback"]
 
 
 async def test_a_kept_submission_of_the_solution_itself_leaves_the_solution(run: ScriptedRun) -> None:

@@ -75,13 +75,27 @@ async def test_a_stand_in_says_so(quick_run: ScriptedRun) -> None:
     assert (result.initial_score, result.initial_solution.leaking) == (0.99, True)
 
 
-async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candidate(quick_run: ScriptedRun) -> None:
+async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candidate(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
     quick_run.agents.always(
         "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
     )
     quick_run.agents.always("leakage-correction", "I cannot.")
     result = await run_phase1(quick_run.task, stage(quick_run, 0.9, 0.5, merges=(0.4,)))
     assert (result.initial_score, result.initial_solution.leaking) == (0.5, False)
+    words = "the initial solution leaks; the next best takes its place"
+    (told,) = quick_run.events(Notice)
+    assert (told.level, told.message) == ("warning", f"data leakage that could not be mended: {words}")
+    said = [f"{r.levelname} {r.getMessage()}" for r in caplog.records if r.name == "mle_star.phase1"]
+    assert said[-7:-1] == [
+        "INFO merge break: index 1, 0.4 does not reach 0.9",
+        f"INFO data check start: {len(script(0.9, note='m0'))} characters",
+        "INFO data check result: modified: no",
+        f"INFO leakage check start: {len(script(0.9, note='m0'))} characters",
+        "INFO leakage check result: found and corrected: no",
+        f"WARNING leakage: {words}",
+    ]
     shared = quick_run.context.shared
     assert shared.kept_submission is not None
     assert (shared.best_score, shared.kept_submission[0]) == (0.5, 0.5), "nothing rests on the leak any more"

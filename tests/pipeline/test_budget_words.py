@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mle_star.errors import BudgetExceeded
-from mle_star.run.budget import LATE_SECONDS
+from mle_star.models import PipelineConfig
+from mle_star.run.budget import LATE_SECONDS, ablation_limit
 from mle_star.run.events import PhaseName
 from tests.pipeline.test_budget import ledger
 
@@ -16,6 +17,20 @@ def test_without_a_phase_the_deadline_is_the_runs() -> None:
     assert budget.deadline == 10
     budget.set_phase_deadline(None)
     assert budget.deadline == 100
+
+
+def test_work_may_begin_until_the_last_moment() -> None:
+    budget, clock = ledger(time_limit_seconds=100)
+    clock.now += 99.5
+    budget.check()
+    clock.now += 0.5
+    with pytest.raises(BudgetExceeded):
+        budget.check()
+
+
+def test_a_study_of_a_quick_solution_has_half_of_an_even_share_of_the_run() -> None:
+    config = PipelineConfig(time_limit_seconds=1200, outer_loop_steps=4)
+    assert ablation_limit(config, left=1000.0, measured=1.0) == 150.0
 
 
 def test_costs_add_up_by_phase_and_by_path() -> None:

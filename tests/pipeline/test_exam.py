@@ -337,6 +337,7 @@ async def test_a_final_script_that_answers_otherwise_is_not_handed_over(quick: Q
     agents = liars(test=lambda _: fenced(solution(0.9, 0.9, "another one")))
     result = await quick(settings(scoring="auto", K=1, R=1), agents=agents, executor=AnsweringExecutor())
     assert any("agree with those of the judged script by" in warning for warning in result.warnings)
+    assert "the submission is what the judged script itself said in the search" in result.warnings
     with Path(result.submission_path).open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     right = [int(int(row["id"]) * 7 % 50 > 25) == int(row["label"]) for row in rows]

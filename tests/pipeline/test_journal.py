@@ -67,15 +67,15 @@ def write(path: Path, *events: AnyEvent) -> None:
 
 
 def test_what_was_recorded_is_read_back_by_a_later_process(path: Path, task: TaskDescription) -> None:
-    first, second = started(task), reply("phase1/coder", "größer 🎲\n```")
-    write(path, first, second)
-    assert list(read_journal(path)) == [first, second]
+    first, second, third = started(task), reply("phase1/coder", "größer 🎲\n```"), reply("phase1/merger")
+    write(path, first, second, third)
+    assert list(read_journal(path)) == [first, second, third]
     with Journal(path) as journal:
         assert journal.started == first
-        assert len(journal.events) == 2
-        assert journal.events[-1] == journal.events[1] == second
+        assert len(journal.events) == 3
+        assert journal.events[-1] == journal.events[2] == third and journal.events[1] == second
         assert journal.events[:1] == [first]
-        assert list(journal.events) == [first, second]
+        assert list(journal.events) == [first, second, third]
 
 
 @given(text=st.text(max_size=200), cut=st.integers(1, 5000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ def test_listeners_get_the_very_events_in_order_and_a_failing_one_is_named(
     assert [record.getMessage() for record in caplog.records] == [
         "a listener failed on agent_finished and will hear no more"
     ]
+
+
+def test_a_journal_that_is_closed_leaves_no_thread_and_may_be_closed_again(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        assert [thread.name for thread in set(threading.enumerate()) - before] == ["journal-sync"]
+    assert not set(threading.enumerate()) - before
+    journal.close()
+    write(tmp_path / "journal.jsonl", reply("a/x"))
 
 
 def test_what_is_written_while_events_are_read_is_left_to_the_next_reader(tmp_path: Path) -> None:
