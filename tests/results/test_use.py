@@ -18,7 +18,7 @@ import mle_star
 from mle_star.cli.app import main
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.results.api import Run
-from mle_star.results.export import needs
+from mle_star.results.export import export_run, needs
 from mle_star.results.leaderboard import promote
 from mle_star.results.model import load_model
 from mle_star.run.journal import read_journal
@@ -119,6 +119,46 @@ def test_keys_come_back_as_they_were_given(label_run: Run) -> None:
     answers = model.predict(given)
     assert list(answers["id"]) == ["x9", "x9", "x1"] and len(set(answers["label"])) == 1
     assert "id" not in model.predict(given[["size"]]).columns
+
+
+HOSTILE = """
+import os
+from pathlib import Path
+state = Path('model')
+found = [path.read_text() for path in state.rglob('*') if path.is_file()] if state.exists() else []
+state.mkdir(exist_ok=True)
+(state / 'fitted').write_text('1')
+for name, target in (('key', 'SECRETS/key'), ('all', 'SECRETS')):
+    if not os.path.lexists(state / name):
+        os.symlink(target, state / name)
+os.mkfifo(state / 'pipe')
+rows = Path('input/test.csv').read_text().splitlines()[1:]
+Path('final/submission.csv').write_text('label\\n' + ''.join(f'seen{"".join(found)}\\n' for _ in rows))
+"""
+
+
+def test_what_a_script_keeps_for_later_brings_nothing_of_the_user_s(label_run: Run, tmp_path: Path) -> None:
+    """A link among what it has fitted would be followed by us, for the script or for whoever gets the model."""
+    run = Run(shutil.copytree(label_run.path, tmp_path / "hostile", symlinks=True))
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "key").write_text("canary")
+    result = json.loads((run.path / "result.json").read_text(encoding="utf-8"))
+
+    def write(code: str) -> None:
+        result["final_solution"]["content"] = code.replace("SECRETS", str(secrets))
+        (run.path / "result.json").write_text(json.dumps(result), encoding="utf-8")
+
+    write(HOSTILE)
+    for seen in ("seen", "seen1"):
+        assert list(run.predict(pandas.DataFrame({"size": [1]}))["label"]) == [seen]
+    assert [path.name for path in (run.path / "model").iterdir()] == ["fitted"]
+    (run.path / "model" / "key").symlink_to(secrets / "key")
+    export_run(run.path, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out" / "model").iterdir()] == ["fitted"]
+    write("import os\nos.symlink('SECRETS/key', 'final/submission.csv')\n")
+    with pytest.raises(ExecutionError, match="wrote no predictions"):
+        run.predict(pandas.DataFrame({"size": [1]}))
 
 
 def test_a_script_that_fails_on_new_rows_says_why(label_run: Run, tmp_path: Path) -> None:

@@ -51,6 +51,21 @@ def clean_output_directory(base_path: str) -> None:
         final.mkdir(exist_ok=True)
 
 
+def copy_plain(source: Path, target: Path) -> None:
+    """Copy the plain files below `source`, however deep; links, pipes and devices that a script made stay behind."""
+    waiting = [(str(source), str(target))]
+    while waiting:
+        here, there = waiting.pop()
+        os.makedirs(there, exist_ok=True)  # noqa: PTH103
+        with os.scandir(here) as entries:
+            for entry in entries:
+                place = os.path.join(there, entry.name)  # noqa: PTH118
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, place))
+                elif entry.is_file(follow_symlinks=False):
+                    shutil.copyfile(entry.path, place, follow_symlinks=False)
+
+
 def prepare_path_directory(root: str | Path, label: str) -> str:
     """A working directory of its own for `label` below `root`, marked as ours."""
     if not label or Path(label).name != label or label in (".", ".."):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter
+from mle_star.execution.workspace import copy_plain
 from mle_star.models import FinalResult
 from mle_star.results.model import STATE, Model
 from mle_star.views import text
@@ -73,7 +74,7 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
         shutil.copytree(run_dir / "solution", target / "solution")
         scripts += [path.read_text(encoding="utf-8") for path in sorted((run_dir / "solution").glob("*.py"))]
     if (run_dir / STATE).is_dir():
-        shutil.copytree(run_dir / STATE, target / STATE)
+        copy_plain(run_dir / STATE, target / STATE)
     (target / "requirements.txt").write_text("".join(f"{line}\n" for line in needs(scripts, python.packages)))
     version = ".".join(python.version.split(".")[:2])
     (target / "Dockerfile").write_text(_DOCKERFILE.format(version=version, state=STATE), encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.errors import ConfigError
+from mle_star.execution import verify_submission
 from mle_star.models import MetricDirection
 from mle_star.pipeline.result import hand_over
 from mle_star.results.model import Model, complete, read_result, script_of
@@ -61,10 +62,9 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
         else:
             model = Model.of(run_dir, executor=executor)
             work = complete(model.execute(script_of(chosen.script), model.data_dir, "promote"))
-            made = work / "final" / "submission.csv"
-            if not made.is_file():
+            if not verify_submission(str(work)):
                 raise ConfigError(f"the script of {chosen.step} writes no submission")
-            shutil.copyfile(made, folder.submission)
+            shutil.copyfile(work / "final" / "submission.csv", folder.submission)
         submission = str(folder.submission)
     note = f"handed over by hand: the script of {chosen.step}"
     with Journal(folder.journal) as journal:

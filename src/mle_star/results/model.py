@@ -26,7 +26,8 @@ from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, exception_line, link_input_data, prepare_path_directory, write_script
 from mle_star.execution.environment import script_environment
 from mle_star.execution.removal import remove_entry
-from mle_star.execution.workspace import reset_working_directory
+from mle_star.execution.submission import verify_submission
+from mle_star.execution.workspace import copy_plain, reset_working_directory
 from mle_star.models import FinalResult, SolutionPhase, SolutionScript
 from mle_star.results.source import DATA
 from mle_star.run.context import Executor, ScriptRequest
@@ -143,7 +144,7 @@ class Model:
         await asyncio.to_thread(self._show, rows, shown)
         try:
             work = await self.execute(self.result.final_solution, shown, "predict", timeout_seconds)
-            return self._read(work / "final" / "submission.csv", rows)
+            return self._read(work, rows)
         finally:
             for left in (shown, self.run_dir / "work" / "predict"):
                 await asyncio.to_thread(remove_entry, left)
@@ -205,14 +206,14 @@ class Model:
             names = [*([self.layout.key] if self.layout.key else []), *self.targets]
             _write(rows.assign(**usual)[names], folder / SAMPLE_NAME, Form(), None)
 
-    def _read(self, path: Path, rows: Any) -> Any:
+    def _read(self, work: Path, rows: Any) -> Any:
         """The script's answers, one for each row, in their order."""
         import pandas
 
-        if not path.is_file() or not path.stat().st_size:
+        if not verify_submission(str(work)):
             raise ExecutionError(f"the script of {self.run_dir.name} wrote no predictions")
         separator = self.layout.sample.form.dialect.separator if self.layout.sample else ","
-        answers = pandas.read_csv(path, sep=separator)
+        answers = pandas.read_csv(work / "final" / "submission.csv", sep=separator)
         if len(answers) != len(rows):
             raise ExecutionError(f"the script gave {len(answers)} predictions for {len(rows)} rows")
         key = self.layout.key
@@ -240,14 +241,14 @@ class Model:
         except (OSError, ValueError):
             fits = False
         if fits and kept.is_dir():
-            shutil.copytree(kept, work / STATE, dirs_exist_ok=True)
+            copy_plain(kept, work / STATE)
 
     def _keep_state(self, work: Path, digest: str) -> None:
         made, kept = work / STATE, self.run_dir / STATE
         if made.is_symlink() or not made.is_dir() or not any(made.iterdir()):
             return
         shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(made, kept, symlinks=True)
+        copy_plain(made, kept)
         (self.run_dir / f"{STATE}.json").write_text(json.dumps({"digest": digest}), encoding="utf-8")
 
 
