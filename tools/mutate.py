@@ -35,6 +35,10 @@ TESTS = {
         f"{EXECUTION}recorded_words.py",
         f"{EXECUTION}in_run.py",
         f"{EXECUTION}removal.py",
+        f"{PIPELINE}exam.py::test_a_script_runs_on_as_many_views_as_are_asked_for_and_as_its_share_of_the_time_allows",
+        f"{PIPELINE}exam.py::test_answers_that_are_missing_are_a_case_for_the_debugger",
+        f"{PIPELINE}sample.py::test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so",
+        f"{PIPELINE}endings.py::test_on_a_full_disk_the_best_so_far_is_handed_over_and_the_run_goes_on_later",
     ],
     "finalization": [
         *(f"{METHOD}{name}.py" for name in ("finalization", "finalization_faults")),
@@ -45,6 +49,7 @@ TESTS = {
     "run/journal": [f"{PIPELINE}journal.py", f"{PIPELINE}journal_words.py"],
     "orchestrator": [
         *(f"{PIPELINE}{name}.py" for name in ("run", "limits", "resume", "blend")),
+        f"{PIPELINE}exam.py::test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart",
         f"{PIPELINE}exam.py::test_one_table_alone_ends_with_a_promise_and_no_submission",
         f"{PIPELINE}exam.py::test_what_stays_self_reported_is_probed",
         f"{PIPELINE}endings.py::test_a_completed_run_stays_one_when_a_resume_comes_to_nothing",

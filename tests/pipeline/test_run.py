@@ -94,7 +94,7 @@ async def test_a_run_compares_its_script_with_the_texts_it_is_given(quick: Quick
 def test_there_is_a_way_without_an_event_loop(task: TaskDescription, tmp_path: Path) -> None:
     config = settings(L=1, work_dir=str(tmp_path))
     result = run_pipeline_sync(task, config, agents=MindAgents(), executor=LevelExecutor(), console=False)
-    assert result.submission_path
+    assert result.submission_path and result.config.num_parallel_solutions == 1
 
     async def inside() -> None:
         run_pipeline_sync(task, config)
@@ -172,6 +172,12 @@ def _moments(run_dir: Path) -> list[tuple[str, datetime, datetime]]:
     return [(phase, begins[phase], ends[phase]) for phase in begins]
 
 
+def _ends(run_dir: Path) -> list[tuple[str, str, str, float | None]]:
+    """How every phase ended, with which words and which score."""
+    ends = [event for event in events(run_dir, PhaseFinished) if event.path is None]
+    return [(event.phase, event.outcome, event.detail, event.score) for event in ends]
+
+
 @pytest.mark.req("REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017")
 async def test_the_phases_come_one_after_another(quick: QuickRun, tmp_path: Path) -> None:
     result = await quick()
@@ -184,6 +190,12 @@ async def test_the_phases_come_one_after_another(quick: QuickRun, tmp_path: Path
         assert begin <= event.at <= end
     assert result.phase1.initial_score == 0.515
     assert [path.best_score for path in result.phase2_results] == [0.525, 0.527]
+    assert _ends(tmp_path / "run") == [
+        ("phase1", "completed", "", 0.515),
+        ("phase2", "completed", "completed, completed", 0.527),
+        ("phase3", "completed", "", 0.547),
+        ("finalization", "completed", "", 0.547),
+    ]
     assert result.phase3 is not None and result.phase3.input_solutions[0].score == 0.525
     assert result.final_solution.phase is SolutionPhase.final
     assert result.final_solution.score == result.phase3.best_ensemble_score
@@ -274,6 +286,20 @@ async def test_a_path_that_fails_leaves_the_others_alone(
     assert any("path-0 failed" in warning for warning in result.warnings)
 
 
+@pytest.mark.req("REQ-OR-042")
+async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
+    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = await quick(settings(L=1), agents=_BrokenPath("main", agent="merger"))
+    assert result.phase1.initial_score == 0.51 and result.submission_path
+    assert _ends(tmp_path / "run")[:2] == [
+        ("phase1", "failed", "a bug", 0.51), ("phase2", "completed", "completed", 0.52),
+    ]  # fmt: skip
+    assert result.phases_completed == ["phase2", "finalization"] and result.phases_skipped == ["phase3"]
+    assert "Phase 1 failed: the best solution it had goes on" in caplog.messages
+    assert "phase1 failed: a bug" in result.warnings
+
+
 @pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-043")
 async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_solution(quick: QuickRun) -> None:
     result = await quick(agents=_BrokenPath("path-0", "path-1", agent="ablation"))
@@ -286,17 +312,21 @@ async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_sol
 
 
 @pytest.mark.req("REQ-OR-041", "REQ-OR-043")
-async def test_when_the_ensemble_fails_the_best_path_goes_on(quick: QuickRun) -> None:
+async def test_when_the_ensemble_fails_the_best_path_goes_on(
+    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     result = await quick(agents=_BrokenPath("main", agent="ens_planner"))
     assert result.phase3 is None
     assert result.final_solution.score == max(path.best_score for path in result.phase2_results)
     assert result.phases_completed == ["phase1", "phase2", "finalization"]
-    assert any(warning.startswith("phase3 failed") for warning in result.warnings)
+    assert result.warnings == ["phase3 failed: RuntimeError: a bug"]
+    assert _ends(tmp_path / "run")[2] == ("phase3", "failed", "RuntimeError: a bug", None)
+    assert "Phase 3 failed: the best solution of Phase 2 goes on" in caplog.messages
 
 
 @pytest.mark.req("REQ-OR-043")
 async def test_when_finalization_fails_the_best_solution_and_the_kept_submission_are_handed_over(
-    quick: QuickRun, tmp_path: Path
+    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = await quick(agents=_BrokenPath("main", agent="test"))
     assert result.phase3 is not None
@@ -304,7 +334,13 @@ async def test_when_finalization_fails_the_best_solution_and_the_kept_submission
     assert Path(result.submission_path) == tmp_path / "run" / "final" / "submission.csv"
     assert str(result.phase3.best_ensemble_score) in Path(result.submission_path).read_text(encoding="utf-8")
     assert "finalization" not in result.phases_completed
-    assert any(warning.startswith("finalization failed") for warning in result.warnings)
+    assert _ends(tmp_path / "run")[3] == ("finalization", "failed", "RuntimeError: a bug", None)
+    assert "finalization failed" in caplog.messages
+    assert result.warnings[:2] == [
+        "finalization failed: RuntimeError: a bug",
+        "no submission by a script of its own: RuntimeError: a bug",
+    ]
+    assert result.lineage["finalization"]["fallback"] and result.phase1.initial_score == 0.515
 
 
 class _NoSubmission(LevelExecutor):
