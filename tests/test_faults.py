@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mle_star.engineer.server import MessagesServer
@@ -15,7 +14,7 @@ from mle_star.models import FinalResult, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import AgentFailed, AgentFinished, RunFinished, SubmissionKept
 from mle_star.testing.faults import FaultyBrain
-from tests.pipeline.conftest import events, settings
+from tests.pipeline.conftest import clients_left, events, settings
 from tests.pipeline.mind import MindBrain
 
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
@@ -55,12 +54,4 @@ async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
         assert {"reason", "cost_usd", "elapsed_seconds", "last_successful_step"} <= set(error.diagnostics)
     calls = [*events(tmp_path / "run", AgentFinished), *events(tmp_path / "run", AgentFailed)]
     assert calls
-    left = [child for child in psutil.Process().children(recursive=True) if "claude" in " ".join(_command(child))]
-    assert left == []
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline() if process.status() != psutil.STATUS_ZOMBIE else []
-    except psutil.Error:
-        return []
+    assert clients_left() == []

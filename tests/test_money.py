@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -51,7 +52,8 @@ def kill_clients(agent: str) -> int:
     """Kill the CLI processes of an agent that this process started."""
     victims = [child for child in psutil.Process().children(recursive=True) if agent in _words(child)]
     for victim in victims:
-        victim.kill()
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
     return len(victims)
 
 

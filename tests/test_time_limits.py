@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mle_star.engineer.server import MessagesServer
@@ -18,7 +17,7 @@ from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried, RunFinished
 from mle_star.run.journal import read_journal
-from tests.pipeline.conftest import events, settings
+from tests.pipeline.conftest import clients_left, events, settings
 from tests.pipeline.mind import MindBrain, levels
 from tests.test_money import charged, check_money
 
@@ -69,15 +68,7 @@ def known_scores(run_dir: Path) -> list[float]:
 @contextmanager
 def nothing_left_behind() -> Iterator[None]:
     yield
-    left = [child for child in psutil.Process().children(recursive=True) if "claude" in " ".join(_command(child))]
-    assert left == []
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline() if process.status() != psutil.STATUS_ZOMBIE else []
-    except psutil.Error:
-        return []
+    assert clients_left() == []
 
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-030", "REQ-OR-043")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,13 +45,23 @@ class Bench:
     @property
     def processes(self) -> list[psutil.Process]:
         """The CLI processes that live now."""
-        return [process for process in marked_processes(self.agents.marker) if _is_cli(process)]
+        return [process for process in marked_processes(self.agents.marker) if is_cli(process)]
+
+    @property
+    def command_lines(self) -> dict[int, list[str]]:
+        """Of each of them, by its number; one that ends meanwhile is left out."""
+        lines: dict[int, list[str]] = {}
+        for process in self.processes:
+            with suppress(psutil.Error):
+                lines[process.pid] = process.cmdline()
+        return {number: words for number, words in lines.items() if words}
 
 
-def _is_cli(process: psutil.Process) -> bool:
+def is_cli(process: psutil.Process) -> bool:
+    """Is it a CLI, and still there?"""
     try:
         return process.name() == "claude"
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return False
 
 

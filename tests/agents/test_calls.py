@@ -232,8 +232,7 @@ async def test_a_client_connected_ahead_never_spends_more_than_the_call_it_serve
         await bench.agents.ask(CODER, "go", label="main", max_cost_usd=known)
         bench.agents.prepare(AgentType.extractor)
         await bench.agents.prepared()
-        (ahead,) = [process for process in bench.processes if "extractor" in process.cmdline()]
-        words = ahead.cmdline()
+        (words,) = [words for words in bench.command_lines.values() if "extractor" in words]
         assert words[words.index("--max-budget-usd") + 1] == "0.5" if known else "--max-budget-usd" not in words
         bench.brain.reply_with("extractor", read_first(50_000), PLANS)
         with pytest.raises(AgentError) as caught:

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,8 @@ class Server:
         children = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
         for child in children:
-            child.kill()
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
         self._process.wait()
         self._process = None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import psutil
 import pytest
 
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
@@ -43,6 +45,23 @@ async def ask_to_finish(run_dir: Path) -> None:
     request_finish(run_dir)
     while not events(run_dir, FinishRequested):
         await asyncio.sleep(0.02)
+
+
+def clients_left() -> list[str]:
+    """The command lines of CLI processes that a run of this process has left, once those that were ended are gone."""
+    deadline = time.monotonic() + 120
+    while True:
+        left = [line for child in psutil.Process().children(recursive=True) if "claude" in (line := _command(child))]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
 
 
 def story(result: FinalResult) -> dict[str, Any]:

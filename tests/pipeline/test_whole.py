@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from claude_agent_sdk import PermissionResultDeny
 
@@ -25,7 +24,7 @@ from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import request_finish
 from mle_star.run.prices import price_of
-from tests.pipeline.conftest import events, settings
+from tests.pipeline.conftest import clients_left, events, settings
 from tests.pipeline.mind import Mind, MindBrain, broken, fenced, levels, script
 
 CANARIES = {
@@ -193,5 +192,4 @@ async def test_the_client_of_a_run_comes_and_goes_with_it(task: TaskDescription,
     assert result.submission_path and leaks(tmp_path / "run") == []
     before, after = events(tmp_path / "run", RunStarted)[0], events(tmp_path / "run", ScriptFinished)[0]
     assert before.isolation.sandbox == after.isolation.sandbox
-    left = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
-    assert not any("claude" in " ".join(child.cmdline()) for child in left)
+    assert clients_left() == []
