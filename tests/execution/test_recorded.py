@@ -281,6 +281,7 @@ async def test_a_submission_that_does_not_fit_the_sample_is_not_put_aside(open_r
         await execute_in_run(script(submitting(0.95).content + "\n1 / 0"))
         await execute_in_run(submitting(0.99), purpose="ablation")
         assert (run.shared.best_score, run.shared.kept_submission) == (0.9, kept)
+        assert finished(run)[-1].submission is None, "a study hands nothing over"
 
 
 async def test_a_final_script_is_no_candidate_for_the_best(open_run: OpenRun) -> None:
@@ -406,8 +407,8 @@ async def test_a_refused_script_is_recorded_without_being_run(open_run: OpenRun)
     executor = FixedExecutor()
     with open_run(CONFIG, executor) as run:
         result = await execute_in_run(script("exit()"))
-        assert result.is_error and not executor.requests
-        assert finished(run)[0].traceback == result.error_traceback
+        assert result.is_error and result.refused and result.exit_code == -1 and not executor.requests
+        assert finished(run)[0].traceback == result.error_traceback == result.stderr
 
 
 async def test_a_cancelled_script_leaves_no_record_and_frees_its_slot(open_run: OpenRun) -> None:

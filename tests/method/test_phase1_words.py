@@ -33,7 +33,7 @@ async def test_phase_1_is_told_from_its_start_to_its_end(
     assert_says(
         caplog,
         (INFO, ("phase start: tiny-task, M 4",)),
-        (WARNING, ("retrieval failed: ",)),
+        (WARNING, ("retrieval failed: the retriever's reply cannot be used (", "no JSON")),
         (WARNING, ("retrieval: a model came twice, the second one is left out: 'alpha'",)),
         (WARNING, ("retrieval: a model without a name or without code is left out: ' '",)),
         (WARNING, ("retrieval: 3 models instead of 4",)),

@@ -227,17 +227,16 @@ def test_a_candidate_is_known_by_its_family_and_by_what_it_makes_use_of(
 async def test_a_candidate_sees_what_is_known_of_the_others_when_it_is_written(quick_path: Path) -> None:
     models = [
         RetrievedModel(model_name=name, example_code=code)
-        for name, code in (("Ridge", "Ridge()"), ("Forest", "ExtraTreesClassifier()"), ("kNN", "x"))
+        for name, code in (("Ridge", "Ridge()"), ("Forest", "ExtraTreesClassifier()"), ("kNN", "x"), ("odd", "y"))
     ]
     config = settings(diversity=("families",))
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
         progress = run.context.shared.search.phase1 = Phase1Progress(models, run.task)
         progress.written[0] = ["RidgeClassifier"]
         done = SolutionScript(content="x", phase=SolutionPhase.init, score=0.81)
-        progress.trials[0] = Trial(
-            done, EvaluationResult(stdout="", stderr="", exit_code=0, duration_seconds=1, is_error=False)
-        )
+        result = EvaluationResult(stdout="", stderr="", exit_code=0, duration_seconds=1, is_error=False)
+        progress.trials[0], progress.trials[3] = Trial(done, result), Trial(done, result, error="E" * 999)
         await generate_candidate(run.task, models[2], config)
         (call,) = run.agents.calls()
     assert "- `Ridge` (linear): RidgeClassifier; scores 0.81\n- `Forest` (trees): ExtraTreesClassifier\n" in call.prompt
-    assert "`kNN`" not in call.prompt
+    assert f"- `odd`; {'E' * 158}\n" in call.prompt and "`kNN`" not in call.prompt
