@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,19 +39,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     if not os.environ.get("MLE_STAR_SOAK"):
         pytest.skip("a cluster takes a while to start: make soak")
     folders = [str(tmp_path_factory.mktemp(name)) for name in ("one", "two")]
-    made, machines = _started(folders)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    made, machines = _started(folders, port)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-    yield {"cluster": made, "machines": machines}
+    yield {"cluster": made, "machines": machines, "client": f"ray://127.0.0.1:{port}"}
     ray.shutdown()
     made.shutdown()
 
 
-def _started(folders: list[str], tries: int = 5) -> tuple[Any, dict[str, Any]]:
+def _started(folders: list[str], port: int, tries: int = 5) -> tuple[Any, dict[str, Any]]:
     """Ray gives a machine half a minute to start, which may be too little where others work, too."""
     made: Any = None
     more = {key: value for key, value in SMALL.items() if key != "include_dashboard"}
     try:
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **SMALL})
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "ray_client_server_port": port, **SMALL})
         own = {folder: {"MLE_STAR_NODE_DIR": folder} for folder in folders}
         return made, {folder: made.add_node(num_cpus=1, env_vars=env, **more) for folder, env in own.items()}
     except Exception as error:
@@ -56,7 +62,7 @@ def _started(folders: list[str], tries: int = 5) -> tuple[Any, dict[str, Any]]:
             made.shutdown()
         if tries == 1 or "timed out during startup" not in str(error):
             raise
-        return _started(folders, tries - 1)
+        return _started(folders, port, tries - 1)
 
 
 @pytest.fixture
@@ -101,6 +107,35 @@ async def test_scripts_fill_the_cluster_and_hand_over_what_they_made(executor: R
     assert raw.isolation.sandbox != "" and raw.machine and not raw.reruns
     failed = await executor.run(request_on(tmp_path, "raise SystemExit(3)"))
     assert failed.exit_code == 3
+
+
+CLIENT = """
+import asyncio, sys
+from pathlib import Path
+from mle_star.execution.cluster import open_executor
+from tests.execution.test_cluster import CONFIG, request_on
+
+async def main():
+    code = "open('final/submission.csv', 'w').write(open('input/a.csv').read()); print('there')"
+    async with open_executor(CONFIG, sys.argv[1]) as executor:
+        raw = await executor.run(request_on(Path(sys.argv[2]), code, output_file=sys.argv[2] + "/log"))
+        print(executor.slots, raw.stdout.strip(), raw.machine, raw.isolation.sandbox)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_outside_of_the_cluster_reaches_it_through_its_client_port(
+    cluster: dict[str, Any], tmp_path: Path
+) -> None:
+    words = [sys.executable, "-c", CLIENT, cluster["client"], str(tmp_path)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    slots, said, machine, sandbox = done.stdout.split()
+    assert int(slots) >= 1 and said == "there" and machine and sandbox != "none"
+    assert (tmp_path / "work" / "final" / "submission.csv").read_text() == "a"
+    assert (tmp_path / "log").read_text() == "there\n"
 
 
 async def test_a_cancelled_script_ends_on_its_machine(executor: RemoteExecutor, tmp_path: Path) -> None:
