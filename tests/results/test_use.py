@@ -22,6 +22,10 @@ from mle_star.results.export import export_run, needs
 from mle_star.results.leaderboard import promote
 from mle_star.results.model import load_model
 from mle_star.run.journal import read_journal
+from mle_star.views import RunStory
+from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.verdict import Verdict
+from tests.views.journals import Invented
 
 Captured = pytest.CaptureFixture[str]
 
@@ -184,6 +188,25 @@ def test_a_leaderboard_ranks_scripts_and_marks_what_is_handed_over(
     assert json.loads(capsys.readouterr().out)[0]["score"] == table["score"].iloc[0]
 
 
+def test_all_runs_are_ranked_task_by_task_and_one_that_cannot_be_read_is_named(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("houses", "cars", "houses")):
+        Invented(seed=number, M=2, T=1, K=1, L=1, name=name).write(tmp_path / "runs" / f"run-{number}", synced=False)
+    (tmp_path / "runs" / "damaged").mkdir()
+    (tmp_path / "runs" / "damaged" / "journal.jsonl").write_text('{"kind": "nonsense"}\n{"kind": "more"}\n')
+    assert main(["leaderboard", "--json", "--top", "3"]) == 0
+    out, err = capsys.readouterr()
+    rows = json.loads(out)
+    assert [row["task"] for row in rows] == ["houses"] * 3 + ["cars"] * 3
+    for task in ("houses", "cars"):
+        scores = [row["score"] for row in rows if row["task"] == task]
+        assert scores == sorted(scores, reverse=True)
+    assert {row["run"] for row in rows if row["task"] == "houses"} == {"run-0", "run-2"}
+    assert err.startswith("note: left out: ") and "damaged" in err and err.count("\n") == 1
+
+
 def test_two_runs_are_compared_by_what_they_came_to_and_where_their_settings_differ(
     label_run: Run, house_run: Run, capsys: Captured
 ) -> None:
@@ -205,6 +228,22 @@ def test_another_script_is_handed_over_and_the_journal_keeps_the_one_before(labe
     assert len(list(read_journal(run.path / "journal.jsonl"))) == before + 1
     with pytest.raises(ConfigError, match="no scored script at 'phase9'; there are phase1/candidate-"):
         promote(run.path, "phase9")
+
+
+def test_the_report_of_a_script_that_was_handed_over_by_hand_is_about_that_script(
+    house_run: Run, tmp_path: Path, capsys: Captured
+) -> None:
+    run = Run(shutil.copytree(house_run.path, tmp_path / "promoted", symlinks=True))
+    assert "Beside the truth" in run.report.read_text(encoding="utf-8")
+    assert main(["promote", str(run.path), "phase1/candidate-0"]) == 0
+    story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
+    verdict = Verdict.of(story, run.path)
+    assert verdict.why == "The script of phase1/candidate-0 was handed over by hand."
+    assert verdict.stages[-1].what == "of the script handed over by hand"
+    assert verdict.gain.startswith("no better than the best single model"), "it is the best single model"
+    assert handed_over(story, lineage_of(story)) == "phase1/candidate-0"
+    page = run.report.read_text(encoding="utf-8")
+    assert "By hand" in page and "Beside the truth" not in page, "that was another script's"
 
 
 def test_an_export_is_all_that_another_machine_needs(house_run: Run, tmp_path: Path, capsys: Captured) -> None:

@@ -102,6 +102,7 @@ class Invented:
     block_lines: int = 12
     outcome: str = "completed"
     model: str = "sonnet"
+    name: str = "spaceship-passengers"
     started_at: datetime = datetime(2026, 1, 31, 14, 5, tzinfo=timezone.utc)
     run_dir: Path | None = None
     _now: datetime = field(init=False)
@@ -124,7 +125,7 @@ class Invented:
         """A task whose metric goes the chosen way."""
         up = self.direction is MetricDirection.maximize
         return TaskDescription(
-            competition_id=self.words or "spaceship-passengers", task_type=TaskType.classification,
+            competition_id=self.words or self.name, task_type=TaskType.classification,
             data_modality=DataModality.tabular, evaluation_metric=self.words or ("accuracy" if up else "rmse"),
             metric_direction=self.direction, description=self.words or "Predict `label` of the rows of test.csv.",
         )  # fmt: skip

@@ -19,6 +19,7 @@ from mle_star.models import (
 )
 from mle_star.run.events import AnyEvent, EnsembleTried, ExamPrepared, MergeTried, RefinementTried, RunFinished
 from mle_star.views import RunStory, text
+from mle_star.views.comparison import Comparison
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.reasons import gains_of, how_sure, split_in_words, why, yardsticks
 from mle_star.views.summary import summary
@@ -107,6 +108,20 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     assert [row.kind for row in yardsticks(alone)] == ["single", "result"]
     assert not Verdict.of(alone).checked
     assert "nobody checked it" in how_sure(alone)
+
+
+def test_scores_are_said_to_be_apart_only_where_they_are() -> None:
+    exam = ExamPrepared(step="run", rule="by chance", views=1, search_rows=900, select_rows=100)
+    promise = Measure(score=0.85, low=0.83, high=0.87, rows=100, measured="harness")
+    events = ended(Invented(seed=11), promise=promise)
+    whole = RunStory.from_events([events[0], exam, *events[1:]])
+    nothing = RunStory.from_events([events[0], exam])
+    cut = RunStory.from_events([events[0], exam, *events[1:-1]])
+    claimed = RunStory.from_events(events[:-1])
+    assert nothing.score is None and Comparison.of(whole, nothing).why_not == ""
+    assert "rows kept for the end" in Comparison.of(whole, cut).why_not
+    assert "by its own script" in Comparison.of(whole, claimed).why_not
+    assert Comparison.of(whole, whole).why_not == ""
 
 
 def test_a_failed_run_boasts_of_nothing_and_a_cut_one_says_so(tmp_path: Path) -> None:

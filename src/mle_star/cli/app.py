@@ -81,7 +81,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "leaderboard",
         "mle_star.cli.model:leaderboard",
-        "Rank the scripts of one run or of several by their score; without a run, those of all runs.",
+        "Rank the scripts of one run or of several by their score; without a run, those of all runs, task by task.",
     ),
     Command(
         "compare",

@@ -76,9 +76,9 @@ def leaderboard(
         list[str] | None, typer.Argument(metavar="[RUN]...", help=HELP, autocompletion=complete_run)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects, for programs.")] = False,
-    top: Annotated[int, typer.Option(min=1, help="So many lines at most.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="So many lines of each task at most.")] = 20,
 ) -> None:
-    """Rank the scripts of one run or of several by their score; without a run, those of all runs.
+    """Rank the scripts of one run or of several by their score; without a run, those of all runs, task by task.
 
     \b
     Examples:
@@ -90,39 +90,37 @@ def leaderboard(
     from rich.text import Text
 
     from mle_star.cli.runs import console as make_console
-    from mle_star.models import MetricDirection
-    from mle_star.results.leaderboard import leaderboard_rows
+    from mle_star.results.leaderboard import leaderboards
     from mle_star.run.finding import find_run, runs_folder, runs_in
-    from mle_star.run.folder import first_line
     from mle_star.views import text
 
     runs = [find_run(name) for name in run_folders] if run_folders else runs_in(runs_folder())
     if not runs:
         raise ConfigError(f"there is no run in {runs_folder()} yet")
-    tasks = [first_line(run).task for run in runs]
-    kinds = {(task.evaluation_metric, task.metric_direction) for task in tasks}
-    if len(kinds) > 1 and run_folders:
-        raise ConfigError(f"these runs are judged by {' and '.join(sorted(name for name, _ in kinds))}: no one scale")
-    judged = [(run, task.evaluation_metric) for run, task in zip(runs, tasks, strict=True)]
-    rows = [{**row, "metric": metric} for run, metric in judged for row in leaderboard_rows(run)]
-    if len(kinds) == 1:
-        sign = -1 if tasks[0].metric_direction is MetricDirection.maximize else 1
-        rows.sort(key=lambda row: sign * row["score"])
+    boards, unread = leaderboards(runs)
+    if run_folders and unread:
+        raise ConfigError(unread[0])
+    if run_folders and len(boards) > 1:
+        raise ConfigError(f"these runs are about {' and '.join(boards)}: no one scale")
+    for problem in unread:
+        typer.echo(f"note: left out: {problem}", err=True)
+    rows = [row for board in boards.values() for row in board[:top]]
     if as_json:
-        typer.echo(json.dumps(rows[:top], indent=2))
+        typer.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("run", "script", "score", "between", "time", ""):
         table.add_column(name, justify="right" if name in ("score", "time") else "left", no_wrap=True)
-    for row in rows[:top]:
+    for row in rows:
         between = "" if row["low"] is None else f"{text.score(row['low'])} – {text.score(row['high'])}"
         cells = [row["run"], row["step"], f"{text.score(row['score'])} {row['metric']}", between]
         cells += [text.duration(row["seconds"]), "handed over" if row["chosen"] else ""]
         table.add_row(*map(Text, cells), style="bold" if row["chosen"] else "")
     console = make_console()
     console.print(table)
-    if len(rows) > top:
-        console.print(f"{len(rows) - top} more: --top {len(rows)}")
+    most = max(map(len, boards.values()), default=0)
+    if most > top:
+        console.print(f"{sum(map(len, boards.values())) - len(rows)} more: --top {most}")
 
 
 def compare(run_folder: Run, other: Other) -> None:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from mle_star.errors import ConfigError
+from mle_star.errors import ConfigError, JournalError
 from mle_star.execution import verify_submission
 from mle_star.models import MetricDirection
 from mle_star.pipeline.result import hand_over
@@ -14,6 +14,24 @@ from mle_star.results.model import Model, complete, read_result, script_of
 from mle_star.run.events import RunFinished, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
 from mle_star.run.journal import Journal, read_journal
+
+
+def leaderboards(runs: list[Path]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The scripts of runs by task and metric, the best first, and what is wrong with runs that cannot be read."""
+    boards: dict[str, list[dict[str, Any]]] = {}
+    ways: dict[str, int] = {}
+    problems: list[str] = []
+    for run in runs:
+        try:
+            task, rows = first_line(run).task, leaderboard_rows(run)
+        except JournalError as error:
+            problems.append(str(error))
+            continue
+        name = f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.better_word} is better)"
+        ways[name] = -1 if task.metric_direction is MetricDirection.maximize else 1
+        named = {"task": task.competition_id, "metric": task.evaluation_metric}
+        boards.setdefault(name, []).extend({**row, **named} for row in rows)
+    return {name: sorted(rows, key=lambda row: ways[name] * row["score"]) for name, rows in boards.items()}, problems
 
 
 def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
@@ -66,6 +84,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
                 raise ConfigError(f"the script of {chosen.step} writes no submission")
             shutil.copyfile(work / "final" / "submission.csv", folder.submission)
         submission = str(folder.submission)
+    before = {phase: told for phase, told in result.lineage.items() if phase != "finalization"}
     note = f"handed over by hand: the script of {chosen.step}"
     with Journal(folder.journal) as journal:
         hand_over(
@@ -76,6 +95,8 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
                     "final_solution": script_of(chosen.script, chosen.score),
                     "submission_path": submission,
                     "promise": chosen.measure,
+                    "single_model": None,  # it was measured on rows that this script was not measured on
+                    "lineage": {**before, "promoted": chosen.step},
                     "warnings": [note, *(w for w in result.warnings if not w.startswith("handed over by hand"))],
                 }
             ),

@@ -46,9 +46,17 @@ def _not_comparable(first: RunStory, second: RunStory) -> str:
         return f"one is judged by {text.one_line(first.metric, 40)}, the other by {text.one_line(second.metric, 40)}"
     if first.task is not None and second.task is not None and first.task.competition_id != second.task.competition_id:
         return "they are about different tasks"
-    if (promise_of(first) is None) != (promise_of(second) is None):
+    if first.score is None or second.score is None:
+        return ""  # there is nothing to set against anything
+    if _is_judged(first) != _is_judged(second):
         return "one was measured by the harness, the other by its own script"
+    if (promise_of(first) is None) != (promise_of(second) is None):
+        return "one was measured on rows kept for the end, the other on those of its search"
     return ""
+
+
+def _is_judged(story: RunStory) -> bool:
+    return story.exam is not None and not story.exam.why_not
 
 
 def _facts(first: RunStory, second: RunStory, apart: bool) -> list[Pair]:

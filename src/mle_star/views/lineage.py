@@ -9,7 +9,7 @@ from mle_star.models import is_improvement_or_equal
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
 from mle_star.views.story import RunStory
 
-Source = Literal["blend", "ensemble", "path", "initial", "none"]
+Source = Literal["promoted", "blend", "ensemble", "path", "initial", "none"]
 BLEND: Source = "blend"
 """What the final pick calls several scripts that answer together."""
 
@@ -25,7 +25,10 @@ class PathLine:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The ancestors of the final solution, oldest first. `source` says what went into finalization."""
+    """The ancestors of the final solution, oldest first. `source` says what went into finalization.
+
+    `promoted` is the step of a script that somebody handed over by hand, whatever its run had chosen.
+    """
 
     candidate: CandidateEvaluated | None
     merges: list[MergeTried]
@@ -34,6 +37,7 @@ class Lineage:
     paths: list[PathLine] = field(default_factory=list)
     ensemble: EnsembleTried | None = None
     source: Source = "none"
+    promoted: str = ""
 
 
 def lineage_of(story: RunStory) -> Lineage:
@@ -42,7 +46,7 @@ def lineage_of(story: RunStory) -> Lineage:
     source = _source(story, lines)
     if source == "path":
         lines = [line for line in lines if line is _best(story, lines)]
-    elif source == "initial":
+    elif source in ("initial", "promoted"):
         lines = []
     return Lineage(
         candidate=story.chosen_candidate,
@@ -52,6 +56,7 @@ def lineage_of(story: RunStory) -> Lineage:
         paths=lines,
         ensemble=story.best_ensemble if source == "ensemble" else None,
         source=source,
+        promoted=_promoted(story),
     )
 
 
@@ -59,6 +64,8 @@ def handed_over(story: RunStory, line: Lineage) -> str:
     """The step of the attempt that the result is; empty while there is none, and for a blend of several."""
     if story.finished is None or line.source in (BLEND, "none"):
         return ""
+    if line.promoted:
+        return line.promoted.rpartition("/")[0]
     if line.ensemble is not None:
         return line.ensemble.step
     if line.paths and line.paths[0].gains:
@@ -78,6 +85,8 @@ def _path_line(story: RunStory, index: int) -> PathLine:
 
 def _source(story: RunStory, lines: list[PathLine]) -> Source:
     """What the result says; before there is one, the latest stage that has a score."""
+    if _promoted(story):
+        return "promoted"
     if story.finalists is not None and story.finalists.chosen == BLEND:
         return BLEND
     result = story.finished.result if story.finished else None
@@ -90,6 +99,11 @@ def _source(story: RunStory, lines: list[PathLine]) -> Source:
     if any(line.gains for line in lines):
         return "path"
     return "initial" if story.chosen_candidate is not None else "none"
+
+
+def _promoted(story: RunStory) -> str:
+    result = story.finished.result if story.finished else None
+    return "" if result is None else str(result.lineage.get("promoted", ""))
 
 
 def _best(story: RunStory, lines: list[PathLine]) -> PathLine | None:

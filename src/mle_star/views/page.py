@@ -133,7 +133,7 @@ class Page:
         working = alive and story.finished is None
         judged, ran = len(story.attempts), (len(story.calls), len(story.scripts))
         mended = (len(story.repairs), len(story.leaks))
-        told = (story.exam, story.finalists, story.examined)
+        told = (story.exam, story.finalists, story.examined, story.finished)
         every = (story.heard, alive)
         yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **_scale_of(story), **self._places()})
         yield here("now", every, lambda: {"story": story, "working": working})
@@ -244,7 +244,7 @@ def _score_values(story: RunStory) -> dict[str, Any]:
 
 
 def _trust_values(story: RunStory) -> dict[str, Any]:
-    examined = story.examined
+    examined = None if lineage_of(story).promoted else story.examined  # it is about what the run itself had chosen
     values: dict[str, Any] = {"confusion": None, "calibration": None, "residuals": None, "importance": None}
     if examined is not None and examined.classes:
         values["confusion"] = plots.confusion(examined.classes, examined.confusion)

@@ -33,6 +33,8 @@ def why(story: RunStory) -> str:
     line = lineage_of(story)
     if line.candidate is None or story.score is None:
         return ""
+    if line.promoted:
+        return f"The script of {text.one_line(line.promoted.rpartition('/')[0], 80)} was handed over by hand."
     gains = gains_of(story, line)
     said = [_winner(story, line)]
     best = max(gains, key=lambda gain: gain.amount, default=None)

@@ -10,6 +10,7 @@ from mle_star.models import is_improvement
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
+from mle_star.views.lineage import lineage_of
 from mle_star.views.reasons import how_sure, promise_of, single_model, why
 from mle_star.views.story import RunStory
 
@@ -173,7 +174,10 @@ def _stages(story: RunStory) -> list[Milestone]:
             found.append(Milestone(SHORT_TITLES[phase], value, words, _is_worse(story, found, value)))
     if story.finished is not None and story.finished.score is not None:
         value, promise = story.finished.score, promise_of(story)
-        if promise is not None:
+        if lineage_of(story).promoted:
+            words = "of the script handed over by hand"
+            found.append(Milestone("Result", value, words, _is_worse(story, found, value)))
+        elif promise is not None:
             found.append(Milestone("Result", value, "on rows kept for the end", apart=True))
         else:
             found.append(Milestone("Result", value, "of the solution handed over", _is_worse(story, found, value)))
