@@ -182,6 +182,31 @@ def test_a_campaign_is_neither_begun_twice_nor_made_up(tmp_path: Path) -> None:
         Campaign.create(tmp_path / "d", [task("a", tmp_path), task("a", tmp_path)], 1, CONFIG)
 
 
+@pytest.mark.usefixtures("as_delivered")
+def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "size,kind,price\n" + "".join(f"{i},{'ab'[i % 2]},{i * 1.5}\n" for i in range(60))
+    (tmp_path / "cars").mkdir()
+    for name in ("houses.csv", "cars/train.csv"):
+        (tmp_path / name).write_text(rows, encoding="utf-8")
+    begin = ["sweep", "houses.csv", "cars", "--model", "offline", "--max-budget", "0", "-o", "c"]
+    assert main([*begin, "--executor", "slurm"]) == 1
+    assert "there are local, ray" in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.glob("c/tasks/*/data"))
+    assert main(begin) == 3, "no run begins without money"
+    said = capsys.readouterr()
+    assert said.err.count("task: predict price (regression), judged by rmse") == 2
+    assert "cars-seed-0: left out" in said.out or "cars-seed-42: left out" in said.out
+    houses, cars = Campaign.open(tmp_path / "c").plan.tasks
+    assert (houses.competition_id, cars.competition_id) == ("houses", "cars")
+    assert (Path(houses.data_dir) / "train.csv").read_text(encoding="utf-8") == rows
+    assert Path(cars.data_dir) == (tmp_path / "cars").resolve()
+    assert main(begin) == 1
+    assert "holds a campaign already" in capsys.readouterr().err
+
+
 def test_a_campaign_goes_on_with_other_settings_and_keeps_none_that_are_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Ninety ways to get it wrong: each is one clear line, exit code 1, and nothing is made or lost."""
+"""A hundred ways to get it wrong: each is one clear line, exit code 1, and nothing is made or lost."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ WRONG: list[tuple[str, str]] = [
     ("watch good --port 70000", "--port"),
     # data
     ("init nowhere", "nowhere: no such folder"),
+    ("init classes/train.csv", "`mle-star run classes/train.csv` takes one file as it is"),
     ("init nothing", "no data found"),
     ("init empty", "empty"),
     ("init header", "a header and no rows"),
@@ -149,6 +150,13 @@ WRONG: list[tuple[str, str]] = [
     ("report damaged", "line 1"),
     ("leaderboard nowhere", "nowhere: no such run"),
     ("leaderboard good --top 0", "--top"),
+    ("leaderboard good run-1 damaged", "line 1"),
+    ("leaderboard good cars", "these runs are about"),
+    ("sweep", "name task folders"),
+    ("sweep nowhere --model offline", "nowhere: no such folder"),
+    ("sweep prose.txt --model offline", "prose, not a table"),
+    ("sweep header --model offline", "a header and no rows"),
+    ("sweep --resume numbers", "holds no campaign"),
     ("compare good", "Missing argument 'OTHER'"),
     ("compare good nowhere", "nowhere: no such run"),
     ("promote run-1 phase9", "run-1 has no result yet"),
@@ -171,6 +179,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text(content, encoding="utf-8")
     for name in ("good", "run-1", "run-2"):
         Invented(seed=5, M=1, T=1, K=1, L=1).write(folder / "runs" / name, synced=False)
+    Invented(seed=5, M=1, T=1, K=1, L=1, name="cars").write(folder / "runs" / "cars", synced=False)
     (folder / "runs" / "good" / MARK).touch()
     (folder / "good").symlink_to(folder / "runs" / "good")
     (folder / "runs" / "damaged").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    folders: Annotated[list[Path] | None, typer.Argument(metavar="TASK...", help="Task folders, or data.")] = None,
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="TASK...", help="Task folders, or data as `run` takes them.")
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each task.")] = 1,
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Runs side by side.")] = 1,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The campaign's folder.")] = None,
@@ -36,13 +39,14 @@ def sweep(
     \b
     Examples:
       mle-star sweep titanic/ house-prices/ --seeds 3 --model offline --at-once 2
+      mle-star sweep houses.csv cars.csv --seeds 3 --model offline
       mle-star sweep tasks/* --seeds 3 --executor ray --at-once 60 --max-budget 500 -o campaign/
       mle-star sweep --resume campaign/ --at-once 60 --executor ray://head.example:10001
     """
     import asyncio
 
+    from mle_star.cli.task import prepared
     from mle_star.config import load_config, read_mapping
-    from mle_star.data import load_task
     from mle_star.data.medals import load_medals
     from mle_star.results.campaign import PAGE, Campaign
 
@@ -57,11 +61,18 @@ def sweep(
     else:
         if not folders:
             raise ConfigError("name task folders, or a campaign with --resume")
-        tasks = [load_task(folder) for folder in folders]
-        thresholds = [load_medals(*both) for both in zip(folders, tasks, strict=True)]
-        medals = {task.competition_id: one for task, one in zip(tasks, thresholds, strict=True) if one is not None}
         place, settings = output or Path("campaign"), load_config(explicit, config)
-        campaign = Campaign.create(place, tasks, seeds, settings, medals)
+        Campaign.refuse_begun(place)
+        with ExitStack() as until_kept:  # what was taken in goes again when the campaign is refused
+            guessed = (None, None, None)
+            taken = [place / "tasks" / f"{number}-{folder.name}" for number, folder in enumerate(folders)]
+            tasks = [
+                until_kept.enter_context(prepared(source, guessed, settings, own, dry=False))[0]
+                for source, own in zip(folders, taken, strict=True)
+            ]
+            thresholds = [load_medals(*both) for both in zip(folders, tasks, strict=True)]
+            medals = {task.competition_id: one for task, one in zip(tasks, thresholds, strict=True) if one is not None}
+            campaign = Campaign.create(place, tasks, seeds, settings, medals)
 
     def tell(entry: Entry) -> None:
         score = "" if entry.score is None else f"  score {entry.score:.5g}"

@@ -81,14 +81,19 @@ class Campaign:
         medals: Mapping[str, Medals] | None = None,
     ) -> Campaign:
         """A new campaign; seeds count up from the one that the settings name."""
-        if (folder / PLAN).exists():
-            raise ConfigError(f"{folder} holds a campaign already: go on with `mle-star sweep --resume {folder}`")
+        cls.refuse_begun(folder)
         found = [task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks]
         counted = tuple(config.seed + number for number in range(seeds))
         plan = Plan(tasks=tuple(found), seeds=counted, config=config, medals=dict(medals or {}))
         campaign = cls(folder, plan)
         campaign._keep_plan()
         return campaign
+
+    @staticmethod
+    def refuse_begun(folder: Path) -> None:
+        """A campaign is begun once."""
+        if (folder / PLAN).exists():
+            raise ConfigError(f"{folder} holds a campaign already: go on with `mle-star sweep --resume {folder}`")
 
     @classmethod
     def open(cls, folder: Path) -> Campaign:
