@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +56,22 @@ def test_an_unknown_example_is_one_clear_line(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == (
         "mle-star: error: no example is called 'nonsense'; there are breast-cancer, diabetes, digits, wine\n"
     )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("as_delivered")
+@pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="the whole demo; `make soak`")
+def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = [sys.executable, "-m", "mle_star", "demo"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < 2 * 120, "seconds of a core: however busy the machine is with other things"
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert (run_dir / "final" / "submission.csv").is_file() and (run_dir / "report.html").is_file()
+    assert [line.split()[2] for line in done.stderr.splitlines() if line.startswith("next: ")] == [
+        "report", "predict", "leaderboard", "run",
+    ]  # fmt: skip

@@ -135,6 +135,9 @@ def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     run_dir = tmp_path / "run"
     Invented(seed=11, M=2, T=1, K=1, L=1, R=1).write(run_dir, synced=False)
     submission = RunFolder(run_dir).submission
+    submission.unlink(missing_ok=True)
+    assert main(["kaggle", "submit", str(run_dir), "--competition", "houses"]) == 1, "nothing to ask about"
+    assert "there is no submission to send" in capsys.readouterr().err
     submission.parent.mkdir(exist_ok=True)
     submission.write_text(DATA["sample_submission.csv"], encoding="utf-8")
     asked = CliRunner().invoke(build_app(), ["kaggle", "submit", str(run_dir), "--competition", "houses"], input="n\n")

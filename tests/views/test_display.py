@@ -32,7 +32,9 @@ from tests.views.journals import Invented
 ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")
 
 PLAYER = """
-import sys
+import os, signal, sys
+os.open(os.ttyname(0), os.O_RDWR)  # the terminal of this session
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 from pathlib import Path
 from mle_star.views.display import make_display
 from mle_star.run.journal import read_journal
@@ -119,16 +121,16 @@ def test_a_sparkline_rises_with_the_best_score_and_never_falls(
 # --- a real terminal ---------------------------------------------------------------------------------------------
 
 
-def play(run_dir: Path, *, columns: int, resized: int | None = None, **environ: str) -> str:
-    """All that the display writes to a pseudo terminal while it hears a whole run."""
+def play(run_dir: Path, *, columns: int, resized: int | None = None, keys: bytes = b"", **environ: str) -> str:
+    """All that the display writes to a pseudo terminal while it hears a whole run and somebody presses keys."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(sys.path), **environ}
     process = subprocess.Popen(
-        [sys.executable, "-c", PLAYER, str(run_dir)], stdin=subprocess.PIPE, stdout=slave, stderr=slave, env=env
-    )
+        [sys.executable, "-c", PLAYER, str(run_dir)], stdin=slave, stdout=slave, stderr=slave, env=env,
+        start_new_session=True,
+    )  # fmt: skip
     os.close(slave)
-    assert process.stdin is not None
     told, written = 0, b""
     while True:
         try:
@@ -142,10 +144,9 @@ def play(run_dir: Path, *, columns: int, resized: int | None = None, **environ: 
         elif told != 1 or not (resized is None or any(row.startswith("╭") for row in rows_in(text, resized))):
             continue  # it waits for the first screen, or for one of the new size
         told += 1
-        process.stdin.write(b"\n")
-        process.stdin.flush()
+        os.write(master, keys + b"\n")
+    assert termios.tcgetattr(master)[3] & termios.ECHO, "the terminal is left as it was"
     os.close(master)
-    process.stdin.close()
     assert process.wait(240) == 0, written.decode("utf-8", "replace")
     return written.decode("utf-8", "replace")
 
@@ -178,6 +179,12 @@ def test_a_terminal_gets_a_moving_screen_that_resizes_and_then_the_summary(run_d
     assert "spaceship-passengers · sonnet" in screens
     assert "submission" in end
     assert "improved by" in end
+
+
+def test_keys_leave_no_mark_on_the_screen(run_dir: Path) -> None:
+    written = play(run_dir, columns=80, keys=b"\x03\x03typed")
+    assert "spaceship-passengers: completed" in ANSI.sub("", written)
+    assert "^C" not in written and "typed" not in written
 
 
 def test_no_color_means_no_colour(run_dir: Path) -> None:

@@ -72,6 +72,8 @@ def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> None
     folder = RunFolder(run_dir)
     if not folder.journal.is_file():
         raise ConfigError(f"{run_dir} holds no run")
+    if not folder.submission.is_file():
+        raise ConfigError(f"{run_dir}: there is no submission to send")
     name = competition or first_line(run_dir).task.competition_id
     said, promise = message or f"mle-star {run_dir.resolve().name}", _promise(folder)
     if not yes and not typer.confirm(f"send {folder.submission} to {name}, with the promise {promise}?"):

@@ -63,8 +63,6 @@ def get_competition(competition: str, folder: Path) -> TaskGuess:
 def submit(run_dir: Path, competition: str, message: str) -> Sent:
     """Send a run's submission; what was sent is kept in the run's folder."""
     submission = RunFolder(run_dir).submission
-    if not submission.is_file():
-        raise ConfigError(f"{run_dir}: there is no submission to send")
     digest = hashlib.sha256(submission.read_bytes()).hexdigest()
     with _service() as api:
         reply = api.competition_submit(str(submission), message, competition, quiet=True)

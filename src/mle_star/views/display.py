@@ -8,11 +8,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
+import termios
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -179,6 +180,7 @@ class RichDisplay:
             get_renderable=self._draw, console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True,
             redirect_stdout=True, redirect_stderr=True,
         )  # fmt: skip
+        self._loud = _silence_keys()
         self._live.start()
 
     def __call__(self, event: AnyEvent) -> None:
@@ -195,5 +197,23 @@ class RichDisplay:
     def end(self) -> None:
         """Clear the screen and leave the summary."""
         self._live.stop()
+        _set_keys(self._loud)
         if self._story is not None:
             self._summary_console.print(summary(self._story, self._run_dir))
+
+
+def _silence_keys() -> list[Any] | None:
+    """Keep the terminal from writing keys such as `^C` into the screen, which would lose its place; how it was."""
+    try:
+        before = termios.tcgetattr(sys.stdin)
+    except (OSError, ValueError, termios.error):
+        return None  # no terminal
+    _set_keys([*before[:3], before[3] & ~termios.ECHO, *before[4:]])
+    return before
+
+
+def _set_keys(attributes: list[Any] | None) -> None:
+    """Tell the terminal, unless it is another's now: the kernel stops processes of the background that try."""
+    with suppress(OSError, ValueError, termios.error):
+        if attributes is not None and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp():
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
