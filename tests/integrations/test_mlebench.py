@@ -102,6 +102,18 @@ def test_the_agent_folder_is_as_the_benchmark_wants_it() -> None:
     assert os.access(AGENT / "start.sh", os.X_OK)
 
 
+def test_the_start_script_calls_us_with_model_and_time_whatever_conda_does(tmp_path: Path) -> None:
+    bin_dir, said = tmp_path / "bin", tmp_path / "said"
+    bin_dir.mkdir()
+    hook = """echo 'conda() { [ "$OF_A_PACKAGE" ] || true; }'"""
+    for name, code in (("conda", hook), ("mle-star", f'echo "$@" > {said}')):
+        (bin_dir / name).write_text(f"#!/bin/bash\n{code}\n", encoding="utf-8")
+        (bin_dir / name).chmod(0o755)
+    env = {"PATH": f"{bin_dir}:{os.environ['PATH']}", "TIME_LIMIT_SECS": "4200"}
+    subprocess.run(["bash", str(AGENT / "start.sh"), "model=offline"], env=env, capture_output=True, check=False)
+    assert said.read_text(encoding="utf-8") == ("mlebench /home/data --home /home --model offline --time-limit 3600s\n")
+
+
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mlebench", str(tmp_path / "none"), "--home", str(tmp_path)]) == 1
     assert "MLE-bench mounts the data" in capsys.readouterr().err

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs as `nonroot` with COMPETITION_ID set; words given in config.yaml (kwargs) arrive as name=value.
-set -eu
+set -e
 eval "$(conda shell.bash hook)"
 conda activate agent
+set -u  # not before: what packages do on activation may name variables that are not set
 model=sonnet
 for word in "$@"; do
     case "$word" in model=*) model="${word#model=}" ;; esac
