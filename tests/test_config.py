@@ -195,8 +195,10 @@ def test_a_bad_variable_is_refused_with_its_name_its_value_and_what_would_be_rig
         ("zzz: 3", ["'zzz'", "known are: num_retrieved_models, "]),
         (
             "seed: -1\nmodel: [a]",
-            ["seed=-1: seed must be a whole number of at least 1", "model=['a']: model must be text"],
+            ["seed=-1: seed must be a whole number of at least 0", "model=['a']: model must be text"],
         ),
+        ("script_gpus: -1", ["script_gpus must be a number of at least 0 or none"]),
+        ("equivalence_bound: 2", ["equivalence_bound must be a number from 0 to 1"]),
         ("seed: true", ["seed=True"]),
         ("use_cache: 1", ["use_cache=1", "true or false"]),
         ("seed: 1\nseed: 2", ["line 2", "'seed' is given twice"]),

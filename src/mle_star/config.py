@@ -220,24 +220,31 @@ def _from_text(name: str, text: str) -> Any:
 def _kinds(name: str) -> tuple[Any, ...]:
     """The plain types that a field takes: `int | None` gives int and NoneType, a literal gives its values."""
     annotation = PipelineConfig.model_fields[name].annotation
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
-        return get_args(annotation)
-    return get_args(annotation) if origin is Literal else (origin or annotation,)
+    is_union = get_origin(annotation) in (Union, types.UnionType)
+    parts = get_args(annotation) if is_union else (annotation,)
+    literals = {part: get_args(part) for part in parts if get_origin(part) is Literal}
+    return tuple(
+        kind for part in parts for kind in literals.get(part, (part if is_union else get_origin(part) or part,))
+    )
 
 
 def _wanted(name: str) -> str:
     """What would be right for a field, in words."""
     kinds = _kinds(name)
-    if all(isinstance(kind, str) for kind in kinds):
-        return "one of " + ", ".join(kinds)
+    names = [kind for kind in kinds if isinstance(kind, str)]
     words = {
         bool: "true or false",
-        int: "a whole number of at least 1",
+        int: f"a whole number of at least {0 if name == 'seed' else 1}",
         float: "a number above 0",
         tuple: "a list of texts",
     }
     wanted = next((words[kind] for kind in kinds if kind in words), "text")
+    if names:
+        wanted = f"one of {', '.join(names)}"
+    if name == "script_gpus":
+        wanted = "a number of at least 0"
+    if name == "equivalence_bound":
+        wanted = "a number from 0 to 1"
     if name == "agents":
         wanted = "for each agent its model, effort (low to max) or thinking, such as {planner: {model: opus}}"
     if name == "phase_time_budget":

@@ -54,6 +54,7 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
     assert "90 rows of 3 columns" in err
     held = "no test file: rows are held back" in err
     assert held == (source != "houses.zip")
+    assert "1 model, 1 path of 1 x 1 refinements, 0 ensembles" in out
     assert "minute" in out and "on this machine, limit 86400 s" in out
     assert sorted(place.rglob("*")) == before
     assert main([*words, "--dry-run", "--json"]) == 0

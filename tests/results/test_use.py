@@ -230,6 +230,12 @@ def test_another_script_is_handed_over_and_the_journal_keeps_the_one_before(labe
         promote(run.path, "phase9")
 
 
+def test_scores_measured_anew_are_whole_lines_in_a_pipe(house_run: Run, capsys: Captured) -> None:
+    assert main(["score", str(house_run.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("phase1/candidate-0/script ") and all(len(line.split()) > 3 for line in lines)
+
+
 def test_the_report_of_a_script_that_was_handed_over_by_hand_is_about_that_script(
     house_run: Run, tmp_path: Path, capsys: Captured
 ) -> None:

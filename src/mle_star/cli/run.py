@@ -413,6 +413,7 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
     """What a run would do and is expected to take."""
     from mle_star.pipeline.setup import check_inputs, choose_folder
     from mle_star.run.forecast import Forecaster
+    from mle_star.views.text import plural
 
     check_inputs(task, config)
     forecast, folder = Forecaster(task, config).forecast(), choose_folder(task, config, output)
@@ -432,8 +433,9 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         "task": f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.value})",
         "data": task.data_dir,
         "model": c.model,
-        "plan": f"{c.num_retrieved_models} models, {c.num_parallel_solutions} paths of {c.outer_loop_steps} x "
-        f"{c.inner_loop_steps} refinements, {c.ensemble_rounds if c.num_parallel_solutions > 1 else 0} ensembles",
+        "plan": f"{plural(c.num_retrieved_models, 'model')}, {plural(c.num_parallel_solutions, 'path')} of "
+        f"{c.outer_loop_steps} x {c.inner_loop_steps} refinements, "
+        f"{plural(c.ensemble_rounds if c.num_parallel_solutions > 1 else 0, 'ensemble')}",
         "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts, repairs included ({forecast.basis})",
         "money": f"{money}, {limit}",
         "time": f"{time_in_words(task, config)}, limit {c.time_limit_seconds} s",

@@ -18,12 +18,12 @@ def score(
 
     \b
     Examples:
-      mle-star score runs/titanic-20260131-140509
-      mle-star score runs/titanic-20260131-140509 --answers answers.csv
+      mle-star score latest
+      mle-star score titanic-20260131 --answers answers.csv
     """
-    from rich.console import Console
     from rich.table import Table
 
+    from mle_star.cli.runs import console
     from mle_star.models import Measure
     from mle_star.pipeline.rescore import rescore
     from mle_star.views import text
@@ -41,4 +41,4 @@ def score(
         printed = "–" if row.printed is None else text.score(row.printed)
         truth = ["–" if row.truth is None else text.score(row.truth)] if answers else []
         table.add_row(row.step, printed, interval(row.search), interval(row.select), *truth, row.problem)
-    Console().print(table)
+    console().print(table)
