@@ -199,7 +199,7 @@ def _file(story: RunStory, run_dir: Path | None, state: str) -> File:
         note, sound = _file_note(story, facts)
         return File(path, "File to submit", note, "ready" if sound else "partial")
     if result is not None and not result.has_test:
-        return File(None, "Result", "solution.py: the task asks for no answers, so there is no file", "ready")
+        return File(None, "Result", "solution.py: without a test file there is nothing to submit", "ready")
     if story.kept is not None:
         kept = story.kept
         note = f"{text.plural(kept.rows, 'row')}, score {text.score(kept.score)}"
