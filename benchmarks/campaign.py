@@ -5,7 +5,7 @@
 Each run is the method's order of calls and scripts with the paper's numbers: calls take no slot, a script takes one,
 paths run side by side, everything else waits for what comes before. Durations are drawn from those in the journals of
 `--from`, else from a distribution with the medians below; each task has a scale of its own, so that some take ten times
-as long as others. A free slot goes to the run that has most steps left: how long they will take, nobody knows.
+as long as others. A free slot goes to the run that has had fewest scripts, as `execution/turns.py` has it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import heapq
 import itertools
 import random
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,11 +90,6 @@ def length(stages: list[Stage]) -> float:
     return sum(max(sum(step.seconds for step in chain) for chain in stage) for stage in stages)
 
 
-def steps_of(stages: list[Stage]) -> int:
-    """The steps of a run that come one after the other."""
-    return sum(max(map(len, stage)) for stage in stages)
-
-
 class Simulation:
     """The clock, the slots, and who waits for one."""
 
@@ -102,11 +98,12 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._waiting: list[tuple[int, int, Step, Callable[[], None]]] = []
         self._order: Iterator[int] = itertools.count()
+        self._had: Counter[int] = Counter()
 
     def run(self, campaign: list[list[Stage]]) -> float:
         """The wall clock of all runs together."""
-        for stages in campaign:
-            self._stage(stages, 0, steps_of(stages))
+        for run, stages in enumerate(campaign):
+            self._stage(run, stages, 0)
         while self._events:
             self.now, _, then = heapq.heappop(self._events)
             then()
@@ -124,32 +121,32 @@ class Simulation:
     def _after(self, seconds: float, then: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.now + seconds, next(self._order), then))
 
-    def _stage(self, stages: list[Stage], number: int, left: int) -> None:
+    def _stage(self, run: int, stages: list[Stage], number: int) -> None:
         if number == len(stages):
             return
         open_chains = len(stages[number])
-        longest = max(map(len, stages[number]))
 
         def ended() -> None:
             nonlocal open_chains
             open_chains -= 1
             if not open_chains:
-                self._stage(stages, number + 1, left - longest)
+                self._stage(run, stages, number + 1)
 
         for chain in stages[number]:
-            self._chain(chain, 0, left, ended)
+            self._chain(run, chain, 0, ended)
 
-    def _chain(self, chain: Chain, number: int, left: int, ended: Callable[[], None]) -> None:
+    def _chain(self, run: int, chain: Chain, number: int, ended: Callable[[], None]) -> None:
         if number == len(chain):
             self._after(0.0, ended)
             return
         step = chain[number]
 
         def then() -> None:
-            self._chain(chain, number + 1, left - 1, ended)
+            self._chain(run, chain, number + 1, ended)
 
         if step.is_script:
-            heapq.heappush(self._waiting, (-left, next(self._order), step, then))
+            heapq.heappush(self._waiting, (self._had[run], next(self._order), step, then))
+            self._had[run] += 1
             self._after(0.0, lambda: None)
         else:
             self._after(step.seconds, then)

@@ -17,6 +17,7 @@ from mle_star.execution import LocalExecutor, debug_text, execute_in_run
 from mle_star.execution.node import Node
 from mle_star.execution.parcel import Delivery, MachineLost, Parcel, collect, unpack
 from mle_star.execution.remote import RemoteExecutor
+from mle_star.execution.turns import Turns
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
@@ -126,6 +127,41 @@ async def test_a_file_that_changes_on_its_way_is_not_taken_for_what_it_was(tmp_p
     with pytest.raises(ExecutionError, match="changed while it was sent"):
         node.store("0" * 64, "me", 0, b"something", True)
     assert not list((tmp_path / "files").iterdir())
+
+
+async def test_a_free_place_goes_to_the_run_that_has_had_fewest_scripts() -> None:
+    turns, order, go_on = Turns(1), list[str](), asyncio.Event()
+
+    async def script(run: str, name: str) -> None:
+        async with turns.turn(run):
+            order.append(name)
+            await go_on.wait()
+
+    names = [("ahead", "a1"), ("ahead", "a2"), ("ahead", "a3"), ("behind", "b1"), ("behind", "b2")]
+    scripts = [asyncio.create_task(script(*words)) for words in names]
+    await asyncio.sleep(0)
+    assert order == ["a1"]
+    scripts[1].cancel()
+    await asyncio.wait({scripts[1]})
+    go_on.set()
+    await asyncio.gather(*scripts, return_exceptions=True)
+    assert order == ["a1", "b1", "b2", "a3"]
+    async with turns.turn("late"):
+        order.append("free again")
+
+
+async def test_a_place_that_comes_with_the_cancellation_is_passed_on() -> None:
+    turns = Turns(1)
+    first = turns.turn("a")
+    await first.__aenter__()
+    waiting = asyncio.create_task(turns.turn("b").__aenter__())
+    await asyncio.sleep(0)
+    await first.__aexit__(None, None, None)  # gives the place to the one that waits
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    async with turns.turn("c"):
+        pass
 
 
 async def test_a_script_whose_machine_is_lost_runs_again_once_and_the_record_says_so(

@@ -13,6 +13,7 @@ from mle_star.execution.limits import MAX_OUTPUT_BYTES
 from mle_star.execution.output import NOTE, LogFile
 from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, chunks_of, unpack
 from mle_star.execution.process import SIGKILL
+from mle_star.execution.turns import Turns
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest
 
@@ -44,7 +45,7 @@ class RemoteExecutor:
 
     def __init__(self, config: PipelineConfig, carrier: Carrier) -> None:
         self.config, self._carrier = config, carrier
-        self.slots, self.hardware = carrier.slots, carrier.hardware
+        self.slots, self.hardware, self.turns = carrier.slots, carrier.hardware, Turns(carrier.slots)
         self._packer = Packer()
         self._sending: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._arrived: dict[tuple[str, str], int] = {}  # which of the arrivals was the last of this file there

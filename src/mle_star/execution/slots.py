@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from mle_star.execution.gpu import detect_gpu_info, gpus_for_slot, script_slots, visible_gpus
 from mle_star.execution.remote import RemoteExecutor
@@ -27,7 +27,8 @@ async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
     if scripts.slots is None:
         here = script_slots(gpus, run.config)
         scripts.slots = asyncio.Semaphore(run.config.max_concurrent_scripts or away.slots if away else here)
-    async with scripts.slots:
+    turn = away.turns.turn(str(run.run_dir)) if away else nullcontext()
+    async with scripts.slots, turn:
         taken = scripts.taken
         slot = next(number for number in itertools.count() if number not in taken)
         taken.add(slot)
