@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,13 @@ def test_one_column_for_each_class_names_the_classes(tmp_path: Path) -> None:
 def test_the_description_names_the_target(words: str, target: tuple[str, ...], tmp_path: Path) -> None:
     write(tmp_path, train={"id": [1, 2], "x": [1, 2], "a": [1, 2], "b": [2, 1]}, test={"id": [3], "x": [1]})
     assert find_layout(tmp_path, words).target.names == target
+
+
+def test_a_second_look_at_a_table_costs_nothing_and_a_changed_one_is_looked_at_anew(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("a,b\n1,x\n2,y\n")
+    while (first := look(path)) is not look(path):  # in the first moments it could change without a trace
+        time.sleep(0.05)
+    assert first.column("a") is look(path).column("a")
+    path.write_text("a,b\n3,x\n4,y\n")
+    assert look(path).sample["a"] == ["3", "4"]

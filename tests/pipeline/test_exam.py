@@ -180,6 +180,10 @@ async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time
     assert len(judged) > len(scores) and all(len(alike) == 1 for alike in scores.values()), scores
     anew = {row.step: row.search for row in rescore(tmp_path / "run") if row.search is not None}
     assert {step: search.score for step, search in anew.items()} == {e.step: m.score for e, m in judged}
+    told = [event.message for event in events(tmp_path / "run", Notice) if event.step == "importance"]
+    assert told == [
+        "which columns matter is not measured: one more run of the solution takes more than 5% of the time so far"
+    ]
 
 
 class Talkative(AnsweringExecutor):

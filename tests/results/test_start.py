@@ -13,7 +13,7 @@ from mle_star.cli.app import main
 from mle_star.cli.run import _notified
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
-from mle_star.results.estimate import estimated_seconds, in_words
+from mle_star.results.estimate import Estimate, estimate, in_words
 from mle_star.results.source import is_data_file, make_task, taken_in
 from tests.results.conftest import houses
 from tests.views.journals import Invented
@@ -55,7 +55,7 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
     held = "no test file: rows are held back" in err
     assert held == (source != "houses.zip")
     assert "1 model, 1 path of 1 x 1 refinements, 0 ensembles" in out
-    assert "minute" in out and "on this machine, limit 86400 s" in out
+    assert "a guess until the first script has run; at most 24 hours, limit 86400 s" in out
     assert sorted(place.rglob("*")) == before
     assert main([*words, "--dry-run", "--json"]) == 0
     plan = json.loads(capfd.readouterr().out)
@@ -83,17 +83,20 @@ def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) ->
 def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(place: Path) -> None:
     runs = place / "runs"
     small = PipelineConfig(model="offline", num_parallel_solutions=1, outer_loop_steps=1, inner_loop_steps=1)
-    first = estimated_seconds(small, place / "folder", 90, runs)
-    assert first < estimated_seconds(PipelineConfig(model="offline"), place / "folder", 90, runs)
+    first = estimate(small, place / "folder", 90, runs)
+    assert first < estimate(PipelineConfig(model="offline"), place / "folder", 90, runs)
+    assert not first.measured
     sonnet = small.model_copy(update={"model": "sonnet"})
-    before = estimated_seconds(sonnet, place / "folder", 90, runs)
+    before = estimate(sonnet, place / "folder", 90, runs)
     Invented(seed=3, model="sonnet").write(runs / "measured", synced=False)
-    assert estimated_seconds(sonnet, place / "folder", 90, runs) != before
+    assert estimate(sonnet, place / "folder", 90, runs) != before
     limited = small.model_copy(update={"time_limit_seconds": 5})
-    assert estimated_seconds(limited, place / "folder", 90, runs) == 5
-    assert [in_words(s) for s in (20, 60, 240, 3 * 3600, 3 * 86400)] == [
-        "less than a minute", "about 1 minute", "about 4 minutes", "about 3 hours", "about 3 days",
-    ]  # fmt: skip
+    assert estimate(limited, place / "folder", 90, runs).seconds == 5
+    known = [in_words(Estimate(s, True), 9 * 86400).partition(",")[0] for s in (20, 60, 240, 3 * 3600, 3 * 86400)]
+    assert known == ["about a minute", "about 1 minute", "about 4 minutes", "about 3 hours", "about 3 days"]
+    guess = "perhaps a minute, a guess until the first script has run; at most 24 hours"
+    assert in_words(Estimate(20, False), 86400) == guess
+    assert in_words(Estimate(60, False), 60) == "up to the limit of 1 minute"
 
 
 def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> None:

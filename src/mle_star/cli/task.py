@@ -91,15 +91,15 @@ def _guessed(
 def time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
     """How long it may take, before it starts."""
     from mle_star.data.survey import survey
-    from mle_star.results.estimate import estimated_seconds, in_words
+    from mle_star.results.estimate import estimate, in_words
     from mle_star.run.finding import runs_folder
 
     try:
         table = survey(Path(task.data_dir)).train
     except ConfigError:
         table = None
-    seconds = estimated_seconds(settings, Path(task.data_dir), table.rows if table else 0, runs_folder())
-    return f"{in_words(seconds)} on this machine"
+    told = estimate(settings, Path(task.data_dir), table.rows if table else 0, runs_folder())
+    return in_words(told, settings.time_limit_seconds)
 
 
 def _say_where_the_data_lie(task: TaskDescription, folder: Path) -> None:

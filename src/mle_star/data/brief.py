@@ -7,6 +7,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,12 @@ def _some(cells: Sequence[Any]) -> list[Any]:
     """Cells from all over a column, in their order, the same each time; rows may repeat in a rhythm."""
     if len(cells) <= DESCRIBED:
         return list(cells)
-    return [cells[place] for place in sorted(random.Random(len(cells)).sample(range(len(cells)), DESCRIBED))]
+    return [cells[place] for place in _places(len(cells))]
+
+
+@lru_cache(maxsize=8)
+def _places(count: int) -> list[int]:
+    return sorted(random.Random(count).sample(range(count), DESCRIBED))
 
 
 # --- tables ------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def rows_of(text: str, separator: str, limit: int) -> Iterator[list[str]]:
             limit -= 1
             yield []
             continue
-        if (row and row[0].strip()) or any(cell.strip() for cell in row):
+        if (row and row[0] and not row[0].isspace()) or any(map(str.strip, row)):
             limit -= 1
             yield row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mle_star.data.columns import Column, describe
+from mle_star.data.columns import Column
 from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder
 from mle_star.data.sanity import refuse_pointless
@@ -79,7 +79,7 @@ def _features(found: Survey, goal: Target) -> list[Column]:
         return []
     alike = test is not None and test.form.has_header == train.form.has_header
     shared = test.columns if test is not None and alike else train.columns
-    columns = [describe(name, train.sample[name]) for name in train.columns if name in shared]
+    columns = [train.column(name) for name in train.columns if name in shared]
     return [column for column in columns if column.name not in goal.names and not column.names_rows]
 
 
@@ -159,7 +159,7 @@ def wants_probabilities(found: Survey, goal: Target) -> bool:
     name = next((name for name in goal.names if name in found.sample.columns), None)
     if name is None:
         return False
-    column = describe(name, found.sample.sample[name])
+    column = found.sample.column(name)
     return column.numeric and not column.whole and column.low >= 0 and column.high <= 1
 
 

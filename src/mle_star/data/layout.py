@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mle_star.data.columns import describe, is_id_name
+from mle_star.data.columns import is_id_name
 from mle_star.data.survey import Survey, survey
 from mle_star.data.tables import Table
 from mle_star.data.targets import Target, guess_target
@@ -80,12 +80,13 @@ def _key(found: Survey, target: Target) -> str | None:
             return unique[0]
         if sample.columns[0] in shared:
             return sample.columns[0]
-    for column in train.columns if train else ():
+    if train is None:
+        return None
+    for column in train.columns:
         if not is_id_name(column) or column in target.names:
             continue
-        cells = train.sample[column] if train else []
-        told = describe(column, cells)
-        if told.kind != "list" and told.distinct == len(cells):
+        told = train.column(column)
+        if told.kind != "list" and told.distinct == len(train.sample[column]):
             return column
     return None
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import lzma
+import re
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from mle_star.data.columns import Column, describe
 from mle_star.data.dialect import Dialect, comma_columns, has_blanks, is_header, rows_of, sniff_separator, with_point
 from mle_star.data.files import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
 from mle_star.data.values import odd_gaps
@@ -21,6 +25,10 @@ MAX_CELLS = 400_000
 """A sample is no larger: more would cost seconds and tell nothing new."""
 FEWEST_ROWS = 2_000
 """Of a larger file at least so many rows are looked at, however wide they are."""
+MAX_KEPT = 12
+"""So many tables are kept in mind: those of the data and of a view of them."""
+TICK_NS = 100_000_000
+"""Longer than the clocks of file systems stand still."""
 JSON_BYTES = 400_000_000
 """A larger JSON file is looked at by its beginning."""
 PARQUET_BYTES = 256 << 20
@@ -32,6 +40,8 @@ FORMS: dict[str, tuple[str, ...]] = {
     "excel": (".xlsx", ".xlsm"),
 }
 TABLE_SUFFIXES = tuple(suffix for suffixes in FORMS.values() for suffix in suffixes)
+
+_BLANK = re.compile(r"[ \t\x0b\x0c\r\x1c-\x1f]")
 
 FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
 
@@ -67,6 +77,13 @@ class Table:
     whole: bool = True
     form: Form = field(default_factory=Form)
     notes: tuple[str, ...] = ()
+    _described: dict[str, Column] = field(default_factory=dict, repr=False, compare=False)
+
+    def column(self, name: str) -> Column:
+        """What the sampled cells of a column show, judged once."""
+        if name not in self._described:
+            self._described[name] = describe(name, self.sample[name])
+        return self._described[name]
 
 
 def table_form(path: Path) -> str | None:
@@ -78,8 +95,25 @@ def table_form(path: Path) -> str | None:
 
 
 def read_table(path: Path, name: str = "") -> Table | str:
-    """A look at a file, or one line that says why it is no table. `name` is how it is called, else its own name."""
-    name = name or path.name
+    """A look at a file, or one line that says why it is no table. `name` is how it is called, else its own name.
+
+    A second look at a file that has not changed costs nothing: what it gives is shared and must stay as it is.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return _read_table(path, name or path.name)
+    stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    is_new = abs(time.time_ns() - status.st_ctime_ns) < TICK_NS  # the next change might leave the same stamp
+    return (_read_table if is_new else partial(_looked_at, stamp))(path, name or path.name)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _looked_at(stamp: tuple[int, ...], path: Path, name: str) -> Table | str:
+    return _read_table(path, name)
+
+
+def _read_table(path: Path, name: str) -> Table | str:
     readers: dict[str, Callable[[Path, str], Table | str]] = {
         "csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "excel": _read_excel
     }  # fmt: skip
@@ -120,7 +154,9 @@ def _read_csv(path: Path, name: str) -> Table | str:
     first, width = rows[0], len(rows[0])
     if ".txt" in name.lower() and (width == 1 or len(rows) == 1):
         return f"{name}: prose, not a table"
-    body = [[cell.strip() for cell in row] for row in rows[1:] if len(row) == width]
+    body = [row for row in rows[1:] if len(row) == width]
+    if not all(text.isascii() for text in pieces.texts) or any(_BLANK.search(text) for text in pieces.texts):
+        body = [[cell.strip() for cell in row] for row in body]
     notes = _notes(name, pieces.encoding, ragged=len(rows) - 1 - len(body), rows=len(rows) - 1)
     has_header = is_header(first, body)
     if has_header:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mle_star.config import did_you_mean
-from mle_star.data.columns import Column, describe
+from mle_star.data.columns import Column
 from mle_star.data.survey import Survey
 from mle_star.data.tables import Table
 from mle_star.data.values import is_gap, is_number
@@ -36,7 +36,7 @@ class Target:
     @property
     def columns(self) -> list[Column]:
         """The figures of the target columns."""
-        return [describe(name, self.table.sample[name]) for name in self.names] if self.table else []
+        return [self.table.column(name) for name in self.names] if self.table else []
 
 
 def labels_of(cells: list[Any]) -> list[str]:
@@ -126,7 +126,7 @@ def _plain(text: str) -> str:
 def _target_in_prose(found: Survey, table: Table, description: str) -> Target | None:
     """The columns that a description says are to be predicted: names in quotes, one beside the other."""
     test = found.test.columns if found.test else ()
-    columns = [c for c in table.columns if c not in test and not describe(c, table.sample[c]).names_rows]
+    columns = [c for c in table.columns if c not in test and not table.column(c).names_rows]
     for names in (*reversed(_TARGETS.findall(description)), *_PREDICT.findall(description)):
         asked = tuple(dict.fromkeys(name for name in _QUOTED.findall(names) if name in columns))
         if asked:
@@ -145,7 +145,7 @@ def _target_missing_in_test(found: Survey, table: Table) -> Target | None:
         return None
     if len(missing) == 1:
         return Target((missing[0],), table, f"The only column of {table.name} that {found.test.name} lacks.")
-    lists = {c for c in missing if describe(c, table.sample[c]).kind == "list"}
+    lists = {c for c in missing if table.column(c).kind == "list"}
     best = next(
         (c for c in missing if _plain(c) in TARGET_NAMES),
         [c for c in missing if c not in lists or len(lists) == len(missing)][-1],
@@ -157,7 +157,7 @@ def _target_missing_in_test(found: Survey, table: Table) -> Target | None:
 
 
 def _target_by_name(table: Table) -> Target:
-    candidates = [c for c in table.columns if not describe(c, table.sample[c]).names_rows] or list(table.columns)
+    candidates = [c for c in table.columns if not table.column(c).names_rows] or list(table.columns)
     for column in candidates:
         if _plain(column) in TARGET_NAMES or re.search(r"(?i)^(target|label)[_ ]|[_ ](target|label)$", column):
             return Target((column,), table, f"The name of a column of {table.name} says so.")

@@ -24,6 +24,11 @@ def is_gap(cell: str) -> bool:
     return cell in _SPELLINGS
 
 
+def without_gaps(cells: Iterable[str]) -> list[str]:
+    """The values that are there."""
+    return [cell for cell in cells if cell not in _SPELLINGS]
+
+
 def is_number(cell: str) -> bool:
     """Is this a number in words that every program knows?"""
     try:

@@ -205,7 +205,7 @@ def _columns(layout: Layout) -> list[Column]:
     for name in layout.train.columns:
         if name in layout.target.names or name == layout.key or (test is not None and name not in test.columns):
             continue
-        column = describe(name, layout.train.sample[name])
+        column = layout.train.column(name)
         whole = column.kind == "number" and column.unique_share > 0.999 and column.counts_up
         named = is_id_name(name) and column.unique_share > 0.999 and column.kind in ("number", "category")
         if column.kind != "constant" and not whole and not (named and (column.whole or column.kind == "category")):
@@ -223,7 +223,7 @@ def _as_text(column: Column) -> Column:
 
 def _as_date(column: Column, cells: list[Any]) -> Column:
     """The column as one of dates where pandas can read nearly all of its values as such, or where it counts seconds."""
-    values = [str(cell) for cell in cells if str(cell)][:200]
+    values = list(itertools.islice((str(cell) for cell in cells if str(cell)), 200))
     if column.kind == "number" and column.whole and re.search(r"time|stamp|epoch", column.name, re.IGNORECASE):
         return replace(column, kind="date", date_format="seconds") if 6e8 < column.low <= column.high < 4e9 else column
     if column.kind not in ("category", "text", "messy number") or not values or column.distinct < 5:
@@ -371,7 +371,7 @@ def _looked_up(lookup: dict[str, Any], layout: Layout) -> list[Column]:
     for name in table.columns:
         if name == key:
             continue
-        column = describe(name, table.sample[name])
+        column = table.column(name)
         if lookup["many"] and column.kind == "number":
             found += [replace(column, name=f"{stem} {name} {what}") for what in ("mean", "most")]
         elif column.kind in ("number", "category"):

@@ -62,7 +62,7 @@ def find_rule(layout: Layout) -> Rule:
     if test is not None:
         shared = [c for c in layout.train.columns if c in test.columns and c != layout.key]
         shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
-        columns = {name: describe(name, layout.train.sample[name]) for name in shared}
+        columns = {name: layout.train.column(name) for name in shared}
         for name, column in columns.items():
             if _comes_later(column, layout.train.sample[name], test.sample[name]):
                 return Rule("time", name, f"{name} of the test rows lies after that of the training rows")

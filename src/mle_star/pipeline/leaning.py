@@ -14,13 +14,15 @@ from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import verify_submission
 from mle_star.models import SolutionScript
 from mle_star.run.context import RunContext, current_run, scope
-from mle_star.run.events import ScriptFinished, SolutionExamined
+from mle_star.run.events import Notice, ScriptFinished, SolutionExamined
 
 logger = logging.getLogger(__name__)
 
 SHARE = 0.05
 """Of the time that the run has taken so far, so much may go into this."""
-SUBMISSION = "final/submission.csv"
+ENOUGH = 2.0
+"""It is begun when so many times what the solution took is left before finalization's time."""
+STEP, SUBMISSION = "importance", "final/submission.csv"
 
 
 async def examine_columns(solution: SolutionScript) -> None:
@@ -32,7 +34,9 @@ async def examine_columns(solution: SolutionScript) -> None:
     known = next((event.importance for event in told if event.importance), [])  # by an earlier process of the run
     try:
         found = known or await _measured(run, solution)
-    except (BudgetExceeded, Unsupported, Ungradable, OSError) as error:
+    except BudgetExceeded:
+        found = _left_out(run, "what is left of the time is for the submission")
+    except (Unsupported, Ungradable, OSError) as error:
         logger.info("no importance of columns: %s", error)
         return
     if found:
@@ -41,14 +45,31 @@ async def examine_columns(solution: SolutionScript) -> None:
 
 async def _measured(run: RunContext, solution: SolutionScript) -> list[tuple[str, float]]:
     took = [e.seconds for e in run.journal.events if isinstance(e, ScriptFinished) and e.script == solution.content]
-    exam = run.shared.exam
+    exam, budget = run.shared.exam, run.budget
     assert exam is not None
-    if not took or run.budget.finish_requested or max(took) > SHARE * run.budget.elapsed():
+    if not took or budget.finish_requested:
         return []
+    if max(took) > SHARE * budget.elapsed():
+        return _left_out(run, f"one more run of the solution takes more than {SHARE:.0%} of the time so far")
+    if ENOUGH * max(took) > budget.spare_seconds:
+        return _left_out(run, "what is left of the time is for the submission")
     folder = run.run_dir / "views" / "permuted"
     made = await asyncio.to_thread(permuted_view, exam.judge, exam.views[0].hidden, folder, seed=run.config.seed)
-    with scope("importance"):
-        result = await execute_in_run(solution, purpose="probe", data=DataFolder(folder))
-    if result.is_error or not verify_submission(str(run.work_dir)):
+    budget.set_phase_deadline(max(budget.spare_seconds, 0.0))
+    try:
+        with scope(STEP):
+            result = await execute_in_run(solution, purpose="probe", data=DataFolder(folder))
+    finally:
+        budget.set_phase_deadline(None)
+    if result.is_error:
+        return _left_out(run, "the time for it was too short" if result.timed_out else "the solution failed on it")
+    if not verify_submission(str(run.work_dir)):
         return []
     return await asyncio.to_thread(made.importance, run.work_dir / SUBMISSION)
+
+
+def _left_out(run: RunContext, why: str) -> list[tuple[str, float]]:
+    """Nothing, with a line that says why; once, however often the run is taken up again."""
+    if not any(isinstance(event, Notice) and event.step == STEP for event in run.journal.events):
+        run.record(Notice(step=STEP, level="info", message=f"which columns matter is not measured: {why}"))
+    return []

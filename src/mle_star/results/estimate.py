@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from mle_star.data.place import DataFolder
 from mle_star.errors import JournalError
@@ -25,7 +26,14 @@ VIEWS = ((5_000, 1), (1_500, 3), (0, 5))
 LOOKED_AT = 5
 
 
-def estimated_seconds(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> float:
+class Estimate(NamedTuple):
+    """Seconds that a run may take. `measured`: scripts ran on these data before; else it is a guess by their size."""
+
+    seconds: float
+    measured: bool
+
+
+def estimate(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> Estimate:
     """By what the last runs on this machine took, else by the size of the data."""
     size = sum(status.st_size for _, status in DataFolder(data_dir).files()) / 1e6
     calls, scripts = _measured(runs_in(runs)[-LOOKED_AT:], config.model, str(data_dir.resolve()))
@@ -39,7 +47,7 @@ def estimated_seconds(config: PipelineConfig, data_dir: Path, rows: int, runs: P
     for phase, (asked, run) in critical_steps(config).items():
         times = views if phase != "finalization" else 1
         total += asked * call * crowd + run * script * times * crowd
-    return min(total, float(config.time_limit_seconds))
+    return Estimate(min(total, float(config.time_limit_seconds)), scripts is not None)
 
 
 def _measured(runs: Iterable[Path], model: str, data_dir: str) -> tuple[float | None, float | None]:
@@ -65,11 +73,20 @@ def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def in_words(seconds: float) -> str:
-    """`about 4 minutes`, `about 3 hours`: no more digits than an estimate has."""
+def in_words(told: Estimate, limit: float) -> str:
+    """An estimate as no more than it is: what was measured here, or a guess below the limit of the run."""
+    if told.measured:
+        return f"about {_rough(told.seconds)}, as earlier runs on these data took here"
+    if told.seconds >= limit:
+        return f"up to the limit of {_rough(limit)}"
+    return f"perhaps {_rough(told.seconds)}, a guess until the first script has run; at most {_rough(limit)}"
+
+
+def _rough(seconds: float) -> str:
+    """`4 minutes`, `3 hours`: no more digits than an estimate has."""
     if seconds < 50:
-        return "less than a minute"
+        return "a minute"
     if seconds < 5400:
         minutes = max(1, round(seconds / 60))
-        return f"about {minutes} minute{'s' if minutes > 1 else ''}"
-    return f"about {round(seconds / 3600)} hours" if seconds < 48 * 3600 else f"about {round(seconds / 86400)} days"
+        return f"{minutes} minute{'s' if minutes > 1 else ''}"
+    return f"{round(seconds / 3600)} hours" if seconds < 48 * 3600 else f"{round(seconds / 86400)} days"

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from mle_star.data.columns import describe
 from mle_star.data.dialect import with_point
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
@@ -129,7 +128,7 @@ class Model:
 
     def _check_kind(self, column: str, cells: list[str], name: str) -> None:
         """Words where all training rows hold numbers are a mistake that a script would only choke on."""
-        if column not in self._asked.sample or describe(column, self._asked.sample[column]).kind != "number":
+        if column not in self._asked.sample or self._asked.column(column).kind != "number":
             return
         wrong = [(n, cell) for n, cell in enumerate(cells, 1) if not is_gap(cell) and not is_number(cell)]
         if wrong:
@@ -359,4 +358,4 @@ def _write(frame: Any, path: Path, form: Form, like: Table | None) -> None:
 
 
 def _is_number_column(table: Table, column: str) -> bool:
-    return describe(column, table.sample[column]).numeric
+    return table.column(column).numeric

@@ -238,7 +238,12 @@ class Budget:
     @property
     def only_finalization_left(self) -> bool:
         """Is there no time for anything but finalization?"""
-        return self.time_limit - self.elapsed() <= self._shares.finalization * self.time_limit
+        return self.spare_seconds <= 0
+
+    @property
+    def spare_seconds(self) -> float:
+        """Seconds until finalization's share of the whole time begins."""
+        return self.time_limit * (1 - self._shares.finalization) - self.elapsed()
 
     def open_finalization(self) -> float:
         """Begin the last phase, on the reserve when the money is gone; the seconds it has."""
