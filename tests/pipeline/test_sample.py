@@ -86,6 +86,15 @@ async def test_what_fails_on_the_sample_only_is_run_in_full_when_no_repair_is_le
     assert candidate.score == 0.5 and executor.seen[:2] == [(False, True), (False, False)]
 
 
+async def test_where_time_is_short_a_whole_answer_comes_before_any_sample(
+    quick: QuickRun, task: TaskDescription
+) -> None:
+    enlarge(task)
+    executor = Counting()
+    await quick(settings(M=1, L=1, T=1, K=1, script_timeout_seconds=50), task=task, executor=executor)
+    assert executor.seen and not any(on_sample for _, on_sample in executor.seen)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 100.0])
 async def test_a_small_table_never_sees_a_sample(quick: QuickRun, seconds: float, tmp_path: Path) -> None:
     class Slow(Counting):

@@ -44,7 +44,12 @@ async def sample_for(run: RunContext) -> Sample | None:
 
 
 def _pays(run: RunContext, sample: Sample) -> bool:
-    """By what the current solution takes; for candidates, which run side by side, by the table alone."""
+    """By what the current solution takes; for candidates, which run side by side, by the table alone.
+
+    Where scripts are stopped early in any case, the first whole answer comes first.
+    """
+    if limit_in_run(run) < SLOW_SECONDS:
+        return False
     first = run.phase == "phase1" and any(part.startswith("candidate-") for part in run.parts)
     seconds = None if first else run.solution_seconds
     if seconds is None:
