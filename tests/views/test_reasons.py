@@ -17,7 +17,15 @@ from mle_star.models import (
     SolutionScript,
     Yardstick,
 )
-from mle_star.run.events import AnyEvent, EnsembleTried, ExamPrepared, MergeTried, RefinementTried, RunFinished
+from mle_star.run.events import (
+    AnyEvent,
+    EnsembleTried,
+    ExamPrepared,
+    FinalistsJudged,
+    MergeTried,
+    RefinementTried,
+    RunFinished,
+)
 from mle_star.views import RunStory, text
 from mle_star.views.comparison import Comparison
 from mle_star.views.lineage import handed_over, lineage_of
@@ -53,6 +61,30 @@ def test_the_sentence_names_what_won_and_the_change_that_brought_most() -> None:
     said = why(story)
     assert said.startswith("An ensemble of 2 refined paths won")
     assert f"by {most.what}: {text.signed(most.amount)[1:]}" in said
+
+
+def test_the_story_is_that_of_what_the_final_pick_chose_whatever_the_search_held_for_best() -> None:
+    invented = Invented(seed=11, L=2, T=3)
+    events = ended(invented, lineage={"finalization": {"from_phase": "ensemble"}})
+    story = RunStory.from_events(events)
+    rejected = next(one for one in story.refinements if not one.accepted)
+    for chosen, words in [
+        ("path 0", "refined on path 0 by"),
+        ("path 1", "refined on path 1 by"),
+        ("initial solution", "won as it was"),
+        (f"{rejected.step}/script", f"The script of {rejected.step} won the final pick"),
+        *((f"ensemble {r}", "An ensemble of 2 refined paths won") for r in story.ensembles),
+    ]:
+        pick = FinalistsJudged(at=events[-1].at, step="finalists", finalists=[], chosen=chosen)
+        told = RunStory.from_events([*events[:-1], pick, events[-1]])
+        assert words in why(told), chosen
+        handed = handed_over(told, lineage_of(told))
+        if chosen.startswith("path"):
+            assert handed.startswith(f"phase2/path-{chosen[-1]}/")
+        elif chosen.startswith("ensemble"):
+            assert handed == story.ensembles[int(chosen[-1])].step
+        elif "/" in chosen:
+            assert handed == rejected.step
 
 
 @pytest.mark.parametrize("direction", list(MetricDirection))

@@ -9,7 +9,7 @@ from mle_star.models import is_improvement_or_equal
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
 from mle_star.views.story import RunStory
 
-Source = Literal["promoted", "blend", "ensemble", "path", "initial", "none"]
+Source = Literal["promoted", "blend", "ensemble", "path", "initial", "other", "none"]
 BLEND: Source = "blend"
 """What the final pick calls several scripts that answer together."""
 
@@ -27,7 +27,8 @@ class PathLine:
 class Lineage:
     """The ancestors of the final solution, oldest first. `source` says what went into finalization.
 
-    `promoted` is the step of a script that somebody handed over by hand, whatever its run had chosen.
+    `promoted` is the step of a script that somebody handed over by hand, whatever its run had chosen; `other` that of
+    one that the search had not gone on with and the final pick found to be the best.
     """
 
     candidate: CandidateEvaluated | None
@@ -38,25 +39,29 @@ class Lineage:
     ensemble: EnsembleTried | None = None
     source: Source = "none"
     promoted: str = ""
+    other: str = ""
 
 
 def lineage_of(story: RunStory) -> Lineage:
     """The lineage as far as the run has come."""
     lines = [_path_line(story, index) for index in sorted(story.paths)]
-    source = _source(story, lines)
+    source, picked = _source(story, lines), "" if story.finalists is None else story.finalists.chosen
     if source == "path":
-        lines = [line for line in lines if line is _best(story, lines)]
-    elif source in ("initial", "promoted"):
+        chosen = next((line for line in lines if picked == f"path {line.index}"), _best(story, lines))
+        lines = [line for line in lines if line is chosen]
+    elif source in ("initial", "promoted", "other"):
         lines = []
+    ensembles = {f"ensemble {r}": one for r, one in story.ensembles.items()}
     return Lineage(
         candidate=story.chosen_candidate,
         merges=[merge for _, merge in sorted(story.merges.items()) if merge.accepted],
         data_changed=story.data_use is not None and story.data_use.changed,
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         paths=lines,
-        ensemble=story.best_ensemble if source == "ensemble" else None,
+        ensemble=ensembles.get(picked, story.best_ensemble) if source == "ensemble" else None,
         source=source,
         promoted=_promoted(story),
+        other=picked if source == "other" else "",
     )
 
 
@@ -64,8 +69,8 @@ def handed_over(story: RunStory, line: Lineage) -> str:
     """The step of the attempt that the result is; empty while there is none, and for a blend of several."""
     if story.finished is None or line.source in (BLEND, "none"):
         return ""
-    if line.promoted:
-        return line.promoted.rpartition("/")[0]
+    if line.promoted or line.other:
+        return (line.promoted or line.other).rpartition("/")[0]
     if line.ensemble is not None:
         return line.ensemble.step
     if line.paths and line.paths[0].gains:
@@ -84,11 +89,13 @@ def _path_line(story: RunStory, index: int) -> PathLine:
 
 
 def _source(story: RunStory, lines: list[PathLine]) -> Source:
-    """What the result says; before there is one, the latest stage that has a score."""
+    """What the final pick or the result says; before there is one, the latest stage that has a score."""
     if _promoted(story):
         return "promoted"
-    if story.finalists is not None and story.finalists.chosen == BLEND:
-        return BLEND
+    if story.finalists is not None:
+        kind = story.finalists.chosen.partition(" ")[0]
+        picked: dict[str, Source] = {BLEND: BLEND, "ensemble": "ensemble", "path": "path", "initial": "initial"}
+        return picked.get(kind, "other")
     result = story.finished.result if story.finished else None
     said = result.lineage.get("finalization", {}).get("from_phase") if result is not None else None
     if said is not None:

@@ -35,6 +35,11 @@ def why(story: RunStory) -> str:
         return ""
     if line.promoted:
         return f"The script of {text.one_line(line.promoted.rpartition('/')[0], 80)} was handed over by hand."
+    if line.other:
+        place = text.one_line(line.other.rpartition("/")[0], 80)
+        return (
+            f"The script of {place} won the final pick: on all hidden rows it is ahead of what the search went on with."
+        )
     gains = gains_of(story, line)
     said = [_winner(story, line)]
     best = max(gains, key=lambda gain: gain.amount, default=None)
