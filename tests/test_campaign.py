@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from mle_star.cli.app import main
 from mle_star.data.medals import Medals, load_medals
@@ -86,9 +87,9 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -> None:
     medals = {"a": Medals(gold=0.9, silver=0.4, bronze=0.3)}
-    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path), task("b", tmp_path)], 2, CONFIG, medals)
+    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path), task("b", tmp_path)], 2, CONFIG, medals, at_once=3)
     runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
-    await campaign.run(at_once=3, start=runs, tell=told.append)
+    await campaign.run(start=runs, tell=told.append)
     assert sorted(name for name, _, _ in runs.calls) == ["a-seed-7", "a-seed-8", "b-seed-7", "b-seed-8"]
     assert runs.most == 3 and len(told) == 4
     lines = table(tmp_path / "c")
@@ -107,23 +108,45 @@ async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -
 async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG)
     with pytest.raises(Died):
-        await campaign.run(at_once=1, start=Runs(dies_after=2))
+        await campaign.run(start=Runs(dies_after=2))
     assert [line["state"] for line in table(tmp_path / "c")] == ["finished", "finished", "waiting", "waiting"]
     again = Runs()
-    entries = await Campaign.open(tmp_path / "c").run(at_once=2, start=again)
+    entries = await Campaign.open(tmp_path / "c").run(start=again)
     assert [entry.state for entry in entries] == ["finished"] * 4
     assert sorted(name for name, _, _ in again.calls) == ["a-seed-10", "a-seed-9"]
     assert ("a-seed-9", True, None) in again.calls
 
 
+async def test_what_later_runs_have_cost_is_counted_before_money_is_shared_out_again(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    campaign = Campaign.create(folder, [task("a", tmp_path)], 3, CONFIG, at_once=3, max_budget_usd=2.5)
+    await campaign.run(start=Runs())
+    (folder / "a-seed-7" / "result.json").unlink()
+    again = Runs()
+    await Campaign.open(folder).run(start=again)
+    assert again.calls == [("a-seed-7", True, 0.5)]
+
+
+async def test_no_two_processes_work_on_a_campaign(tmp_path: Path) -> None:
+    folder, runs = tmp_path / "c", Runs()
+    campaign = Campaign.create(folder, [task("a", tmp_path)], 1, CONFIG)
+    with FileLock(folder / "campaign.json.lock"), pytest.raises(ConfigError, match="another process works on"):
+        await campaign.run(start=runs)
+    assert runs.calls == [] and (await campaign.run(start=runs))[0].state == "finished"
+
+
 async def test_the_money_is_shared_by_the_runs_that_are_left_and_never_exceeded(tmp_path: Path) -> None:
-    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG)
+    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG, max_budget_usd=2.0)
     runs = Runs()
-    entries = await campaign.run(at_once=1, start=runs, max_budget_usd=2.0)
+    entries = await campaign.run(start=runs)
     assert [money for _, _, money in runs.calls] == [0.5, pytest.approx(1 / 3)]
     assert [entry.state for entry in entries] == ["finished", "finished", "left out", "left out"]
     assert entries[3].message == "the campaign's money is spent"
-    late = await Campaign.open(tmp_path / "c").run(at_once=1, start=runs, seconds=0)
+    again = await Campaign.open(tmp_path / "c").run(start=runs)
+    assert [entry.message for entry in again][2:] == ["the campaign's money is spent"] * 2 and len(runs.calls) == 2
+    raised = Campaign.open(tmp_path / "c")
+    raised.change(max_budget_usd=9.0)
+    late = await raised.run(start=runs, seconds=0)
     assert [entry.message for entry in late][2:] == ["the campaign's time is over"] * 2
 
 
@@ -163,9 +186,9 @@ def test_thresholds_lie_beside_the_task_and_not_among_its_data(tmp_path: Path) -
 
 
 async def test_a_run_that_fails_counts_against_the_money_and_has_a_report(tmp_path: Path) -> None:
-    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 2, CONFIG)
+    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 2, CONFIG, max_budget_usd=10.0)
     runs = Runs(fails=("a-seed-7",))
-    first, second = await campaign.run(at_once=1, start=runs, max_budget_usd=10.0)
+    first, second = await campaign.run(start=runs)
     lost = spent_usd(read_journal(tmp_path / "c" / "a-seed-7" / "journal.jsonl"))
     assert first.state == "failed" and first.cost_usd == pytest.approx(lost) and lost > 0
     assert runs.calls[1][2] == pytest.approx(10 - lost) and second.state == "finished"

@@ -20,7 +20,7 @@ def sweep(
         list[Path] | None, typer.Argument(metavar="TASK...", help="Task folders, or data as `run` takes them.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each task.")] = 1,
-    at_once: Annotated[int, typer.Option("--at-once", min=1, help="Runs side by side.")] = 1,
+    at_once: Annotated[int | None, typer.Option("--at-once", min=1, help="Runs side by side. [default: 1]")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The campaign's folder.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Go on with the campaign in this folder.")] = None,
     executor: Executor = None,
@@ -33,8 +33,8 @@ def sweep(
     """Run many tasks, each with several seeds, within one budget; `--resume` goes on after whatever stopped it.
 
     Each run is a normal run folder below the campaign's; results.html and results.csv there have a line for each. A
-    `leaderboard.csv` beside a task says which scores win a medal. Settings given with `--resume` replace those of the
-    campaign.
+    `leaderboard.csv` beside a task says which scores win a medal. `--resume` goes on with the settings and the money
+    of the campaign; what is given with it replaces them.
 
     \b
     Examples:
@@ -56,8 +56,11 @@ def sweep(
         if folders:
             raise ConfigError("--resume takes the tasks of the campaign: name none")
         campaign = Campaign.open(resume)
-        if changes := {**(read_mapping(config) if config else {}), **explicit}:
-            campaign.change_settings(load_config({**campaign.plan.config.model_dump(), **changes}))
+        changes: dict[str, object] = {"at_once": at_once, "max_budget_usd": max_budget}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if settled := {**(read_mapping(config) if config else {}), **explicit}:
+            changes["config"] = load_config({**campaign.plan.config.model_dump(), **settled})
+        campaign.change(**changes)
     else:
         if not folders:
             raise ConfigError("name task folders, or a campaign with --resume")
@@ -72,7 +75,9 @@ def sweep(
             ]
             thresholds = [load_medals(*both) for both in zip(folders, tasks, strict=True)]
             medals = {task.competition_id: one for task, one in zip(tasks, thresholds, strict=True) if one is not None}
-            campaign = Campaign.create(place, tasks, seeds, settings, medals)
+            campaign = Campaign.create(
+                place, tasks, seeds, settings, medals, at_once=at_once or 1, max_budget_usd=max_budget
+            )  # fmt: skip
 
     def tell(entry: Entry) -> None:
         score = "" if entry.score is None else f"  score {entry.score:.5g}"
@@ -81,9 +86,7 @@ def sweep(
         why = f"  ({entry.message})" if entry.message else ""
         typer.echo(f"{entry.folder}: {entry.state}{score}{worth}{medal}{why}")
 
-    entries = asyncio.run(
-        campaign.run(at_once=at_once, max_budget_usd=max_budget, seconds=seconds, tell=tell)
-    )  # fmt: skip
+    entries = asyncio.run(campaign.run(seconds=seconds, tell=tell))
     finished = [entry for entry in entries if entry.state == "finished"]
     spent = sum(entry.cost_usd or 0.0 for entry in entries)
     typer.echo(f"{len(finished)} of {len(entries)} runs finished, ${spent:.2f}; {campaign.folder / PAGE}")

@@ -8,9 +8,12 @@ import io
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+
+from filelock import FileLock, Timeout
 
 from mle_star.data.medals import Medal, Medals
 from mle_star.errors import ConfigError, JournalError, MleStarError
@@ -55,6 +58,8 @@ class Plan(Frozen):
     seeds: tuple[int, ...]
     config: PipelineConfig
     medals: dict[str, Medals] = {}  # by task, where thresholds are known
+    at_once: int = 1
+    max_budget_usd: float | None = None
 
 
 class Campaign:
@@ -79,12 +84,18 @@ class Campaign:
         seeds: int,
         config: PipelineConfig,
         medals: Mapping[str, Medals] | None = None,
+        *,
+        at_once: int = 1,
+        max_budget_usd: float | None = None,
     ) -> Campaign:
-        """A new campaign; seeds count up from the one that the settings name."""
+        """A new campaign, so many runs side by side; seeds count up from the one that the settings name."""
         cls.refuse_begun(folder)
         found = [task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks]
         counted = tuple(config.seed + number for number in range(seeds))
-        plan = Plan(tasks=tuple(found), seeds=counted, config=config, medals=dict(medals or {}))
+        plan = Plan(
+            tasks=tuple(found), seeds=counted, config=config, medals=dict(medals or {}), at_once=at_once,
+            max_budget_usd=max_budget_usd,
+        )  # fmt: skip
         campaign = cls(folder, plan)
         campaign._keep_plan()
         return campaign
@@ -106,9 +117,9 @@ class Campaign:
             raise ConfigError(f"{folder / PLAN} cannot be read: {error}") from None
         return cls(folder, plan)
 
-    def change_settings(self, config: PipelineConfig) -> None:
-        """Go on with other settings; what is finished stays as it is, and so do the seeds."""
-        self.plan = self.plan.model_copy(update={"config": config})
+    def change(self, **changes: Any) -> None:
+        """Go on with other settings or limits; what is finished stays as it is, and so do the seeds."""
+        self.plan = self.plan.model_copy(update=changes)
         self._keep_plan()
 
     def _keep_plan(self) -> None:
@@ -119,8 +130,6 @@ class Campaign:
     async def run(
         self,
         *,
-        at_once: int,
-        max_budget_usd: float | None = None,
         seconds: float | None = None,
         start: Start = run_pipeline,
         tell: Callable[[Entry], None] = lambda entry: None,
@@ -130,16 +139,18 @@ class Campaign:
         After `seconds` no further run begins. Scripts of all runs share one executor.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        gate, spent = asyncio.Semaphore(at_once), 0.0
-        waiting = len(self.entries)
+        gate, money_in_all = asyncio.Semaphore(self.plan.at_once), self.plan.max_budget_usd
+        self.entries = [self._known(entry) for entry in self.entries]
+        spent = sum(entry.cost_usd or 0.0 for entry in self.entries)  # before anything is shared out
+        waiting = sum(entry.state != "finished" for entry in self.entries)
 
         async def one(number: int) -> None:
             nonlocal spent, waiting
             async with gate:
-                entry = self._known(self.entries[number])
+                entry = self.entries[number]
                 if entry.state != "finished":
                     late = deadline is not None and time.monotonic() >= deadline
-                    money = None if max_budget_usd is None else (max_budget_usd - spent) / waiting
+                    money = None if money_in_all is None else (money_in_all - spent) / waiting
                     if late or (money is not None and money <= 0):
                         reason = "the campaign's time is over" if late else "the campaign's money is spent"
                         entry = entry.model_copy(update={"state": "left out", "message": reason})
@@ -147,23 +158,33 @@ class Campaign:
                         self.entries[number] = entry.model_copy(update={"state": "running"})
                         self._write()
                         entry = await self._one(entry, money, start, executor)
+                    waiting -= 1
+                    spent += entry.cost_usd or 0.0
                 await asyncio.to_thread(self._report, entry)
-                waiting -= 1
-                spent += entry.cost_usd or 0.0
                 self.entries[number] = entry
                 self._write()
                 tell(entry)
 
-        async with opened_executor(self.plan.config) as executor:
-            runs = [asyncio.create_task(one(number)) for number in range(len(self.entries))]
-            try:
-                await asyncio.gather(*runs)
-            finally:
-                for run in runs:
-                    run.cancel()
-                await asyncio.gather(*runs, return_exceptions=True)
-                self._stop()
+        with self._alone():
+            async with opened_executor(self.plan.config) as executor:
+                runs = [asyncio.create_task(one(number)) for number in range(len(self.entries))]
+                try:
+                    await asyncio.gather(*runs)
+                finally:
+                    for run in runs:
+                        run.cancel()
+                    await asyncio.gather(*runs, return_exceptions=True)
+                    self._stop()
         return self.entries
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two processes would take each other's runs for failed ones, and each other's tables away."""
+        try:
+            with FileLock(self.folder / f"{PLAN}.lock", timeout=0):
+                yield
+        except Timeout:
+            raise ConfigError(f"another process works on the campaign in {self.folder}") from None
 
     def _stop(self) -> None:
         """What was cut off waits to be resumed."""
