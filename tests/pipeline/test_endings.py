@@ -87,6 +87,7 @@ async def test_on_a_full_disk_the_best_so_far_is_handed_over_and_the_run_goes_on
         return
     assert (result.stopped_by, said(result, tmp_path / "run")) == ("disk", "stopped by a full disk")
     assert "No space left on device" in result.warnings[0] and "free some space" in result.warnings[0]
+    assert "no submission by a script of its own: [Errno 28] No space left on device" in result.warnings
     assert result.final_solution.score == score and str(score) in Path(result.submission_path).read_text("utf-8")
     assert agents.count("test") == 0  # what it would bring could not be kept
     later = await quick(config, resume=True)
@@ -317,6 +318,10 @@ async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(
     assert again.stopped_by == "time" and why.startswith("no solution: stopped by the time limit")
     assert f"nothing new: {why}; the result from before stands" in caplog.messages
     assert events(tmp_path / "run", RunFinished)[-1].state == "completed"
+    assert again.total_duration_seconds >= first.total_duration_seconds
+    Path(again.submission_path).unlink()
+    gone = await quick(settings(L=1, time_limit_seconds=1), agents=agents, resume=True)
+    assert gone.submission_path == "" and gone.final_solution == first.final_solution
     later = await quick(settings(L=1), agents=Changed("retriever"), resume=True)
     assert later.stopped_by is None and later.final_solution.score == first.final_solution.score
 

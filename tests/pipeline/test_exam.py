@@ -378,12 +378,14 @@ async def test_a_resumed_run_judges_as_before(quick: QuickRun, task: TaskDescrip
 
 
 async def test_one_table_alone_ends_with_a_promise_and_no_submission(
-    quick: QuickRun, task: TaskDescription, data_dir: Path
+    quick: QuickRun, task: TaskDescription, data_dir: Path, tmp_path: Path
 ) -> None:
     for name in ("test.csv", "sample_submission.csv"):
         (data_dir / name).unlink()
     result = await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor())
     assert (result.submission_path, result.has_test) == ("", False)
+    view = (tmp_path / "run" / "input").resolve()  # rows held back stand in for the test
+    assert view.parent == tmp_path / "run" / "views" and (view / "test.csv").is_file()
     assert result.promise is not None and result.promise.measured == "harness" and noise_of(result) == 0.05
     assert "finalization" in result.phases_completed
 

@@ -10,7 +10,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
-from mle_star.run.events import AgentFinished, AgentStarted, Forecast, PhaseFinished, ScriptFinished, ScriptStarted
+from mle_star.run.events import (
+    AgentFinished,
+    AgentStarted,
+    Forecast,
+    PhaseFinished,
+    PhaseStarted,
+    ScriptFinished,
+    ScriptStarted,
+)
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.prices import price_of
 from tests.pipeline.conftest import LETTERS, QuickRun, events, settings
@@ -144,3 +152,11 @@ async def test_the_forecast_ends_at_what_was_really_spent(quick: QuickRun) -> No
     assert said[0].basis.startswith("by settings")
     assert said[-1].cost_usd == pytest.approx(result.total_cost_usd, rel=0.3)
     assert len(said) >= 3
+    run_dir = Path(result.submission_path).parent.parent
+    assert said[0].at <= events(run_dir, AgentStarted)[0].at
+    await quick(settings(model="sonnet"), resume=True)
+    new = events(run_dir, Forecast)[len(said) :]
+    last_phase = events(run_dir, PhaseStarted)[-1]
+    assert last_phase.phase == "finalization" and all(told.at >= last_phase.at for told in new), (
+        "while results are only taken over, nothing new is known"
+    )

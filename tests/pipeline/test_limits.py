@@ -68,6 +68,9 @@ async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: Q
     assert asyncio.get_running_loop().time() == pytest.approx(8 * 0.65 / 0.9)  # Phase 2's share of what is left
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
     assert result.phases_completed == ["phase1", "finalization"] and result.phases_skipped == ["phase3"]
+    ended = {event.phase: event for event in events(tmp_path / "run", PhaseFinished) if event.path is None}
+    assert ended["phase3"].detail == "no path got beyond the initial solution in its time"
+    assert (ended["phase2"].outcome, ended["phase2"].detail) == ("cancelled", "cancelled, cancelled")
     assert result.stopped_by == "time" and result.warnings[0].startswith("stopped by the time limit")
     for path in result.phase2_results:
         assert path.best_solution.content == result.phase1.initial_solution.content
@@ -111,13 +114,35 @@ async def test_a_path_that_takes_too_long_is_cut_off_with_the_best_it_had(quick:
 
 @pytest.mark.req("REQ-OR-041", "REQ-OR-043")
 @in_its_own_time
-async def test_cut_off_in_phase_3_the_rounds_that_were_finished_count(quick: QuickRun) -> None:
+async def test_cut_off_in_phase_3_the_rounds_that_were_finished_count(quick: QuickRun, tmp_path: Path) -> None:
     shares = PhaseTimeBudget(phase1=0.35, phase2=0.35, phase3=0.1, finalization=0.2)
     config = settings(time_limit_seconds=30, R=3, phase_time_budget=shares)
     result = await quick(config, agents=MindAgents(before=hang("ens_planner", after=1)))
     assert result.phase3 is not None and len(result.phase3.attempts) == 1
     assert result.final_solution.score == result.phase3.best_ensemble_score
+    (ended,) = [event for event in events(tmp_path / "run", PhaseFinished) if event.phase == "phase3"]
+    assert (ended.outcome, ended.score) == ("cancelled", result.phase3.best_ensemble_score)
+    assert ended.detail.startswith("time spent: ") and f"phase3 cancelled: {ended.detail}" in result.warnings
     assert Path(result.submission_path).is_file()
+
+
+@pytest.mark.req("REQ-OR-043")
+@in_its_own_time
+async def test_cut_off_in_finalization_what_was_kept_is_handed_over_and_the_reason_said(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    result = await quick(settings(time_limit_seconds=60), agents=MindAgents(before=hang("test")))
+    (ended,) = [event for event in events(tmp_path / "run", PhaseFinished) if event.phase == "finalization"]
+    assert ended.outcome == "cancelled" and ended.detail.startswith("time spent: ")
+    assert result.phases_completed == ["phase1", "phase2", "phase3"] and result.stopped_by == "time"
+    assert result.warnings[1:3] == [
+        f"finalization cancelled: {ended.detail}", f"no submission by a script of its own: {ended.detail}"
+    ]  # fmt: skip
+    assert result.phase3 is not None and result.final_solution == result.phase3.best_ensemble
+    assert (len(result.phase2_results), result.phase1.initial_score) == (2, 0.515)
+    assert Path(result.submission_path).read_text(encoding="utf-8").endswith(f",{result.final_solution.score}\n")
+    assert result.lineage["finalization"]["fallback"] and result.config.time_limit_seconds == 60
+    assert result.total_duration_seconds == result.duration_breakdown["total_duration_seconds"] > 0
 
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-025", "REQ-OR-030")
@@ -157,6 +182,10 @@ async def test_out_of_time_without_a_solution_the_error_says_how_far_the_run_cam
     assert (found["reason"], found["best_candidate"], found["candidate_scores"]) == ("time", None, {})
     assert found["last_successful_step"] == "phase1/retriever"
     assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
+    ended = events(tmp_path / "run", PhaseFinished)[-1]
+    assert (ended.outcome, ended.score) == ("cancelled", None) and found["error"] == f"BudgetExceeded: {ended.detail}"
+    words = f"no solution: stopped by the time limit ({ended.detail}); `mle-star resume {tmp_path / 'run'} "
+    assert str(caught.value).startswith(words)
 
 
 @pytest.mark.req("REQ-OR-024")
@@ -311,7 +340,7 @@ async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: Q
         await quick(agents=agents)
     assert all(seen) and not is_running(tmp_path / "run")
     outcome = events(tmp_path / "run", RunFinished)[-1]
-    assert outcome.state == "interrupted"
+    assert (outcome.state, outcome.message) == ("interrupted", "stopped by control file")
     asked, paid = len(agents.calls), len(events(tmp_path / "run", AgentFinished))
     assert paid < asked  # some call was in flight: it has cost something, too, and is asked again
     assert outcome.cost_usd == pytest.approx(asked * agents.cost_usd)
@@ -387,7 +416,9 @@ async def test_ctrl_c_twice_or_sigterm_stops_at_once(
         await quick(agents=MindAgents(before=once("extractor", strike, wait=600)), signals=True)
     assert time.monotonic() - started < 240
     assert Path(caught.value.diagnostics["submission"]).is_file()
-    assert events(tmp_path / "run", RunFinished)[-1].state == "interrupted"
+    last, found = events(tmp_path / "run", RunFinished)[-1], caught.value.diagnostics
+    assert last.state == "interrupted" and found["elapsed_seconds"] >= last.seconds > 0
+    assert found["cost_usd"] == last.cost_usd > 0
     assert events(tmp_path / "run", FinishRequested)[-1].now
 
 
@@ -401,7 +432,18 @@ async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun, tmp_p
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert events(tmp_path / "run", RunFinished)[-1].state == "interrupted"
+    last = events(tmp_path / "run", RunFinished)[-1]
+    assert (last.state, last.message) == ("interrupted", "stopped by the caller")
+
+
+async def test_stopped_before_there_is_anything_the_error_says_only_how_it_goes_on(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    agents = MindAgents(before=once("retriever", lambda: request_finish(tmp_path / "run", now=True), wait=600))
+    with pytest.raises(RunInterrupted) as caught:
+        await quick(agents=agents)
+    assert str(caught.value) == f"stopped by control file; `mle-star resume {tmp_path / 'run'}` goes on from here"
+    assert caught.value.diagnostics["submission"] is None
 
 
 def test_the_ledger_counts_from_zero() -> None:

@@ -20,7 +20,7 @@ import pytest
 
 import mle_star.orchestrator
 from mle_star.config import effective_config
-from mle_star.errors import CredentialError, PipelineError
+from mle_star.errors import ConfigError, CredentialError, PipelineError
 from mle_star.models import (
     AgentConfig,
     FinalResult,
@@ -141,6 +141,10 @@ async def test_inputs_are_looked_at_before_credentials(task: TaskDescription, tm
     with pytest.raises(ValueError, match="not a directory"):
         await run_pipeline(task.model_copy(update={"data_dir": "/nowhere"}), settings(), run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "thesis.txt").touch()
+    with pytest.raises(ConfigError, match="not empty"):  # an API of one's own may need no key
+        await run_pipeline(task, settings(), run_dir=tmp_path / "own", base_url="http://127.0.0.1:9")
 
 
 @pytest.mark.req("REQ-OR-003", "REQ-OR-020")
@@ -202,12 +206,13 @@ async def test_the_phases_come_one_after_another(quick: QuickRun, tmp_path: Path
 
 
 @pytest.mark.req("REQ-OR-015")
-async def test_one_path_needs_no_ensemble(quick: QuickRun) -> None:
+async def test_one_path_needs_no_ensemble(quick: QuickRun, tmp_path: Path) -> None:
     agents = MindAgents()
     result = await quick(settings(L=1), agents=agents)
     assert result.phase3 is None
     assert (agents.count("ens_planner"), agents.count("ensembler")) == (0, 0)
     assert result.phases_skipped == ["phase3"]
+    assert _ends(tmp_path / "run")[2] == ("phase3", "skipped", "there is one path only", None)
     assert result.final_solution.score == result.phase2_results[0].best_score
 
 
@@ -292,6 +297,7 @@ async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
 ) -> None:
     result = await quick(settings(L=1), agents=_BrokenPath("main", agent="merger"))
     assert result.phase1.initial_score == 0.51 and result.submission_path
+    assert result.phase1.candidate_scores == [0.5, 0.51], "what it found out before goes on, too"
     assert _ends(tmp_path / "run")[:2] == [
         ("phase1", "failed", "a bug", 0.51), ("phase2", "completed", "completed", 0.52),
     ]  # fmt: skip
@@ -301,7 +307,9 @@ async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
 
 
 @pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-043")
-async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_solution(quick: QuickRun) -> None:
+async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_solution(
+    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     result = await quick(agents=_BrokenPath("path-0", "path-1", agent="ablation"))
     assert result.phase3 is not None
     initial = result.phase1.initial_solution
@@ -309,6 +317,8 @@ async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_sol
     assert [script.score for script in result.phase3.input_solutions] == [initial.score] * 2
     assert result.phases_completed == ["phase1", "phase3", "finalization"]
     assert result.submission_path
+    assert _ends(tmp_path / "run")[1] == ("phase2", "failed", "failed, failed", initial.score)
+    assert "all paths ended with the same script: an ensemble of it has little value" in caplog.messages
 
 
 @pytest.mark.req("REQ-OR-041", "REQ-OR-043")
@@ -360,7 +370,9 @@ async def test_without_any_submission_the_path_is_empty_and_the_solution_is_ther
 
 
 @pytest.mark.req("REQ-OR-042")
-async def test_without_a_solution_the_error_says_how_far_the_run_came(quick: QuickRun, tmp_path: Path) -> None:
+async def test_without_a_solution_the_error_says_how_far_the_run_came(
+    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     mind = Mind(overrides={"init": lambda prompt: fenced(broken()), "debugger": lambda prompt: fenced(broken("again"))})
     with pytest.raises(PipelineError, match="all 2 candidates") as caught:
         await quick(agents=MindAgents(mind))
@@ -371,7 +383,10 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came(quick: Qui
     assert found["candidate_scores"] == {"model 0": None, "model 1": None}
     assert set(found["errors"]) == {"model 0", "model 1"}
     last = events(tmp_path / "run", RunFinished)[-1]
-    assert last.state == "failed" and "all 2 candidates" in last.message
+    assert last.state == "failed" and last.message == f"PipelineError: {caught.value}"
+    assert last.cost_usd == found["cost_usd"] and last.seconds >= found["elapsed_seconds"]
+    assert f"the run ends without a result: {last.message}" in caplog.messages
+    assert (found["reason"], found["best_candidate"]) == ("phase1", None)
 
 
 @pytest.mark.req("REQ-OR-016")
@@ -421,6 +436,7 @@ async def test_the_result_says_what_everything_cost_and_took(
     assert (tmp_path / "run" / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
     last = events(tmp_path / "run", RunFinished)[-1].result
     assert last is not None and last.model_dump(mode="json") == whole
+    assert (tmp_path / "run" / "input").resolve() == Path(result.task.data_dir).resolve()
 
 
 @pytest.mark.req("REQ-OR-039")

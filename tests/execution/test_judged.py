@@ -1,0 +1,188 @@
+"""One script judged by labels that it never sees: on how many views, what is kept of it, what it is told."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mle_star.data.place import DataFolder
+from mle_star.evaluation.exam import Exam
+from mle_star.execution import execute_in_run
+from mle_star.execution.outcome import HEADER
+from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
+from mle_star.run.budget import Budget
+from mle_star.run.context import RunShared, ScriptRequest
+from mle_star.run.events import Notice, ScriptStarted
+from mle_star.run.limits import limit_in_run, share_in_run
+from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored
+
+CONFIG = PipelineConfig(scoring="auto", score_views=5, time_limit_seconds=3600)
+HITS = """
+def hits(truth, answers):
+    if (answers["label"].astype(int) == 7).any():
+        raise ValueError("seven is no answer")
+    return (truth["label"].astype(int) == answers["label"].astype(int)).mean()
+"""
+
+
+class Answering(FixedExecutor):
+    """Answers the test file that it sees by a rule, from the number of a row and its size."""
+
+    def __init__(self, rule: Callable[[int, int], int], **fields: object) -> None:
+        super().__init__(**{"stdout": "done\n", **fields})  # type: ignore[arg-type]
+        self.rule = rule
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        folder = Path(request.working_dir)
+        with (folder / "input" / "test.csv").open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        body = "".join(f"{row['id']},{self.rule(number, int(row['size']))}\n" for number, row in enumerate(rows))
+        (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
+        return await super().run(request)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(440)]
+    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in rows[:400]))
+    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s, _ in rows[400:]))
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, *_ in rows[400:]))
+    (tmp_path / "score.py").write_text(HITS)
+    return folder
+
+
+@pytest.fixture
+def exam(task: TaskDescription, tmp_path: Path) -> Exam:
+    return Exam.prepare(task, CONFIG, tmp_path / "run")
+
+
+def right(number: int, size: int) -> int:
+    return int(size > 25)
+
+
+async def test_a_judged_script_is_recorded_with_its_answers_and_a_score_that_it_need_not_print(
+    open_run: OpenRun, exam: Exam
+) -> None:
+    executor = Answering(lambda number, size: right(number, size) ^ (number % 10 == 0))
+    with open_run(CONFIG, executor, shared=RunShared(exam=exam)) as run:
+        result = await execute_in_run(scored(0.1))
+        (event,) = finished(run)
+        assert not [told for told in run.journal.events if isinstance(told, Notice)], "it boasts of nothing"
+        assert event.answers == [f"answers/script-{number}.csv" for number in range(5)]
+        assert all((run.run_dir / path).is_file() for path in event.answers)
+        assert event.submission == "answers/script.real.csv"
+        said = (run.run_dir / event.submission).read_text().splitlines()
+        assert [line.split(",")[0] for line in said] == ["id", *map(str, range(400, 440))]
+        assert run.shared.best_score == result.score
+    assert result.score == pytest.approx(0.9, abs=0.06) and result.measure is not None
+    assert (result.score_problem, result.is_error, result.measure.printed) == ("", False, None)
+    assert (result.measure.score, result.measure.rows) == (result.score, len(exam.search_rows))
+    assert [request.input_dir for request in executor.requests] == [str(view.folder) for view in exam.views]
+
+
+async def test_what_the_metric_cannot_be_computed_of_goes_to_the_debugger_with_the_reason(
+    open_run: OpenRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    own = task.model_copy(update={"evaluation_metric": "score.py:hits"})
+    exam = Exam.prepare(own, CONFIG, tmp_path / "run")
+    executor = Answering(lambda number, size: 7 if number == 3 else right(number, size), duration_seconds=12.5)
+    with open_run(CONFIG, executor, shared=RunShared(exam=exam)) as run:
+        result = await execute_in_run(scored(0.1))
+        (event,) = finished(run)
+        assert run.shared.best_score is None and (event.submission, event.answers) == (None, [])
+    assert (result.is_error, result.score, result.measure) == (True, None, None)
+    assert (result.stdout, result.duration_seconds, result.exit_code) == ("done\n", 12.5, 0)
+    told = result.error_traceback or ""
+    assert told.startswith(f"{HEADER}\nValueError: score.py:hits cannot be computed: ")
+    assert told.endswith("hits failed: ValueError: seven is no answer")
+
+
+async def test_a_script_that_answers_nothing_is_told_where_answers_belong(open_run: OpenRun, exam: Exam) -> None:
+    executor = FixedExecutor()
+    with open_run(CONFIG, executor, shared=RunShared(exam=exam)):
+        result = await execute_in_run(scored(0.5))
+    assert len(executor.requests) == 1 and (result.is_error, result.score) == (True, None)
+    words = "./final/submission.csv is missing: write an answer for every row of the test file there"
+    assert result.error_traceback == f"{HEADER}\nValueError: {words}"
+
+
+@pytest.mark.parametrize(("turns", "views"), [(0.5, 1), (2.0, 2), (3.9, 3), (9.0, 5)])
+async def test_a_script_runs_on_as_many_views_as_fit_into_its_share_of_the_time(
+    turns: float, views: int, open_run: OpenRun, exam: Exam
+) -> None:
+    budget = Budget(CONFIG, clock=lambda: 0.0)
+    with open_run(CONFIG, FixedExecutor(), budget=budget) as run:
+        share = share_in_run(run, limit_in_run(run, "solution"))
+    executor = Answering(right, duration_seconds=share / turns)
+    with open_run(CONFIG, executor, budget=budget, shared=RunShared(exam=exam)) as run:
+        result = await execute_in_run(scored(0.5))
+        assert len(finished(run)[0].answers) == len(executor.requests) == views
+        (limit,) = {event.timeout_seconds for event in run.journal.events if isinstance(event, ScriptStarted)}
+    assert result.score == 1.0
+    told = {(request.env["MLE_STAR_SECONDS"], request.env["MLE_STAR_SHARE"]) for request in executor.requests}
+    assert told == {(f"{limit:.0f}", f"{share / 5:.1f}")}, "what it should take on each view, had it time for all"
+
+
+async def test_a_claim_far_beyond_the_worth_of_the_answers_is_a_warning(open_run: OpenRun, exam: Exam) -> None:
+    executor = Answering(lambda number, size: number % 2, stdout="Final Validation Performance: 0.9876\n")
+    with open_run(CONFIG, executor, shared=RunShared(exam=exam)) as run:
+        result = await execute_in_run(scored(0.9876))
+        (told,) = [event for event in run.journal.events if isinstance(event, Notice)]
+    assert result.measure is not None and result.measure.printed == 0.9876
+    words = f"a script prints 0.9876 and is worth {result.score:g}: its own validation leaks"
+    assert (told.level, told.message) == ("warning", words)
+
+
+async def test_studies_and_final_scripts_run_once_and_are_not_judged(
+    open_run: OpenRun, exam: Exam, data_dir: Path
+) -> None:
+    executor = Answering(right, stdout="Final Validation Performance: 0.5\n")
+    with open_run(CONFIG, executor, shared=RunShared(exam=exam)) as run:
+        study = await execute_in_run(scored(0.5), purpose="ablation")
+        final = await execute_in_run(scored(0.5), purpose="submission")
+        study_event, final_event = finished(run)
+        assert final_event.submission is not None
+        assert len((run.run_dir / final_event.submission).read_text().splitlines()) == 1 + 40
+    assert (study.measure, final.measure, study_event.submission, study_event.answers) == (None, None, None, [])
+    assert len(executor.requests) == 2
+    assert executor.requests[1].input_dir == str(data_dir), "the last script sees all labels"
+
+
+async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(open_run: OpenRun, tmp_path: Path) -> None:
+    executor, places = FixedExecutor(), [tmp_path / "sample-1", tmp_path / "sample-2"]
+    for place in places:
+        place.mkdir()
+        (place / "train.csv").write_text("id,label\n1,0\n")
+    with open_run(CONFIG, executor) as run:
+        sampled = [await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(place)) for place in places]
+        probed = await execute_in_run(scored(0.5), purpose="probe", data=DataFolder(places[0]))
+        again = await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(places[0]))
+        steps = [(event.step, event.purpose, event.submission) for event in finished(run)]
+        assert (run.shared.best_score, run.shared.kept_submission) == (None, None)
+    assert steps == [
+        ("sample-script", "sample", None), ("sample-script-2", "sample", None),
+        ("probe-script", "probe", None), ("sample-script-3", "sample", None),
+    ]  # fmt: skip
+    assert [(result.score, result.cached) for result in [*sampled, probed, again]] == [
+        (None, False), (None, False), (0.5, False), (None, True)
+    ]  # fmt: skip
+    assert [request.input_dir for request in executor.requests] == [str(places[n]) for n in (0, 1, 0)]
+
+
+async def test_after_a_script_that_found_no_room_its_own_files_are_swept_and_the_debugger_has_its_turn(
+    open_run: OpenRun,
+) -> None:
+    class Greedy(FixedExecutor):
+        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+            (Path(request.working_dir) / "cache.bin").write_bytes(b"x")
+            return await super().run(request)
+
+    trace = "Traceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
+    with open_run(CONFIG, Greedy("", stderr=trace, exit_code=1)) as run:
+        result = await execute_in_run(scored(0.5))
+        assert result.is_error and not (run.work_dir / "cache.bin").exists()
