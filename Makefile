@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # One more than there are cores: tests wait for processes, too.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-.PHONY: help demo test lint format docs bench bench-quality trace soak mutate lock clean
+.PHONY: help demo test lint format snapshots docs bench bench-quality trace soak mutate lock clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -33,6 +33,9 @@ lint: $(STAMP) ## format, lint, types, layers and the oldest Python
 format: $(STAMP) ## mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+snapshots: $(STAMP) ## write the snapshots of the prompts anew; look at the difference
+	UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/test_prompts.py tests/method/test_rich_prompts.py
 
 docs: $(STAMP) ## the guides as pages, in .site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from mle_star.run.search import Phase1Progress, Trial
 from mle_star.run.telling import MARK, around, told, whole_script
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 
-SNAPSHOTS = Path(__file__).parent.parent / "snapshots" / "told"
 SCRIPT = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f())\n"
 BLOCK = "    model = Ridge()"
 VALUES: dict[str, dict[str, Any]] = {
@@ -96,19 +94,6 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
             yield run
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_what_is_told_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
-    from mle_star.run.context import current_run
-
-    text = tell(current_run(), name)
-    snapshot = SNAPSHOTS / f"{name}.md"
-    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
-        snapshot.parent.mkdir(parents=True, exist_ok=True)
-        snapshot.write_text(text + "\n", encoding="utf-8")
-    assert text + "\n" == snapshot.read_text(encoding="utf-8")
-    assert str(rich.run_dir) not in text and str(rich.task.data_dir) not in text
-
-
 FACTS: dict[str, tuple[str, ...]] = {
     "script": ("coder", "planner"),
     "best": ("coder", "planner", "ens_planner", "ensembler", "extractor", "test"),
@@ -162,9 +147,10 @@ async def test_what_the_retriever_found_beyond_the_models_reaches_those_who_plan
         found = {"models": [{"model_name": "Ridge", "example_code": "x = 1"}], "notes": "Winners took ratios (a post)."}
         run.agents.reply("retriever", found)
         await retrieve_models(run.task, settings(M=1))
-        assert "Under `notes`, keep what you found" in run.agents.calls()[0].prompt
+        assert "a further field `notes`" in run.agents.calls()[0].prompt
         for name in ("planner", "ens_planner"):
-            assert "# Research notes\n\n```text\nWinners took ratios (a post).\n```" in tell(current_run(), name)
+            _, _, notes = tell(current_run(), name).partition("# Research notes\n\n")
+            assert notes.partition("\n\n")[2].startswith("```text\nWinners took ratios (a post).\n```")
         assert "Winners took ratios" not in tell(current_run(), "coder")
 
 

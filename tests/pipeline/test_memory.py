@@ -72,7 +72,7 @@ def test_everything_that_was_tried_stands_in_one_table_the_telling_ones_first() 
     assert "- path 2, step 1, try 1: fewer trees -> 0.55, worse by 0.05, rejected" in table
     assert "- path 2, step 2, try 1: more trees -> 0.6, no change, accepted" in table
     assert "- ensemble 2: stack -> 0.68, worse by 0.02, rejected" in table
-    assert "- candidate: Ridge -> 0.5 (0.4 to 0.6), accepted, 3 s" in table
+    assert "- candidate: Ridge -> 0.5 (0.4 to 0.6), 3 s" in table
     assert memory_of(story()).table(path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
 
 

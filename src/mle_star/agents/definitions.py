@@ -104,8 +104,8 @@ def plain_name(package: str) -> str:
 
 JUDGING = """\
 Solutions are judged by the answers that they write to `./final/submission.csv`, not by the score that they print: the
-test file holds rows whose labels are kept apart. Print the score line all the same, measured as you see fit; with fewer
-than 10,000 labelled rows by folds rather than by one hold-out."""
+test file holds rows whose labels are kept apart. Print the score line all the same. Where a request asks for one
+hold-out, folds may take its place, and should with fewer than 10,000 labelled rows as far as the time allows."""
 
 
 def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:

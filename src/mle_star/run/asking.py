@@ -114,7 +114,7 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
     filled = PromptRegistry().get(agent, variant).render(**{**known, **values})
     sections = [
         filled,
-        remark,
+        f"# Note\n\n{remark}" if remark else "",
         _noise(run, values.get("scores")) if agent in _COMPARING else "",
         facts_section(agent, variant, run.task, run.config, values),
     ]
@@ -142,7 +142,7 @@ def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     found = [known.get(score) if score is not None else None for score in scores or ()]
     if any(found):
         intervals = ["none" if m is None else f"{m.low:.4g} to {m.high:.4g}" for m in found]
-        lines.append(f"Intervals of the scores above, in their order: {'; '.join(intervals)}.")
+        lines.append(f"Intervals of the plans' scores above, in their order: {'; '.join(intervals)}.")
     return "\n\n".join(lines)
 
 

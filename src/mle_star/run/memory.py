@@ -52,7 +52,8 @@ class Tried(Frozen):
             result = "failed" + (f": {error}" if error else "")
         else:
             interval = "" if self.low is None or self.high is None else f" ({self.low:.6g} to {self.high:.6g})"
-            result = f"{self.score:.6g}{interval}{_change(self.change)}, {self.outcome}"
+            outcome = "" if self.where == "candidate" else f", {self.outcome}"
+            result = f"{self.score:.6g}{interval}{_change(self.change)}{outcome}"
         seconds = "" if self.seconds is None else f", {self.seconds:.0f} s"
         return f"- {self.where}: {plan} -> {result}{seconds}"
 

@@ -114,7 +114,8 @@ def _best(run: RunContext, agent: AgentType, variant: str | None, values: Values
     best = values.get("best")
     if best is not None:
         what = "best_ensemble" if agent in (AgentType.ens_planner, AgentType.ensembler) else "best_block"
-        yield told_piece(what, score=_score(best[1]), code=fenced(_cut(str(best[0]), MAX_SCRIPT)))
+        use = "The plan may build on it." if agent in _PLANNERS else "Take over from it what the plan builds on."
+        yield told_piece(what, score=_score(best[1]), use=use, code=fenced(_cut(str(best[0]), MAX_SCRIPT)))
     if agent not in (AgentType.extractor, AgentType.planner, AgentType.test) or variant:
         return
     names = ("solution_script", "final_solution", "around")
@@ -175,7 +176,8 @@ def _limits(run: RunContext, agent: AgentType, variant: str | None, values: Valu
     what = "The whole study, with all its runs," if study else "A script"
     lines = [f"- {what} is stopped after {words_of(limit)}."]
     if takes is not None:
-        lines.append(f"- The current solution takes {words_of(takes)}.")
+        whose = "The solutions above together take" if run.phase == "phase3" else "The current solution takes"
+        lines.append(f"- {whose} {words_of(takes)}.")
     if takes is not None and study:
         room = int(limit / max(1.3 * takes, 0.1)) - 1
         count = max(1, min(ABLATION_RUNS - 1, room))
@@ -185,10 +187,12 @@ def _limits(run: RunContext, agent: AgentType, variant: str | None, values: Valu
     sample = run.shared.scripts.sample
     if sample is not None and not study and agent not in _PLANNERS and run.phase != "finalization":
         rows = f"{sample.rows} of the {sample.of} training rows"
-        lines.append(f"- It may first run on a sample of {rows}, where it must work, too; it is scored on all rows.")
+        lines.append(
+            f"- A new script may first run on a sample of {rows}, and must work there; all rows give its score."
+        )
     left, whole = run.budget.remaining_seconds(), run.budget.time_limit - run.budget.elapsed()
     lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
-    if not study:
+    if not study and (agent is not AgentType.debugger or run.phase == "finalization"):
         lines.append(told_piece(run.phase if run.phase in PHASES else "phase2"))
     if agent is AgentType.debugger and "TimeoutError" in str(values.get("bug", "")):
         lines.append(told_piece("too_slow"))
