@@ -11,6 +11,7 @@ import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import metrics
 
 from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
 from mle_star.errors import ConfigError
@@ -119,6 +120,48 @@ def test_a_class_that_the_rows_lack_is_no_zero() -> None:
     truth, answer = np.array([0, 0, 2]), np.array([[0.8, 0.1, 0.1], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]])
     assert known_metric("roc_auc").compute(truth, answer) == 1.0
     assert known_metric("f1_macro").compute(np.array(["a", "a"]), np.array(["a", "b"])) == pytest.approx(2 / 3)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=40),
+    st.sampled_from([2, 3, 4]),
+)
+def test_figures_from_counts_are_those_of_scikit_learn(rows: list[tuple[int, int]], kinds: int) -> None:
+    truth, answer = (np.array(["abcde"[value % kinds] for value in column]) for column in zip(*rows, strict=True))
+    known = sorted(set(truth))
+    looked_for: dict[str, Any] = {"average": "macro", "labels": known, "zero_division": 0}
+    if len(known) <= 2:
+        looked_for["labels"] = known[-1:]
+    each: dict[str, Any] = {"labels": known, "zero_division": 0}
+    wanted = {
+        "f1": metrics.f1_score(truth, answer, **looked_for),
+        "f2": metrics.fbeta_score(truth, answer, beta=2.0, **looked_for),
+        "precision": metrics.precision_score(truth, answer, **looked_for),
+        "recall": metrics.recall_score(truth, answer, **looked_for),
+        "f1_macro": metrics.f1_score(truth, answer, average="macro", **each),
+        "f1_micro": metrics.f1_score(truth, answer, average="micro", **each),
+        "f1_weighted": metrics.f1_score(truth, answer, average="weighted", **each),
+    }
+    if len({*truth, *answer}) > 1:
+        wanted["matthews_corrcoef"] = metrics.matthews_corrcoef(truth, answer)
+        wanted["cohen_kappa"] = metrics.cohen_kappa_score(truth, answer)
+        wanted["quadratic_weighted_kappa"] = metrics.cohen_kappa_score(truth, answer, weights="quadratic")
+    for name, value in wanted.items():
+        assert known_metric(name).compute(truth, answer) == pytest.approx(value, abs=1e-12), name
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 6), min_size=3, max_size=3)), min_size=2))
+def test_areas_are_those_of_scikit_learn(rows: list[tuple[int, list[int]]]) -> None:
+    truth, many = np.array([label for label, _ in rows]), np.array([said for _, said in rows]) / 6
+    for functions in (("roc_auc", metrics.roc_auc_score), ("average_precision", metrics.average_precision_score)):
+        name, function = functions
+        two = (truth > 0).astype(int)
+        if 0 < two.sum() < len(two):
+            value = function(two, many[:, 1])
+            assert known_metric(name).compute(two, many[:, :2]) == pytest.approx(value, abs=1e-12)
+        if len(set(truth)) > 1 and (truth > 0).any():
+            value = np.mean([function(truth == label, many[:, label]) for label in set(truth)])
+            assert known_metric(name).compute(truth, many) == pytest.approx(value, abs=1e-12)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
