@@ -268,7 +268,7 @@ async def test_whoever_compares_scores_is_told_how_sure_they_are(quick: QuickRun
     asked = {event.agent.value: event.prompt for event in events(tmp_path / "run", AgentFinished)}
     for agent in ("planner", "extractor", "ens_planner"):
         assert "measured on 265 rows whose labels no script sees" in asked[agent], agent
-        assert ("Intervals of the scores above, in their order: 0." in asked[agent]) is (agent != "extractor")
+        assert ("Intervals of the plans' scores above, in their order: 0." in asked[agent]) is (agent != "extractor")
     assert "no script sees" not in asked["coder"]
 
 
