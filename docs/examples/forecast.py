@@ -5,8 +5,11 @@ Whatever is learned from data is learned inside each fold, from its training row
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
+import shutil
 import time
 import warnings
 from collections.abc import Callable
@@ -43,6 +46,74 @@ SECONDS = 90.0
 TARGETS = [{"name": "y", "kind": "number", "scale": "log"}]
 
 
+# --- what is fitted -------------------------------------------------------------------------------
+class Memory:
+    """What is fitted, one thing after another, a file each in a folder below `./model/`.
+
+    It is kept where `./model/` is, and recalled where the same script has kept it of the same training data.
+    """
+
+    def __init__(self, data: dict[str, Any] | None = None) -> None:
+        place = Path("./model")
+        self.open = data is not None and place.is_dir()
+        self.folder = place / fingerprint(data) if data is not None and self.open else place
+        self.draft = self.folder.with_suffix(".draft")
+        self.full = self.open and self.folder.is_dir()
+        self.count, self.room = 0, min(2**29, shutil.disk_usage(".").free // 8)
+        if self.open:
+            shutil.rmtree(self.draft, ignore_errors=True)  # of a script that was stopped
+
+    def hold(self, make: Callable[..., Any], *given: Any) -> Any:
+        """What `make` makes of what is given, or has made before; what is held on the way is a part of it."""
+        if not self.open:
+            return make(*given)
+        self.count += 1
+        if self.full:
+            with (self.folder / f"{self.count}.pickle").open("rb") as stream:
+                return pickle.load(stream)
+        self.open = False
+        made = make(*given)
+        self.open = self.write(made)
+        return made
+
+    def write(self, made: Any) -> bool:
+        """Keep one thing; where that fails or there is no room for it, the script goes on and keeps nothing at all."""
+        path = self.draft / f"{self.count}.pickle"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with path.open("wb") as stream:
+                pickle.dump(made, stream)
+            self.room -= path.stat().st_size
+            if self.room < 0:
+                raise OSError("it is too large")
+        except Exception as reason:
+            print(f"What is fitted is not kept: {reason}")
+            shutil.rmtree(self.draft, ignore_errors=True)
+            return False
+        return True
+
+    def close(self) -> None:
+        """All is fitted: what was kept of it is complete."""
+        if self.open and not self.full and self.count:
+            self.draft.replace(self.folder)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.full, self.count = False, 0
+
+
+def fingerprint(data: dict[str, Any]) -> str:
+    """This script and the tables that it learns from, as one number."""
+    tables = [data["train"], *(other["table"] for other in (data.get("labels"), *data.get("lookups", [])) if other)]
+    digest = hashlib.sha256()
+    for path in (Path(__file__), *(Path("./input") / table["file"] for table in tables)):
+        with path.open("rb") as stream:
+            while piece := stream.read(2**20):
+                digest.update(piece)
+    return digest.hexdigest()[:16]
+
+
 # --- rows and time --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rows:
@@ -61,7 +132,7 @@ class Job:
     """What a model is to do: `kind` is binary, multiclass or regression.
 
     `seconds` is the time it should take, `most` what it may take where less would not do; what it finds out about its
-    own settings it leaves in `found`.
+    own settings it leaves in `found`, and what it fits it holds in `memory`.
     """
 
     kind: str
@@ -71,6 +142,7 @@ class Job:
     seconds: float
     most: float = 0.0
     found: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
     @property
     def numeric(self) -> bool:
@@ -406,19 +478,21 @@ def as_matrix(fit: Rows, others: list[Rows], *, bins: int = 0, words: bool = Tru
     return matrices
 
 
-def fit_logistic(matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int) -> list[np.ndarray]:
+def fit_logistic(
+    matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int, job: Job
+) -> list[np.ndarray]:
     """Chances by logistic regression; on sparse matrices each class against the rest, which is much quicker."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression
 
     count = int(y.max()) + 1
     if not sparse.issparse(matrix) or count > 60:
-        model = LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit(matrix, y)
+        model = job.memory.hold(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, matrix, y)
         return [model.predict_proba(part) for part in asked]
     chances = [np.zeros((part.shape[0], count)) for part in asked]
     for label in [1] if count == 2 else range(count):
         model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01, random_state=0)
-        model.fit(matrix, y == label)
+        model = job.memory.hold(model.fit, matrix, y == label)
         for chance, part in zip(chances, asked, strict=True):
             chance[:, label] = model.predict_proba(part)[:, 1]
     if count == 2:
@@ -541,6 +615,17 @@ CATBOOST = {"rounds": 250, "rate": 0.05, "depth": 4, "l2": 5.0, "borders": 64, "
 
 def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """Boosted symmetric trees; categories go in as they are; they stop by a part of the training rows, or in time."""
+    model = job.memory.hold(grow_catboost, rows, y, settings, job)
+    return [(model.predict if job.numeric else model.predict_proba)(plain_levels(part.frame)) for part in others]
+
+
+def plain_levels(frame: pd.DataFrame) -> pd.DataFrame:
+    """Categories as whole numbers."""
+    return frame.assign(**{name: frame[name].cat.codes.astype(int) for name in frame.select_dtypes("category")})
+
+
+def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job) -> Any:
+    """The trees, as many as the time allows."""
     import catboost
 
     class InTime:
@@ -550,9 +635,6 @@ def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         def after_iteration(self, info: Any) -> bool:
             self.pace.tick()
             return not self.pace.over
-
-    def plain(frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(**{name: frame[name].cat.codes.astype(int) for name in frame.select_dtypes("category")})
 
     fit, stop = inner_split(y, settings["patience"], job)
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
@@ -568,12 +650,12 @@ def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         "verbose": False,
         **({"loss_function": "MAE"} if job.loss == "absolute" else {}),
     }
-    x, categories = plain(rows.frame), list(rows.frame.select_dtypes("category"))
+    x, categories = plain_levels(rows.frame), list(rows.frame.select_dtypes("category"))
     probe, watch = InTime(), InTime()
     kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, categories, callbacks=[probe])
     if probe.pace.enough < len(y):
         some = few_rows(y, probe.pace.enough, job)
-        return fit_catboost(rows.take(some), y[some], others, settings, job)
+        return grow_catboost(rows.take(some), y[some], settings, job)
     model = kind(iterations=int(settings["rounds"]), learning_rate=probe.pace.rate, **usual)
     if len(stop):
         held = (x.iloc[stop], y[stop])
@@ -582,7 +664,7 @@ def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         job.found.update(rounds=max(10, model.tree_count_), rate=probe.pace.rate)
     else:
         model.fit(x, y, categories, callbacks=[watch])
-    return [(model.predict if job.numeric else model.predict_proba)(plain(part.frame)) for part in others]
+    return model
 
 
 MODELS["CatBoost"] = (fit_catboost, CATBOOST, True)
@@ -654,7 +736,8 @@ def cross_validate(
     seconds, bagged = clock.left(), 0
     for number, (fit, held) in enumerate(rounds):
         begun = time.monotonic()
-        if number and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1):
+        late = number > 0 and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1)
+        if job.memory.hold(bool, late):
             continue
         others = [rows.take(held)] if held is not None else []
         others += [test] if held is None or not refit else []
@@ -676,7 +759,7 @@ def cross_validate(
             given, *wanted = [without(each, dropped) for each in built]
             if "search" in chosen[name] and not number and len(seen) != 1:
                 less = replace(share, seconds=share.seconds * 1.5, most=0.0)
-                chosen[name] = search_settings(learn, given, goal, chosen[name], less)
+                chosen[name] = job.memory.hold(search_settings, learn, given, goal, chosen[name], less)
             if len(seen) == 1 and not job.numeric:
                 learned = [np.ones((len(each.frame), 1)) for each in wanted]
             else:
@@ -741,6 +824,21 @@ def fit_in_time(
     """Fit; a model that does not watch the clock is tried on 1000 rows first and gets as many as it has time for."""
     if timed or len(y) <= 3000:
         return learn(rows, y, others, settings, job)
+    few = job.memory.hold(rows_in_time, learn, rows, y, others, settings, job, paces, name)
+    return learn(rows.take(few), y[few], others, settings, job)
+
+
+def rows_in_time(
+    learn: Callable[..., list[np.ndarray]],
+    rows: Rows,
+    y: np.ndarray,
+    others: list[Rows],
+    settings: dict[str, Any],
+    job: Job,
+    paces: dict[str, float],
+    name: str,
+) -> np.ndarray:
+    """The rows that there is time to learn from."""
     if name not in paces:
         few = few_rows(y, 1000, job)
         begun = time.monotonic()
@@ -750,10 +848,7 @@ def fit_in_time(
         )
         paces[name] = time.monotonic() - begun
     wanted = int(1000 * (max(job.seconds, job.most) / max(paces[name], 1e-3)) ** 0.85)
-    if wanted >= len(y):
-        return learn(rows, y, others, settings, job)
-    few = few_rows(y, max(wanted, 1500), job)
-    return learn(rows.take(few), y[few], others, settings, job)
+    return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)
 
 
 # --- folds ----------------------------------------------------------------------------------------
@@ -885,7 +980,14 @@ def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tupl
 
 
 def learn_target(
-    solution: Solution, target: dict[str, Any], frame: pd.DataFrame, rows: Rows, test: Rows, columns: Any, clock: Clock
+    solution: Solution,
+    target: dict[str, Any],
+    frame: pd.DataFrame,
+    rows: Rows,
+    test: Rows,
+    columns: Any,
+    clock: Clock,
+    memory: Memory,
 ) -> tuple[np.ndarray, Said]:
     """The truth of one target, and what the models say of it."""
     classes = target.get("classes", [])
@@ -896,7 +998,7 @@ def learn_target(
     numeric = target["kind"] in ("number", "grade")
     kind = "regression" if numeric else "binary" if len(classes) == 2 else "multiclass"
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
-    job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds)
+    job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
     if folds["kind"] == "time":  # judge by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
@@ -951,16 +1053,35 @@ def solve(solution: Solution) -> None:
     warnings.simplefilter("ignore")  # notices of libraries about their own future
     clock = Clock(solution.seconds)
     train, test = read_data(solution.data, solution.rows, solution.folds, solution.seed)
+    by_time = solution.folds["kind"] == "time"  # what is learned depends on how far ahead the rows to answer lie
+    memory = Memory(None if by_time else solution.data)
+    if memory.full:
+        try:
+            score, answers = learn_all(solution, train, test, clock, memory)
+            print(f"Nothing was fitted: the models are those of {memory.folder}")
+        except Exception as error:
+            print(f"What was kept in {memory.folder} does not serve, all is fitted anew: {error!r}")
+            memory.forget()
+    if not memory.full:
+        score, answers = learn_all(solution, train, test, clock, memory)
+        memory.close()
+    print(f"Final Validation Performance: {score}")
+    write_submission(solution, test, answers)
+
+
+def learn_all(
+    solution: Solution, train: pd.DataFrame, test: pd.DataFrame, clock: Clock, memory: Memory
+) -> tuple[float, dict[str, np.ndarray]]:
+    """The score, and the answers for the test rows by target."""
     rows, asked, columns = prepare(solution, train, test)
     scores, answers = [], {}
     for number, target in enumerate(solution.targets):
         part = clock.part(len(solution.targets) - number)
-        y, said = learn_target(solution, target, train, rows, asked, columns, part)
+        y, said = learn_target(solution, target, train, rows, asked, columns, part, memory)
         scores.append(honest_score(solution, y, said))
         known = {name: p[said.judged] for name, p in said.known.items()}
         answers[target["name"]] = answers_of(solution, y[said.judged], known, [said.asked])[0]
-    print(f"Final Validation Performance: {np.mean(scores)}")
-    write_submission(solution, test, answers)
+    return float(np.mean(scores)), answers
 
 
 def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, np.ndarray]) -> None:

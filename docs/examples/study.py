@@ -5,8 +5,11 @@ Each variation changes one part; everything else stays as it is.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
+import shutil
 import time
 import warnings
 from collections.abc import Callable
@@ -48,6 +51,74 @@ VARIANTS = {
 TARGETS = [{"name": "y", "kind": "classes", "classes": ["0", "1"]}]
 
 
+# --- what is fitted -------------------------------------------------------------------------------
+class Memory:
+    """What is fitted, one thing after another, a file each in a folder below `./model/`.
+
+    It is kept where `./model/` is, and recalled where the same script has kept it of the same training data.
+    """
+
+    def __init__(self, data: dict[str, Any] | None = None) -> None:
+        place = Path("./model")
+        self.open = data is not None and place.is_dir()
+        self.folder = place / fingerprint(data) if data is not None and self.open else place
+        self.draft = self.folder.with_suffix(".draft")
+        self.full = self.open and self.folder.is_dir()
+        self.count, self.room = 0, min(2**29, shutil.disk_usage(".").free // 8)
+        if self.open:
+            shutil.rmtree(self.draft, ignore_errors=True)  # of a script that was stopped
+
+    def hold(self, make: Callable[..., Any], *given: Any) -> Any:
+        """What `make` makes of what is given, or has made before; what is held on the way is a part of it."""
+        if not self.open:
+            return make(*given)
+        self.count += 1
+        if self.full:
+            with (self.folder / f"{self.count}.pickle").open("rb") as stream:
+                return pickle.load(stream)
+        self.open = False
+        made = make(*given)
+        self.open = self.write(made)
+        return made
+
+    def write(self, made: Any) -> bool:
+        """Keep one thing; where that fails or there is no room for it, the script goes on and keeps nothing at all."""
+        path = self.draft / f"{self.count}.pickle"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with path.open("wb") as stream:
+                pickle.dump(made, stream)
+            self.room -= path.stat().st_size
+            if self.room < 0:
+                raise OSError("it is too large")
+        except Exception as reason:
+            print(f"What is fitted is not kept: {reason}")
+            shutil.rmtree(self.draft, ignore_errors=True)
+            return False
+        return True
+
+    def close(self) -> None:
+        """All is fitted: what was kept of it is complete."""
+        if self.open and not self.full and self.count:
+            self.draft.replace(self.folder)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.full, self.count = False, 0
+
+
+def fingerprint(data: dict[str, Any]) -> str:
+    """This script and the tables that it learns from, as one number."""
+    tables = [data["train"], *(other["table"] for other in (data.get("labels"), *data.get("lookups", [])) if other)]
+    digest = hashlib.sha256()
+    for path in (Path(__file__), *(Path("./input") / table["file"] for table in tables)):
+        with path.open("rb") as stream:
+            while piece := stream.read(2**20):
+                digest.update(piece)
+    return digest.hexdigest()[:16]
+
+
 # --- rows and time --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rows:
@@ -66,7 +137,7 @@ class Job:
     """What a model is to do: `kind` is binary, multiclass or regression.
 
     `seconds` is the time it should take, `most` what it may take where less would not do; what it finds out about its
-    own settings it leaves in `found`.
+    own settings it leaves in `found`, and what it fits it holds in `memory`.
     """
 
     kind: str
@@ -76,6 +147,7 @@ class Job:
     seconds: float
     most: float = 0.0
     found: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
     @property
     def numeric(self) -> bool:
@@ -411,19 +483,21 @@ def as_matrix(fit: Rows, others: list[Rows], *, bins: int = 0, words: bool = Tru
     return matrices
 
 
-def fit_logistic(matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int) -> list[np.ndarray]:
+def fit_logistic(
+    matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int, job: Job
+) -> list[np.ndarray]:
     """Chances by logistic regression; on sparse matrices each class against the rest, which is much quicker."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression
 
     count = int(y.max()) + 1
     if not sparse.issparse(matrix) or count > 60:
-        model = LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit(matrix, y)
+        model = job.memory.hold(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, matrix, y)
         return [model.predict_proba(part) for part in asked]
     chances = [np.zeros((part.shape[0], count)) for part in asked]
     for label in [1] if count == 2 else range(count):
         model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01, random_state=0)
-        model.fit(matrix, y == label)
+        model = job.memory.hold(model.fit, matrix, y == label)
         for chance, part in zip(chances, asked, strict=True):
             chance[:, label] = model.predict_proba(part)[:, 1]
     if count == 2:
@@ -528,6 +602,12 @@ LIGHTGBM = {
 
 def fit_lightgbm(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """Boosted trees, grown leaf by leaf; they stop by a part of the training rows, or in time."""
+    model = job.memory.hold(grow_lightgbm, rows, y, settings, job)
+    return [(model.predict if job.numeric else model.predict_proba)(with_plain_names(part.frame)) for part in others]
+
+
+def grow_lightgbm(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job) -> Any:
+    """The trees, as many as the time allows."""
     import lightgbm
 
     pace = Pace(settings, job, len(y))
@@ -563,10 +643,10 @@ def fit_lightgbm(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         model.fit(x, y, callbacks=callbacks)
     if pace.enough < len(y):
         some = few_rows(y, pace.enough, job)
-        return fit_lightgbm(rows.take(some), y[some], others, settings, job)
+        return grow_lightgbm(rows.take(some), y[some], settings, job)
     if len(stop):
         job.found.update(rounds=max(10, model.best_iteration_), rate=pace.rate)
-    return [(model.predict if job.numeric else model.predict_proba)(with_plain_names(part.frame)) for part in others]
+    return model
 
 
 MODELS["LightGBM"] = (fit_lightgbm, LIGHTGBM, True)
@@ -585,12 +665,11 @@ def fit_linear(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str
     if job.numeric:
         middle, spread = float(np.mean(y)), float(np.std(y)) or 1.0
         solver = "sparse_cg" if sparse.issparse(matrix) else "auto"
-        model = Ridge(alpha=1 / settings["strength"], solver=solver, tol=1e-3, max_iter=200).fit(
-            matrix, (y - middle) / spread
-        )
+        line = Ridge(alpha=1 / settings["strength"], solver=solver, tol=1e-3, max_iter=200)
+        model = job.memory.hold(line.fit, matrix, (y - middle) / spread)
         low, high = float(y.min()), float(y.max())
         return [np.clip(model.predict(part) * spread + middle, low, high) for part in asked]
-    return fit_logistic(matrix, y, asked, settings["strength"], int(settings["rounds"]))
+    return fit_logistic(matrix, y, asked, settings["strength"], int(settings["rounds"]), job)
 
 
 MODELS["Regularised linear model"] = (fit_linear, REGULARISED_LINEAR_MODEL, False)
@@ -668,7 +747,8 @@ def cross_validate(
     seconds, bagged = clock.left(), 0
     for number, (fit, held) in enumerate(rounds):
         begun = time.monotonic()
-        if number and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1):
+        late = number > 0 and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1)
+        if job.memory.hold(bool, late):
             continue
         others = [rows.take(held)] if held is not None else []
         others += [test] if held is None or not refit else []
@@ -690,7 +770,7 @@ def cross_validate(
             given, *wanted = [without(each, dropped) for each in built]
             if "search" in chosen[name] and not number and len(seen) != 1:
                 less = replace(share, seconds=share.seconds * 1.5, most=0.0)
-                chosen[name] = search_settings(learn, given, goal, chosen[name], less)
+                chosen[name] = job.memory.hold(search_settings, learn, given, goal, chosen[name], less)
             if len(seen) == 1 and not job.numeric:
                 learned = [np.ones((len(each.frame), 1)) for each in wanted]
             else:
@@ -755,6 +835,21 @@ def fit_in_time(
     """Fit; a model that does not watch the clock is tried on 1000 rows first and gets as many as it has time for."""
     if timed or len(y) <= 3000:
         return learn(rows, y, others, settings, job)
+    few = job.memory.hold(rows_in_time, learn, rows, y, others, settings, job, paces, name)
+    return learn(rows.take(few), y[few], others, settings, job)
+
+
+def rows_in_time(
+    learn: Callable[..., list[np.ndarray]],
+    rows: Rows,
+    y: np.ndarray,
+    others: list[Rows],
+    settings: dict[str, Any],
+    job: Job,
+    paces: dict[str, float],
+    name: str,
+) -> np.ndarray:
+    """The rows that there is time to learn from."""
     if name not in paces:
         few = few_rows(y, 1000, job)
         begun = time.monotonic()
@@ -764,10 +859,7 @@ def fit_in_time(
         )
         paces[name] = time.monotonic() - begun
     wanted = int(1000 * (max(job.seconds, job.most) / max(paces[name], 1e-3)) ** 0.85)
-    if wanted >= len(y):
-        return learn(rows, y, others, settings, job)
-    few = few_rows(y, max(wanted, 1500), job)
-    return learn(rows.take(few), y[few], others, settings, job)
+    return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)
 
 
 # --- folds ----------------------------------------------------------------------------------------
@@ -899,7 +991,14 @@ def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tupl
 
 
 def learn_target(
-    solution: Solution, target: dict[str, Any], frame: pd.DataFrame, rows: Rows, test: Rows, columns: Any, clock: Clock
+    solution: Solution,
+    target: dict[str, Any],
+    frame: pd.DataFrame,
+    rows: Rows,
+    test: Rows,
+    columns: Any,
+    clock: Clock,
+    memory: Memory,
 ) -> tuple[np.ndarray, Said]:
     """The truth of one target, and what the models say of it."""
     classes = target.get("classes", [])
@@ -910,7 +1009,7 @@ def learn_target(
     numeric = target["kind"] in ("number", "grade")
     kind = "regression" if numeric else "binary" if len(classes) == 2 else "multiclass"
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
-    job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds)
+    job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
     if folds["kind"] == "time":  # judge by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
@@ -972,7 +1071,7 @@ def study(solution: Solution, variants: dict[str, dict[str, Any]]) -> None:
         clock.most /= 2  # there are several variants
         for number, target in enumerate(changed.targets):
             part = clock.part(len(changed.targets) - number)
-            y, said = learn_target(changed, target, train, rows, asked, columns, part)
+            y, said = learn_target(changed, target, train, rows, asked, columns, part, Memory())
             figures.append(honest_score(changed, y, said))
         scores[name] = float(np.mean(figures))
         print(f"Ablation {name}: {scores[name]}")

@@ -24,6 +24,8 @@ from mle_star.execution import (
     verify_submission,
 )
 from mle_star.execution.bank import disagreement, read_bank, searched_submission
+from mle_star.execution.fingerprint import data_of
+from mle_star.execution.fitted import STATE, add_fitted, fitted_digest, forget_fitted, note_fitted
 from mle_star.execution.recorded import execute_in_run
 from mle_star.method.codeblocks import compiles, has_code_fence, replacement
 from mle_star.models import (
@@ -40,7 +42,7 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
-from mle_star.run.context import current_run, scope
+from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import place_copy
 from mle_star.run.search import Submission
@@ -208,7 +210,10 @@ async def _run_and_verify(
     if not _is_submitted(result):
         reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
         return await use_kept_submission(validated, reason=reason)
-    return await _hand_over(script, validated, subsampling_removed=full.content != validated.content)
+    fitted = await asyncio.to_thread(_keep_fitted, current_run(), first=True)
+    return await _hand_over(
+        script, validated, subsampling_removed=full.content != validated.content, fitted=fitted
+    )  # fmt: skip
 
 
 async def _run(
@@ -233,7 +238,9 @@ def _is_submitted(result: EvaluationResult) -> bool:
     return not result.is_error and verify_submission(str(current_run().work_dir))
 
 
-async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsampling_removed: bool) -> Submission:
+async def _hand_over(
+    script: SolutionScript, validated: SolutionScript, *, subsampling_removed: bool, fitted: bool
+) -> Submission:
     """Step 5: look at the file, warn of what looks odd, and put it where the owner of the run looks for it.
 
     The score stays the validated one: a test script trains on all labelled rows and can no longer be judged by them.
@@ -249,6 +256,8 @@ async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsa
     for warning in warnings:
         logger.warning("submission: %s", warning)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
+    if fitted:
+        await asyncio.to_thread(lambda: note_fitted(run.run_dir, fitted_digest(final.content, data_of(run))))
     path = await asyncio.to_thread(_publish, run.work_dir / SUBMISSION)
     beside = sample or await asyncio.to_thread(find_sample_submission, str(run.work_dir))
     facts = {"rows": info["row_count"], "problems": len(warnings)}
@@ -257,6 +266,16 @@ async def _hand_over(script: SolutionScript, validated: SolutionScript, *, subsa
     submission = Submission(final, path, warnings, subsampling_removed, facts)
     run.shared.search.submission = submission
     return submission
+
+
+def _keep_fitted(run: RunContext, *, first: bool) -> bool:
+    """Keep what a script of the solution has just fitted; False where it was not run anew."""
+    if not (run.work_dir / STATE).is_dir():
+        return False
+    if first:
+        forget_fitted(run.run_dir)
+    add_fitted(run.run_dir, run.work_dir / STATE)
+    return True
 
 
 async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:
@@ -268,7 +287,7 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
     exam = run.shared.exam
     assert exam is not None
     bank = await asyncio.to_thread(read_bank, run, exam)
-    said, warnings = dict[str, Answers](), list[str]()
+    said, warnings, fitted = dict[str, Answers](), list[str](), list[bool]()
     for number, script in enumerate(members, 1):
         with scope(f"member-{number}"):
             member = SolutionScript(content=script, phase=SolutionPhase.final)
@@ -279,15 +298,19 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
                 if not verify_submission(str(run.work_dir)):
                     raise Ungradable("it wrote no submission")
                 said[script] = exam.judge.read(run.work_dir / SUBMISSION, exam.real_view())
+                fitted.append(await asyncio.to_thread(_keep_fitted, run, first=number == 1))
             except (OSError, Ungradable) as error:
                 warnings.append(f"member {number} of the blend answers as in the search: {error}")
+                fitted.append(False)
                 said[script] = Answers({}, bank[script].real)
         folder = run.run_dir / "solution"
         folder.mkdir(exist_ok=True)
         (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
     await asyncio.to_thread(clean_output_directory, str(run.work_dir))  # or a link of the last member is written to
     exam.judge.write_real(blended(said, members), run.work_dir / SUBMISSION)
-    done = await _hand_over(solution, solution, subsampling_removed=False)
+    if any(fitted) and not all(fitted):
+        await asyncio.to_thread(forget_fitted, run.run_dir)
+    done = await _hand_over(solution, solution, subsampling_removed=False, fitted=all(fitted))
     return Submission(done.script, done.path, [*warnings, *done.warnings], facts=done.facts)
 
 

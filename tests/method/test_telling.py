@@ -102,6 +102,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     "research": ("retriever", "planner", "ens_planner"),
     "limits": ("init", "merger", "ablation", "coder", "ensembler", "debugger", "data", "test", "planner", "extractor"),
     "refit": ("init", "merger", "ensembler", "data"),
+    "model": ("test",),
 }
 
 

@@ -56,6 +56,8 @@ class ErringExecutor:
             body = "".join(f"{row},{number!r}\n" for row, number in said)
             (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
             out += "Final Validation Performance: 1.0\n"
+            if (folder / "model").is_dir():
+                (folder / "model" / text.splitlines()[0]).touch()
         return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=0.01, timed_out=False)
 
 
@@ -114,5 +116,8 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     final = [event for event in events(run_dir, ScriptStarted) if event.purpose == "submission"]
     assert [event.step.split("/")[:2] for event in final] == [["finalization", f"member-{n}"] for n in (1, 2)]
     assert min(event.timeout_seconds or 0 for event in final) > 2000, "as long as the run has, not a share of it"
+    kept = {path.name for path in (run_dir / "model").glob("*")}
+    assert kept == (set() if trouble else {"factor = 7919", "factor = 5381"}), "of all members, or of none"
+    assert (run_dir / "model.json").is_file() is not bool(trouble)
     origin = result.lineage["finalization"]
     assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")

@@ -54,10 +54,11 @@ class RoleSettings(Frozen):
         return value
 
 
-Briefing = Literal["data", "limits", "memory", "script", "best", "errors", "knowledge", "research", "refit"]
+Briefing = Literal["data", "limits", "memory", "script", "best", "errors", "knowledge", "research", "refit", "model"]
 """What agents are told beyond the specification: the data brief, limits and times, what was tried, the whole script
 
-around a block, the best so far, an error analysis, knowledge files, the retriever's notes, to refit on all rows."""
+around a block, the best so far, an error analysis, knowledge files, the retriever's notes, to refit on all rows, to
+keep the final model."""
 Diversity = Literal["families", "starts", "emphasis", "borrowing"]
 Preset = Literal["quick", "good", "best"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mle_star.engineer.catalogue import all_blends, families, steps
-from mle_star.engineer.parts import core
+from mle_star.engineer.parts import core, keeping
 from mle_star.engineer.parts.features import encoding
 from mle_star.engineer.parts.features.words import count_words
 from mle_star.engineer.parts.validation import solving
@@ -17,9 +17,9 @@ from mle_star.engineer.sources import Definition, definition_of, import_lines, m
 
 WIDTH = 120
 MARK = "# --- "
-_TITLES = {"core": "rows and time", "reading": "reading", "encoding": "encoding", "folds": "folds",
-           "search": "search", "crossval": "cross-validation", "solving": "course"}  # fmt: skip
-_ALWAYS = (core.__name__, encoding.__name__)
+_TITLES = {"keeping": "what is fitted", "core": "rows and time", "reading": "reading", "encoding": "encoding",
+           "folds": "folds", "search": "search", "crossval": "cross-validation", "solving": "course"}  # fmt: skip
+_ALWAYS = (keeping.__name__, core.__name__, encoding.__name__)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def assemble(design: Design) -> str:
     parts = [
         f"{head}\n\n{section('settings', _settings(design))}",
         section("target", f"TARGETS = {literal(design.targets)}"),
-        *(section(title, shared.pop(title)) for title in ("rows and time", "reading", "encoding")),
+        *(section(title, shared.pop(title)) for title in ("what is fitted", "rows and time", "reading", "encoding")),
         words_section(design.words),
         section("metric", _metric(design.metric)),
         features_section(design.features),

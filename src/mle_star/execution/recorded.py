@@ -21,6 +21,7 @@ from mle_star.execution.bank import compared
 from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, surroundings_digest
+from mle_star.execution.fitted import STATE
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
 from mle_star.execution.quota import RESERVE_BYTES
@@ -288,6 +289,8 @@ async def _run(
     await _sweep(run)
     if data.root.is_dir():
         await asyncio.to_thread(link_input_data, str(data.root), working_dir, ours=run.run_dir)
+    if purpose == "submission" and "model" in run.config.briefing:
+        (run.work_dir / STATE).mkdir(exist_ok=True)  # where this folder is, what is fitted is worth keeping
     try:
         script_path = write_script(script, working_dir)
     except ValueError as error:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter
+from mle_star.execution.fitted import STATE
 from mle_star.execution.workspace import copy_plain
 from mle_star.models import FinalResult
-from mle_star.results.model import STATE, Model
+from mle_star.results.model import Model
 from mle_star.views import text
 
 _USUAL = {

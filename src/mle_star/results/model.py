@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 import os
 import shutil
@@ -24,9 +22,18 @@ from mle_star.data.values import is_gap, is_number
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, exception_line, link_input_data, prepare_path_directory, write_script
 from mle_star.execution.environment import script_environment
+from mle_star.execution.fitted import (
+    STATE,
+    add_fitted,
+    fitted_digest,
+    forget_fitted,
+    listing,
+    note_fitted,
+    restore_fitted,
+)
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.submission import verify_submission
-from mle_star.execution.workspace import copy_plain, reset_working_directory
+from mle_star.execution.workspace import reset_working_directory
 from mle_star.models import FinalResult, SolutionPhase, SolutionScript
 from mle_star.results.source import DATA
 from mle_star.run.context import Executor, ScriptRequest
@@ -36,8 +43,6 @@ from mle_star.run.folder import RunFolder
 logger = logging.getLogger(__name__)
 
 TEST_NAME, SAMPLE_NAME = "test.csv", "sample_submission.csv"
-STATE = "model"
-"""The folder in which a script may keep what it has fitted."""
 EXAMPLES = 3
 T = TypeVar("T")
 
@@ -151,15 +156,18 @@ class Model:
     async def execute(
         self, script: SolutionScript, shown: Path, label: str, timeout_seconds: float | None = None
     ) -> Path:
-        """Run a script of this run on the data in `shown`; the folder in which it worked."""
+        """Run a script of this run on the data in `shown`, with what it fitted before; the folder in which it worked.
+
+        A script that fails with what it fitted before runs once more without it.
+        """
+        digest = fitted_digest(script.content, DataFolder(self.data_dir, ours=self.run_dir))
         config = self.result.config
         work = Path(prepare_path_directory(self.run_dir / "work", label))
         await asyncio.to_thread(reset_working_directory, str(work))
         link_input_data(str(shown), str(work), ours=self.run_dir)
         if (self.run_dir / "solution").is_dir():
             shutil.copytree(self.run_dir / "solution", work / "solution", dirs_exist_ok=True)
-        digest = self._digest(script)
-        self._restore_state(work, digest)
+        recalled = restore_fitted(self.run_dir, work, digest)
         log = self.run_dir / "logs" / f"{label}.log"
         log.parent.mkdir(exist_ok=True)
         request = ScriptRequest(
@@ -171,12 +179,19 @@ class Model:
             output_file=str(log),
         )
         raw = await (self.executor or LocalExecutor(config)).run(request)
+        if recalled and raw.exit_code != 0:
+            logger.warning("the script failed with what it had kept in ./%s: it is run again without", STATE)
+            forget_fitted(self.run_dir)
+            return await self.execute(script, shown, label, timeout_seconds)
         if raw.timed_out:
             raise ExecutionError(f"the script of {self.run_dir.name} took more than {request.timeout_seconds:g} s")
         if raw.exit_code != 0:
             why = exception_line(raw.stderr) or f"exit code {raw.exit_code}"
             raise ExecutionError(f"the script of {self.run_dir.name} failed on these rows: {why}; see {log}")
-        self._keep_state(work, digest)
+        if listing(work / STATE) != recalled:
+            forget_fitted(self.run_dir)
+            add_fitted(self.run_dir, work / STATE)
+            note_fitted(self.run_dir, digest)
         return work
 
     def _show(self, rows: Any, folder: Path) -> None:
@@ -223,32 +238,6 @@ class Model:
                 answers = answers.iloc[order]
         names = [name for name in answers.columns if name == key or name not in rows.columns]
         return answers[names].reset_index(drop=True)
-
-    # --- what was fitted ---
-
-    def _digest(self, script: SolutionScript) -> str:
-        """What a fitted state depends on: the script, and the data as far as sizes and times tell."""
-        files = DataFolder(self.data_dir, ours=self.run_dir).files()
-        known = [(os.path.relpath(path, self.data_dir), s.st_size, s.st_mtime_ns) for path, s in files]
-        return hashlib.sha256(f"{script.content}\0{json.dumps(known)}".encode()).hexdigest()
-
-    def _restore_state(self, work: Path, digest: str) -> None:
-        """Give a script back what it fitted before, unless script or data have changed since."""
-        kept, note = self.run_dir / STATE, self.run_dir / f"{STATE}.json"
-        try:
-            fits = json.loads(note.read_text(encoding="utf-8")) == {"digest": digest}
-        except (OSError, ValueError):
-            fits = False
-        if fits and kept.is_dir():
-            copy_plain(kept, work / STATE)
-
-    def _keep_state(self, work: Path, digest: str) -> None:
-        made, kept = work / STATE, self.run_dir / STATE
-        if made.is_symlink() or not made.is_dir() or not any(made.iterdir()):
-            return
-        shutil.rmtree(kept, ignore_errors=True)
-        copy_plain(made, kept)
-        (self.run_dir / f"{STATE}.json").write_text(json.dumps({"digest": digest}), encoding="utf-8")
 
 
 def read_result(run_dir: Path) -> FinalResult:

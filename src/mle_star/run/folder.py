@@ -69,6 +69,16 @@ class RunFolder:
         return self.root / "input"
 
     @property
+    def model(self) -> Path:
+        """What the final script has fitted, as it left it in `./model/`: `predict` gives it back to the script."""
+        return self.root / "model"
+
+    @property
+    def model_note(self) -> Path:
+        """Which script fitted it on which data."""
+        return self.root / "model.json"
+
+    @property
     def control(self) -> Path:
         """Where another process asks the run to end."""
         return self.root / "control"

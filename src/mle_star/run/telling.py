@@ -52,6 +52,7 @@ def told(run: RunContext, agent: AgentType, variant: str | None, values: Values)
         "research": _research,
         "limits": _limits,
         "refit": _refit,
+        "model": _model,
     }
     wanted = [part for name, part in parts.items() if name in run.config.briefing]
     found = [text for part in wanted for text in part(run, agent, variant, values)]
@@ -202,6 +203,11 @@ def _limits(run: RunContext, agent: AgentType, variant: str | None, values: Valu
 def _refit(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
     if agent in (AgentType.init, AgentType.merger, AgentType.ensembler, AgentType.data):
         yield told_piece("refit")
+
+
+def _model(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
+    if agent is AgentType.test and variant is None:
+        yield told_piece("model")
 
 
 # --- diversity -------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mle_star.engineer.parts.keeping import Memory
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -28,7 +30,7 @@ class Job:
     """What a model is to do: `kind` is binary, multiclass or regression.
 
     `seconds` is the time it should take, `most` what it may take where less would not do; what it finds out about its
-    own settings it leaves in `found`.
+    own settings it leaves in `found`, and what it fits it holds in `memory`.
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Job:
     seconds: float
     most: float = 0.0
     found: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
     @property
     def numeric(self) -> bool:

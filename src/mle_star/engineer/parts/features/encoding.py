@@ -126,19 +126,21 @@ def as_matrix(fit: Rows, others: list[Rows], *, bins: int = 0, words: bool = Tru
     return matrices
 
 
-def fit_logistic(matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int) -> list[np.ndarray]:
+def fit_logistic(
+    matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int, job: Job
+) -> list[np.ndarray]:
     """Chances by logistic regression; on sparse matrices each class against the rest, which is much quicker."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression
 
     count = int(y.max()) + 1
     if not sparse.issparse(matrix) or count > 60:
-        model = LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit(matrix, y)
+        model = job.memory.hold(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, matrix, y)
         return [model.predict_proba(part) for part in asked]
     chances = [np.zeros((part.shape[0], count)) for part in asked]
     for label in [1] if count == 2 else range(count):
         model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01, random_state=0)
-        model.fit(matrix, y == label)
+        model = job.memory.hold(model.fit, matrix, y == label)
         for chance, part in zip(chances, asked, strict=True):
             chance[:, label] = model.predict_proba(part)[:, 1]
     if count == 2:

@@ -51,7 +51,7 @@ def learn_topics(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job:
     columns = [f"topic {number}" for number in range(size)]
     if weighted[0].shape[1] <= size:
         return [pd.DataFrame(matrix.toarray(), part.frame.index) for matrix, part in zip(weighted, rows, strict=True)]
-    topics = TruncatedSVD(size, n_iter=3, random_state=job.seed).fit(weighted[0])
+    topics = job.memory.hold(TruncatedSVD(size, n_iter=3, random_state=job.seed).fit, weighted[0])
     pairs = zip(weighted, rows, strict=True)
     return [pd.DataFrame(topics.transform(matrix), part.frame.index, columns) for matrix, part in pairs]
 
@@ -66,8 +66,8 @@ def learn_reading(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job
     reader = Ridge(alpha=settings["alpha"], solver="sparse_cg", tol=1e-2, max_iter=30)
     own = np.zeros(truth.shape)
     for fit, held in KFold(4, shuffle=True, random_state=job.seed).split(weighted[0]):
-        own[held] = reader.fit(weighted[0][fit], truth[fit]).predict(weighted[0][held])
-    reader.fit(weighted[0], truth)
+        own[held] = job.memory.hold(reader.fit, weighted[0][fit], truth[fit]).predict(weighted[0][held])
+    reader = job.memory.hold(reader.fit, weighted[0], truth)
     judged = [own, *(reader.predict(matrix) for matrix in weighted[1:])]
     tables: list[Any] = [np.reshape(values, (len(values), -1)) for values in judged]
     columns = [f"reading {number}" for number in range(tables[0].shape[1])]

@@ -13,6 +13,17 @@ from mle_star.engineer.parts.describe import Family, Move, Setting
 
 def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """Boosted symmetric trees; categories go in as they are; they stop by a part of the training rows, or in time."""
+    model = job.memory.hold(grow_catboost, rows, y, settings, job)
+    return [(model.predict if job.numeric else model.predict_proba)(plain_levels(part.frame)) for part in others]
+
+
+def plain_levels(frame: pd.DataFrame) -> pd.DataFrame:
+    """Categories as whole numbers."""
+    return frame.assign(**{name: frame[name].cat.codes.astype(int) for name in frame.select_dtypes("category")})
+
+
+def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job) -> Any:
+    """The trees, as many as the time allows."""
     import catboost
 
     class InTime:
@@ -22,9 +33,6 @@ def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         def after_iteration(self, info: Any) -> bool:
             self.pace.tick()
             return not self.pace.over
-
-    def plain(frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(**{name: frame[name].cat.codes.astype(int) for name in frame.select_dtypes("category")})
 
     fit, stop = inner_split(y, settings["patience"], job)
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
@@ -40,12 +48,12 @@ def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         "verbose": False,
         **({"loss_function": "MAE"} if job.loss == "absolute" else {}),
     }
-    x, categories = plain(rows.frame), list(rows.frame.select_dtypes("category"))
+    x, categories = plain_levels(rows.frame), list(rows.frame.select_dtypes("category"))
     probe, watch = InTime(), InTime()
     kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, categories, callbacks=[probe])
     if probe.pace.enough < len(y):
         some = few_rows(y, probe.pace.enough, job)
-        return fit_catboost(rows.take(some), y[some], others, settings, job)
+        return grow_catboost(rows.take(some), y[some], settings, job)
     model = kind(iterations=int(settings["rounds"]), learning_rate=probe.pace.rate, **usual)
     if len(stop):
         held = (x.iloc[stop], y[stop])
@@ -54,7 +62,7 @@ def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         job.found.update(rounds=max(10, model.tree_count_), rate=probe.pace.rate)
     else:
         model.fit(x, y, categories, callbacks=[watch])
-    return [(model.predict if job.numeric else model.predict_proba)(plain(part.frame)) for part in others]
+    return model
 
 
 FAMILY = Family(

@@ -15,6 +15,13 @@ def fit_extra_trees(
     rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job
 ) -> list[np.ndarray]:
     """Many deep trees with random cuts, averaged, as many as the time allows: a few are timed first."""
+    x, *asked = as_ranks([as_codes(part.frame) for part in (rows, *others)])
+    model = job.memory.hold(grow_extra_trees, x, y, settings, job)
+    return [(model.predict if job.numeric else model.predict_proba)(part) for part in asked]
+
+
+def grow_extra_trees(x: np.ndarray, y: np.ndarray, settings: dict[str, Any], job: Job) -> Any:
+    """The trees, as many as the time allows."""
     import time
 
     from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
@@ -29,15 +36,12 @@ def fit_extra_trees(
         random_state=job.seed,
         n_jobs=job.threads,
     )
-    x, *asked = as_ranks([as_codes(part.frame) for part in (rows, *others)])
     started = time.monotonic()
     model.fit(x, y)
     pace = max((time.monotonic() - started) / few, 1e-4)
     able = max(job.seconds, min(job.most, 100 * pace)) / pace
     model.set_params(n_estimators=int(max(few, min(settings["trees"], able))))
-    model.fit(x, y)
-    ask = model.predict if job.numeric else model.predict_proba
-    return [ask(part) for part in asked]
+    return model.fit(x, y)
 
 
 FAMILY = Family(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mle_star.engineer.parts.core import Job, Rows
 from mle_star.engineer.parts.describe import Family, Move, Setting
@@ -15,6 +16,12 @@ def fit_hist_boosting(
     rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job
 ) -> list[np.ndarray]:
     """Boosted trees on binned columns, as many as the time allows: a few are timed first."""
+    model = job.memory.hold(grow_hist_boosting, as_codes(rows.frame), y, settings, job)
+    return [(model.predict if job.numeric else model.predict_proba)(as_codes(part.frame)) for part in others]
+
+
+def grow_hist_boosting(x: pd.DataFrame, y: np.ndarray, settings: dict[str, Any], job: Job) -> Any:
+    """The trees, as many as the time allows."""
     import time
 
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -32,14 +39,13 @@ def fit_hist_boosting(
         random_state=job.seed,
         **more,
     )
-    x, started = as_codes(rows.frame), time.monotonic()
+    started = time.monotonic()
     model.fit(x, y)
     each = max((time.monotonic() - started) / 10, 1e-4)
     able = max(job.seconds, min(job.most, 100 * each)) / each
     rate = min(0.2, max(settings["rate"], settings["rounds"] * settings["rate"] / able))
     model.set_params(max_iter=int(min(settings["rounds"], max(20, able))), learning_rate=rate)
-    model.fit(x, y)
-    return [(model.predict if job.numeric else model.predict_proba)(as_codes(part.frame)) for part in others]
+    return model.fit(x, y)
 
 
 FAMILY = Family(

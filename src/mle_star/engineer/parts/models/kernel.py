@@ -19,12 +19,12 @@ def fit_kernel(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str
     matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
     if job.numeric:
         middle, spread = float(np.mean(y)), float(np.std(y)) or 1.0
-        model = SVR(C=settings["strength"], cache_size=500).fit(matrix, (y - middle) / spread)
+        model = job.memory.hold(SVR(C=settings["strength"], cache_size=500).fit, matrix, (y - middle) / spread)
         return [model.predict(part) * spread + middle for part in asked]
     machine = SVC(C=settings["strength"], cache_size=500)
     parts = int(min(3, np.bincount(y).min()))
     if parts < 2:
-        margins = machine.fit(matrix, y).decision_function
+        margins = job.memory.hold(machine.fit, matrix, y).decision_function
         chances = [
             np.exp(table - table.max(axis=1, keepdims=True))
             for part in asked
@@ -32,7 +32,7 @@ def fit_kernel(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str
         ]
         tables = [np.hstack([1 - chance, chance]) if chance.shape[1] == 1 else chance for chance in chances]
         return [table / table.sum(axis=1, keepdims=True) for table in tables]
-    model = CalibratedClassifierCV(machine, cv=parts, ensemble=False).fit(matrix, y)
+    model = job.memory.hold(CalibratedClassifierCV(machine, cv=parts, ensemble=False).fit, matrix, y)
     return [model.predict_proba(part) for part in asked]
 
 

@@ -13,6 +13,12 @@ from mle_star.engineer.parts.features.encoding import with_plain_names
 
 def fit_lightgbm(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """Boosted trees, grown leaf by leaf; they stop by a part of the training rows, or in time."""
+    model = job.memory.hold(grow_lightgbm, rows, y, settings, job)
+    return [(model.predict if job.numeric else model.predict_proba)(with_plain_names(part.frame)) for part in others]
+
+
+def grow_lightgbm(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job) -> Any:
+    """The trees, as many as the time allows."""
     import lightgbm
 
     pace = Pace(settings, job, len(y))
@@ -48,10 +54,10 @@ def fit_lightgbm(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[s
         model.fit(x, y, callbacks=callbacks)
     if pace.enough < len(y):
         some = few_rows(y, pace.enough, job)
-        return fit_lightgbm(rows.take(some), y[some], others, settings, job)
+        return grow_lightgbm(rows.take(some), y[some], settings, job)
     if len(stop):
         job.found.update(rounds=max(10, model.best_iteration_), rate=pace.rate)
-    return [(model.predict if job.numeric else model.predict_proba)(with_plain_names(part.frame)) for part in others]
+    return model
 
 
 FAMILY = Family(

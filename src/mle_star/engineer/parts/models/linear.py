@@ -20,12 +20,11 @@ def fit_linear(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str
     if job.numeric:
         middle, spread = float(np.mean(y)), float(np.std(y)) or 1.0
         solver = "sparse_cg" if sparse.issparse(matrix) else "auto"
-        model = Ridge(alpha=1 / settings["strength"], solver=solver, tol=1e-3, max_iter=200).fit(
-            matrix, (y - middle) / spread
-        )
+        line = Ridge(alpha=1 / settings["strength"], solver=solver, tol=1e-3, max_iter=200)
+        model = job.memory.hold(line.fit, matrix, (y - middle) / spread)
         low, high = float(y.min()), float(y.max())
         return [np.clip(model.predict(part) * spread + middle, low, high) for part in asked]
-    return fit_logistic(matrix, y, asked, settings["strength"], int(settings["rounds"]))
+    return fit_logistic(matrix, y, asked, settings["strength"], int(settings["rounds"]), job)
 
 
 FAMILY = Family(

@@ -27,7 +27,7 @@ def fit_nbsvm(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str,
         model = LogisticRegression(
             C=settings["strength"], solver="liblinear", dual=True, max_iter=60, tol=0.01, random_state=0
         )
-        model.fit(matrices[0] @ weight, ours)
+        model = job.memory.hold(model.fit, matrices[0] @ weight, ours)
         for answer, matrix in zip(answers, matrices[1:], strict=True):
             answer[:, label] = model.predict_proba(matrix @ weight)[:, 1]
     for answer in answers:

@@ -20,7 +20,7 @@ def fit_neighbours(
     matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
     kind = KNeighborsRegressor if job.numeric else KNeighborsClassifier
     count = int(max(1, min(settings["count"], len(y) // 2)))
-    model = kind(count, weights="distance", n_jobs=job.threads).fit(matrix, y)
+    model = job.memory.hold(kind(count, weights="distance", n_jobs=job.threads).fit, matrix, y)
     return [(model.predict if job.numeric else model.predict_proba)(part) for part in asked]
 
 

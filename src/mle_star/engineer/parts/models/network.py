@@ -13,27 +13,32 @@ from mle_star.engineer.parts.features.encoding import as_matrix
 
 def fit_network(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """Two layers on scaled numbers and levels, as many rounds as the time allows: the first is timed."""
+    matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
+    matrix, *asked = (part.astype("float32") for part in (matrix, *asked))
+    middle, spread = (float(np.mean(y)), float(np.std(y)) or 1.0) if job.numeric else (0.0, 1.0)
+    model = job.memory.hold(train_network, matrix, (y - middle) / spread if job.numeric else y, settings, job)
+    if job.numeric:
+        return [np.clip(model.predict(part) * spread + middle, y.min(), y.max()) for part in asked]
+    return [model.predict_proba(part) for part in asked]
+
+
+def train_network(matrix: Any, y: np.ndarray, settings: dict[str, Any], job: Job) -> Any:
+    """The network after as many rounds as the time allows."""
     import time
 
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-    matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
-    matrix, *asked = (part.astype("float32") for part in (matrix, *asked))
     width = int(settings["width"])
     shape = {"hidden_layer_sizes": (width, width // 2), "alpha": settings["decay"], "random_state": job.seed}
-    middle, spread = (float(np.mean(y)), float(np.std(y)) or 1.0) if job.numeric else (0.0, 1.0)
-    truth = (y - middle) / spread if job.numeric else y
     kind = MLPRegressor if job.numeric else MLPClassifier
     model = kind(**shape, learning_rate_init=settings["rate"], batch_size=min(256, max(16, len(y) // 20)))
     started, pace = time.monotonic(), 0.0
     for number in range(int(settings["rounds"])):
-        model.partial_fit(matrix, truth, **({} if job.numeric or number else {"classes": np.unique(y)}))
+        model.partial_fit(matrix, y, **({} if job.numeric or number else {"classes": np.unique(y)}))
         pace = (time.monotonic() - started) / (number + 1)
         if time.monotonic() - started + pace > job.seconds:
             break
-    if job.numeric:
-        return [np.clip(model.predict(part) * spread + middle, y.min(), y.max()) for part in asked]
-    return [model.predict_proba(part) for part in asked]
+    return model
 
 
 FAMILY = Family(

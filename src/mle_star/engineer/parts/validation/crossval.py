@@ -65,7 +65,8 @@ def cross_validate(
     seconds, bagged = clock.left(), 0
     for number, (fit, held) in enumerate(rounds):
         begun = time.monotonic()
-        if number and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1):
+        late = number > 0 and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1)
+        if job.memory.hold(bool, late):
             continue
         others = [rows.take(held)] if held is not None else []
         others += [test] if held is None or not refit else []
@@ -87,7 +88,7 @@ def cross_validate(
             given, *wanted = [without(each, dropped) for each in built]
             if "search" in chosen[name] and not number and len(seen) != 1:
                 less = replace(share, seconds=share.seconds * 1.5, most=0.0)
-                chosen[name] = search_settings(learn, given, goal, chosen[name], less)
+                chosen[name] = job.memory.hold(search_settings, learn, given, goal, chosen[name], less)
             if len(seen) == 1 and not job.numeric:
                 learned = [np.ones((len(each.frame), 1)) for each in wanted]
             else:
@@ -152,6 +153,21 @@ def fit_in_time(
     """Fit; a model that does not watch the clock is tried on 1000 rows first and gets as many as it has time for."""
     if timed or len(y) <= 3000:
         return learn(rows, y, others, settings, job)
+    few = job.memory.hold(rows_in_time, learn, rows, y, others, settings, job, paces, name)
+    return learn(rows.take(few), y[few], others, settings, job)
+
+
+def rows_in_time(
+    learn: Callable[..., list[np.ndarray]],
+    rows: Rows,
+    y: np.ndarray,
+    others: list[Rows],
+    settings: dict[str, Any],
+    job: Job,
+    paces: dict[str, float],
+    name: str,
+) -> np.ndarray:
+    """The rows that there is time to learn from."""
     if name not in paces:
         few = few_rows(y, 1000, job)
         begun = time.monotonic()
@@ -161,7 +177,4 @@ def fit_in_time(
         )
         paces[name] = time.monotonic() - begun
     wanted = int(1000 * (max(job.seconds, job.most) / max(paces[name], 1e-3)) ** 0.85)
-    if wanted >= len(y):
-        return learn(rows, y, others, settings, job)
-    few = few_rows(y, max(wanted, 1500), job)
-    return learn(rows.take(few), y[few], others, settings, job)
+    return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)

@@ -15,6 +15,7 @@ import pandas as pd
 from mle_star.engineer.parts.core import Clock, Job, Rows
 from mle_star.engineer.parts.features.reading import as_classes, number_columns, read_data, read_table
 from mle_star.engineer.parts.features.words import count_words
+from mle_star.engineer.parts.keeping import Memory
 from mle_star.engineer.parts.validation.crossval import Model, Said, cross_validate
 from mle_star.engineer.parts.validation.folds import make_folds
 
@@ -62,7 +63,14 @@ def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tupl
 
 
 def learn_target(
-    solution: Solution, target: dict[str, Any], frame: pd.DataFrame, rows: Rows, test: Rows, columns: Any, clock: Clock
+    solution: Solution,
+    target: dict[str, Any],
+    frame: pd.DataFrame,
+    rows: Rows,
+    test: Rows,
+    columns: Any,
+    clock: Clock,
+    memory: Memory,
 ) -> tuple[np.ndarray, Said]:
     """The truth of one target, and what the models say of it."""
     classes = target.get("classes", [])
@@ -73,7 +81,7 @@ def learn_target(
     numeric = target["kind"] in ("number", "grade")
     kind = "regression" if numeric else "binary" if len(classes) == 2 else "multiclass"
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
-    job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds)
+    job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
     if folds["kind"] == "time":  # judge by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
@@ -128,16 +136,35 @@ def solve(solution: Solution) -> None:
     warnings.simplefilter("ignore")  # notices of libraries about their own future
     clock = Clock(solution.seconds)
     train, test = read_data(solution.data, solution.rows, solution.folds, solution.seed)
+    by_time = solution.folds["kind"] == "time"  # what is learned depends on how far ahead the rows to answer lie
+    memory = Memory(None if by_time else solution.data)
+    if memory.full:
+        try:
+            score, answers = learn_all(solution, train, test, clock, memory)
+            print(f"Nothing was fitted: the models are those of {memory.folder}")
+        except Exception as error:
+            print(f"What was kept in {memory.folder} does not serve, all is fitted anew: {error!r}")
+            memory.forget()
+    if not memory.full:
+        score, answers = learn_all(solution, train, test, clock, memory)
+        memory.close()
+    print(f"Final Validation Performance: {score}")
+    write_submission(solution, test, answers)
+
+
+def learn_all(
+    solution: Solution, train: pd.DataFrame, test: pd.DataFrame, clock: Clock, memory: Memory
+) -> tuple[float, dict[str, np.ndarray]]:
+    """The score, and the answers for the test rows by target."""
     rows, asked, columns = prepare(solution, train, test)
     scores, answers = [], {}
     for number, target in enumerate(solution.targets):
         part = clock.part(len(solution.targets) - number)
-        y, said = learn_target(solution, target, train, rows, asked, columns, part)
+        y, said = learn_target(solution, target, train, rows, asked, columns, part, memory)
         scores.append(honest_score(solution, y, said))
         known = {name: p[said.judged] for name, p in said.known.items()}
         answers[target["name"]] = answers_of(solution, y[said.judged], known, [said.asked])[0]
-    print(f"Final Validation Performance: {np.mean(scores)}")
-    write_submission(solution, test, answers)
+    return float(np.mean(scores)), answers
 
 
 def study(solution: Solution, variants: dict[str, dict[str, Any]]) -> None:
@@ -152,7 +179,7 @@ def study(solution: Solution, variants: dict[str, dict[str, Any]]) -> None:
         clock.most /= 2  # there are several variants
         for number, target in enumerate(changed.targets):
             part = clock.part(len(changed.targets) - number)
-            y, said = learn_target(changed, target, train, rows, asked, columns, part)
+            y, said = learn_target(changed, target, train, rows, asked, columns, part, Memory())
             figures.append(honest_score(changed, y, said))
         scores[name] = float(np.mean(figures))
         print(f"Ablation {name}: {scores[name]}")

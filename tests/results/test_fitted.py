@@ -1,0 +1,121 @@
+"""What the final script has fitted stays with the run: the first prediction already fits nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas
+import pytest
+
+from mle_star.execution.fitted import add_fitted, note_fitted
+from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.orchestrator import run_pipeline_sync
+from mle_star.results.api import Run
+from mle_star.run.context import ScriptRequest
+from mle_star.run.folder import RunFolder
+from tests.pipeline.conftest import settings
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced
+
+NEW = pandas.DataFrame({"size": [1, 2, 3]})
+KEEPING = """
+import json
+from pathlib import Path
+
+level = 0.5000
+kept = Path("model/mean.json")
+if kept.exists():
+    mean = json.loads(kept.read_text())["mean"]
+    print("loaded")
+else:
+    rows = Path("input/train.csv").read_text().split()[1:]
+    mean = sum(float(row.split(",")[2]) for row in rows) / len(rows)
+    print("fitted")
+    if kept.parent.exists():
+        kept.write_text(json.dumps({"mean": mean}))
+rows = [row.split(",")[0] for row in Path("input/test.csv").read_text().split()[1:]]
+Path("final/submission.csv").write_text("id,label\\n" + "".join(f"{row},{mean}\\n" for row in rows))
+print(f"Final Validation Performance: {level}")
+"""
+
+
+@dataclass
+class Watching(LevelExecutor):
+    """Says which scripts found a folder `./model/`, and leaves something there."""
+
+    found: list[bool] = field(default_factory=list)
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Look, then run."""
+        place = Path(request.working_dir, "model")
+        self.found.append(place.is_dir())
+        if self.found[-1]:
+            (place / "fitted").write_text("1", encoding="utf-8")
+        return await super().run(request)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_final_run_alone_has_a_folder_for_what_it_fits_and_the_run_keeps_it(
+    asked: bool, label_run: Run, tmp_path: Path
+) -> None:
+    agents, executor = MindAgents(Mind(listens=True)), Watching()
+    parts = [name for name in PipelineConfig().briefing if asked or name != "model"]
+    config = settings(M=1, T=1, K=1, L=1, briefing=parts)
+    run_pipeline_sync(
+        label_run.result.task, config, run_dir=tmp_path / "run", agents=agents, executor=executor, console=False
+    )
+    assert len(executor.found) > 2 and executor.found == [False] * (len(executor.found) - 1) + [asked]
+    assert RunFolder(tmp_path / "run").model.is_dir() == asked
+
+
+def test_a_prediction_takes_what_the_final_run_has_fitted_and_fits_anew_what_no_longer_fits(
+    label_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = shutil.copytree(label_run.result.task.data_dir, tmp_path / "data")
+    task = label_run.result.task.model_copy(update={"data_dir": str(data)})
+    code = {name: lambda prompt: fenced(KEEPING) for name in ("init", "test")}
+    mind = Mind(overrides={**code, "test-subsampling_extract": lambda prompt: "There is none."})
+    run_dir = tmp_path / "run"
+    run_pipeline_sync(task, settings(M=1, T=1, K=1, L=1), run_dir=run_dir, agents=MindAgents(mind), console=False)
+    run = Run(run_dir)
+    kept = RunFolder(run_dir).model / "mean.json"
+
+    def predicts(mean: float) -> str:
+        assert list(run.predict(NEW)["label"]) == pytest.approx([mean] * 3)
+        return (run_dir / "logs" / "predict.log").read_text(encoding="utf-8")
+
+    assert "loaded" in predicts(0.5), "the first time, after the final run"
+    kept.write_text("no JSON", encoding="utf-8")
+    assert "fitted" in predicts(0.5) and "it is run again without" in caplog.text
+    assert "loaded" in predicts(0.5)
+    train = data / "train.csv"
+    train.write_text(
+        train.read_text(encoding="utf-8") + "".join(f"{i},1,1\n" for i in range(900, 960)), encoding="utf-8"
+    )
+    assert "fitted" in predicts(0.75)
+    result = json.loads(RunFolder(run_dir).result.read_text(encoding="utf-8"))
+    result["final_solution"]["content"] = KEEPING.replace("/ len(rows)", "/ len(rows) * 2")
+    RunFolder(run_dir).result.write_text(json.dumps(result), encoding="utf-8")
+    assert "fitted" in predicts(1.5)
+
+
+def test_too_much_is_not_kept_and_said_so_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run_dir, folder = tmp_path / "run", RunFolder(tmp_path / "run")
+    run_dir.mkdir()
+    for name in ("one", "two", "huge"):
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / f"{name}.pickle").open("wb") as stream:
+            stream.truncate(3 << 30 if name == "huge" else 5)  # a hole: it takes no room
+    (tmp_path / "link").symlink_to(tmp_path / "huge")
+    for name in ("one", "link", "two"):
+        add_fitted(run_dir, tmp_path / name)
+    note_fitted(run_dir, "digest")
+    assert {path.name for path in folder.model.iterdir()} == {"one.pickle", "two.pickle"} and folder.model_note.exists()
+    with caplog.at_level(logging.WARNING):
+        add_fitted(run_dir, tmp_path / "huge")
+    assert caplog.messages == ["what the solution has fitted is not kept (3.2 GB are too much): `predict` fits anew"]
+    note_fitted(run_dir, "digest")
+    assert not folder.model.exists() and not folder.model_note.exists()
