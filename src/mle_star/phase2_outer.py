@@ -26,7 +26,7 @@ from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.asking import ask_for, ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
-from mle_star.run.events import AblationFinished, BlockChosen
+from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
 from mle_star.run.limits import limit_in_run
 from mle_star.run.search import PathProgress, StepProgress
 from mle_star.safety import make_debug_callback, synthetic_traceback, yes_no
@@ -128,7 +128,10 @@ async def study_components(
     task: TaskDescription,
     config: PipelineConfig,
 ) -> AblationStudy:
-    """Have an ablation study of `solution` written, run and, when it crashes, repaired."""
+    """Have an ablation study of `solution` written, run and repaired when it crashes; none where time is too short."""
+    if not _time_for("ablation"):
+        logger.warning("%s: no ablation study: the solution takes longer than a study may", current_run().place)
+        return AblationStudy()
     script = await invoke_ablation(solution, previous_summaries)
     if script is None:
         return AblationStudy()
@@ -156,7 +159,7 @@ async def execute_ablation(
 
     async def repair(failed: SolutionScript, traceback: str) -> SolutionScript:
         logger.warning("%s: ablation script failed: %s", run.place, exception_line(traceback))
-        return await debug(failed, traceback)
+        return await debug(failed, traceback) if _time_for("debugger-ablation") else failed
 
     logger.info("%s: ablation script starts: %s, timeout %.0f s", run.place, run.work_dir / SCRIPT_NAME, timeout)
     script, result = await evaluate_with_retry(script, task, config, repair, purpose="ablation")
@@ -167,6 +170,15 @@ async def execute_ablation(
     code, length, seconds = result.exit_code, len(result.stdout), result.duration_seconds
     logger.info("%s: ablation script complete: exit code %d, %d characters, %.1f s", run.place, code, length, seconds)
     return script, result
+
+
+def _time_for(call: str) -> bool:
+    """Would a study have as long as the solution takes, if it began now? Where the call was made before, it counts."""
+    run = current_run()
+    takes, place = run.solution_seconds, "/".join((*run.parts, call))
+    if takes is None or limit_in_run(run, "ablation") >= takes:
+        return True
+    return any(isinstance(event, AgentFinished) and event.step.startswith(place) for event in run.journal.events)
 
 
 async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str:

@@ -451,6 +451,27 @@ async def test_no_repair_means_that_the_study_is_not_run_again(quick_run: Script
     assert len(quick_run.executor.scripts) == 1 and len(quick_run.agents.log) == 2
 
 
+async def test_where_the_time_left_would_not_do_for_the_baseline_there_is_no_study_and_no_repair_of_one(
+    quick_path: Path,
+) -> None:
+    endless = (0.5, 1e6)  # score and seconds of the solution
+    with scripted_run(quick_path, executor=ScriptedExecutor()) as short:
+        short.context.shared.runtimes["main"] = endless
+        await run_phase2_outer_loop(base_solution(), 0.5, short.task, settings(T=1, K=1))
+        assert "ablation" not in short.agents.names and short.agents.names[0] == "extractor"
+        assert ABLATION_FAILED in short.agents.calls("extractor")[0].prompt
+        short.context.shared.runtimes["main"] = endless  # the loop has measured it anew
+        await execute_ablation(study("raise RuntimeError('x')"), short.task, settings())
+        assert not short.agents.calls("debugger-ablation")
+    with scripted_run(quick_path / "long", executor=ScriptedExecutor()) as long:
+        await run_phase2_outer_loop(base_solution(), 0.5, long.task, settings(T=1, K=1))
+        assert long.agents.names[0] == "ablation"
+    with scripted_run(quick_path / "long", executor=ScriptedExecutor()) as again:
+        again.context.shared.runtimes["main"] = endless
+        await run_phase2_outer_loop(base_solution(), 0.5, again.task, settings(T=1, K=1))
+        assert again.agents.names == []  # the study that was made before counts, however little time is left
+
+
 @pytest.mark.req("REQ-P2O-021")
 @pytest.mark.parametrize(
     ("lines", "failed"),

@@ -13,6 +13,7 @@ from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescriptio
 from mle_star.run.events import (
     AgentFinished,
     AgentStarted,
+    ExamPrepared,
     Forecast,
     PhaseFinished,
     PhaseStarted,
@@ -111,6 +112,14 @@ def test_measured_costs_and_runtimes_replace_the_guess(task: TaskDescription) ->
     forecaster.hear(ran(1.0))
     quicker = forecaster.forecast(spent_usd=0.5, elapsed=12).seconds
     assert slow is not None and quicker is not None and 0 < quicker < slow
+
+
+@pytest.mark.parametrize(("rows", "fewer"), [(30_000, 2), (30_001, 0), (0, 0)])
+def test_where_no_rows_are_cut_no_call_for_the_cut_is_expected(task: TaskDescription, rows: int, fewer: int) -> None:
+    forecaster = Forecaster(task, PipelineConfig())
+    before = forecaster.forecast().calls
+    forecaster.hear(ExamPrepared(step="run", train_rows=rows))
+    assert forecaster.forecast().calls == before - fewer
 
 
 def test_repairs_raise_the_forecast(task: TaskDescription) -> None:

@@ -293,6 +293,7 @@ class ExamPrepared(Event):
     views: int = 0
     search_rows: int = 0
     select_rows: int = 0
+    train_rows: int = 0
     digest: str = ""
     baseline: Measure | None = None
 

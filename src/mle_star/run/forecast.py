@@ -15,6 +15,7 @@ from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
+    ExamPrepared,
     Forecast,
     PhaseFinished,
     ScriptFinished,
@@ -153,6 +154,8 @@ class Forecaster:
             self._done[phase, "script"] += 1
             if not event.cached:
                 self._runtime.add(event.seconds)
+        elif isinstance(event, ExamPrepared) and 0 < event.train_rows <= self._config.subsample_limit:
+            self._planned["finalization", "test"] = 1  # no script is told to cut rows, so nobody is asked where
         elif isinstance(event, PhaseFinished) and event.path is None:
             self._over.add(event.phase)
 
