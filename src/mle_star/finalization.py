@@ -24,7 +24,7 @@ from mle_star.execution import (
     verify_submission,
 )
 from mle_star.execution.bank import disagreement, read_bank, searched_submission
-from mle_star.execution.fingerprint import data_of
+from mle_star.execution.fingerprint import final_data_of
 from mle_star.execution.fitted import STATE, add_fitted, fitted_digest, forget_fitted, note_fitted
 from mle_star.execution.recorded import execute_in_run
 from mle_star.method.codeblocks import compiles, has_code_fence, replacement
@@ -257,7 +257,7 @@ async def _hand_over(
         logger.warning("submission: %s", warning)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
     if fitted:
-        await asyncio.to_thread(lambda: note_fitted(run.run_dir, fitted_digest(final.content, data_of(run))))
+        await asyncio.to_thread(lambda: note_fitted(run.run_dir, fitted_digest(final.content, final_data_of(run))))
     path = await asyncio.to_thread(_publish, run.work_dir / SUBMISSION)
     beside = sample or await asyncio.to_thread(find_sample_submission, str(run.work_dir))
     facts = {"rows": info["row_count"], "problems": len(warnings)}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import csv
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from mle_star.data.place import DataFolder
+from mle_star.execution.fitted import fitted_digest
 from mle_star.models import ExecutionRawResult, FinalResult, MetricDirection, TaskDescription, TaskType
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import FinalistsJudged, ScriptStarted
@@ -118,6 +121,9 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     assert min(event.timeout_seconds or 0 for event in final) > 2000, "as long as the run has, not a share of it"
     kept = {path.name for path in (run_dir / "model").glob("*")}
     assert kept == (set() if trouble else {"factor = 7919", "factor = 5381"}), "of all members, or of none"
-    assert (run_dir / "model.json").is_file() is not bool(trouble)
+    if not trouble:
+        noted = json.loads((run_dir / "model.json").read_text(encoding="utf-8"))["digest"]
+        data = DataFolder(result.task.data_dir, ours=run_dir)
+        assert noted == fitted_digest(result.final_solution.content, data), "`predict` asks for the same"
     origin = result.lineage["finalization"]
     assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")

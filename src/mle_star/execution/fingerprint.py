@@ -14,6 +14,12 @@ def data_of(run: RunContext) -> DataFolder:
     return DataFolder(run.task.data_dir, ours=run.run_dir)
 
 
+def final_data_of(run: RunContext) -> DataFolder:
+    """The data of its final scripts: where rows are hidden in the search, these see all of them."""
+    exam = run.shared.exam
+    return data_of(run) if exam is None else DataFolder(exam.judge.data.folder, ours=run.run_dir)
+
+
 async def surroundings_digest(run: RunContext) -> str:
     """A digest of data, interpreter, packages and seed, taken once per run."""
     scripts = run.shared.scripts

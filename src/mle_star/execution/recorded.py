@@ -20,7 +20,7 @@ from mle_star.execution.artifacts import keep_submission, restore_submission, ta
 from mle_star.execution.bank import compared
 from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
-from mle_star.execution.fingerprint import data_of, surroundings_digest
+from mle_star.execution.fingerprint import data_of, final_data_of, surroundings_digest
 from mle_star.execution.fitted import STATE
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
@@ -190,8 +190,7 @@ async def _examine(
     """Run a script: a solution on every view of the exam that there is time for, anything else once."""
     exam = run.shared.exam
     if exam is None or purpose == "submission":
-        data = data_of(run) if exam is None else DataFolder(exam.judge.data.folder, ours=run.run_dir)
-        result = await _run(run, script, purpose, step, timeout_seconds, gpus, data)
+        result = await _run(run, script, purpose, step, timeout_seconds, gpus, final_data_of(run))
         return _Done(result, None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run))
     if purpose == "ablation":
         return _Done(await _run(run, script, purpose, step, timeout_seconds, gpus, data_of(run)))
