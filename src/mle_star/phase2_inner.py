@@ -206,9 +206,17 @@ async def invoke_planner(code_block: str, plans: list[str], scores: list[float |
     run = current_run()
     logger.info("%s: planner starts: %d attempts in the history", run.place, len(plans))
     known = {"code_block": code_block, "plans": plans, "scores": scores, **_surroundings(code_block)}
+    known["tried"] = plans_before()
     plan = (await ask_for_text(AgentType.planner, **known)).strip()
     logger.info("%s: planner complete: %r", run.place, plan[:200])
     return plan or None
+
+
+def plans_before() -> list[str]:
+    """What earlier steps of this path have tried; of other paths nothing, for what they have done by now is chance."""
+    run = current_run()
+    path = run.shared.search.paths.get(run.label)
+    return [] if path is None else path.plans
 
 
 def _surroundings(code_block: str) -> dict[str, Any]:

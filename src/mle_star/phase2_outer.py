@@ -22,7 +22,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
-from mle_star.phase2_inner import run_phase2_inner_loop
+from mle_star.phase2_inner import plans_before, run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.asking import ask_for, ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
@@ -298,6 +298,7 @@ async def invoke_extractor(
         solution_script=solution.content,
         ablation_summary=summary,
         previous_code_blocks=previous_blocks,
+        tried=plans_before(),
     )
     if output is None:
         return None

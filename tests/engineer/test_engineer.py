@@ -165,6 +165,19 @@ async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None
         scores.append(worse)
 
 
+async def test_what_an_earlier_step_of_the_path_tried_is_not_planned_again(table_desk: Desk) -> None:
+    desk = table_desk
+    block = next(text for title, text in sections_of(assemble(desk.merged())).items() if title.startswith("model: "))
+    known: dict[str, Any] = {"code_block": block, "plans": ["nothing that it knows"], "scores": [None]}
+    plan = await desk.ask(AgentType.planner, **known)
+    (first,) = named_in(plan, block, desk.profile)
+    other = await desk.ask(AgentType.planner, **known, tried=[plan])
+    assert [a.title for a in named_in(other, block, desk.profile)] != [first.title]
+    assert (
+        await desk.ask(AgentType.planner, **known, tried=[f"{a.title}." for a in actions(block, desk.profile)]) == plan
+    )
+
+
 async def test_the_coder_carries_out_what_the_plan_names(desk: Desk) -> None:
     script = assemble(desk.merged())
     for block in sections_of(script).values():

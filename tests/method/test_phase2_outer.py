@@ -201,6 +201,9 @@ async def test_a_summary_is_kept_and_passed_on_word_by_word(quick_run: ScriptedR
     assert result.ablation_summaries == [SUMMARY, "summary 1"]
     assert SUMMARY.strip() in quick_run.agents.calls("extractor")[0].prompt
     assert SUMMARY.strip() in quick_run.agents.calls("ablation")[1].prompt
+    first, second = (call.prompt.rpartition("# Facts")[2] for call in quick_run.agents.calls("extractor"))
+    (attempt,) = result.step_history[0]["inner_loop_attempts"]
+    assert '"tried"' not in first and f'"tried": ["{attempt.plan}"]' in second
 
 
 @pytest.mark.req("REQ-P2O-036")

@@ -144,7 +144,7 @@ def _summarize(desk: _Desk) -> str:
 def _extract(desk: _Desk) -> dict[str, Any]:
     code, summary = desk.asked.block("Python solution"), desk.asked.block("Ablation summary")
     previous = desk.asked.blocks("Block ")
-    chosen = planning.choose_blocks(code, summary, previous, desk.profile, desk.memory.chosen)
+    chosen = planning.choose_blocks(code, summary, previous, desk.profile, desk.memory.chosen, desk.asked.before)
     baseline, _ = studies.findings_in(summary)
     if baseline is not None:
         desk.baselines.update({block: baseline for block, _ in chosen})
@@ -154,7 +154,7 @@ def _extract(desk: _Desk) -> dict[str, Any]:
 
 def _plan(desk: _Desk) -> str:
     block = desk.asked.block("Code block")
-    return planning.next_plan(block, desk.asked.tried, desk.profile, desk.baselines.get(block))
+    return planning.next_plan(block, desk.asked.tried, desk.profile, desk.baselines.get(block), desk.asked.before)
 
 
 def _code(desk: _Desk) -> str:

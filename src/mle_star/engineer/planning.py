@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from mle_star.engineer.catalogue import families, fitting_blends, fitting_families, fitting_steps
@@ -117,9 +118,12 @@ def _doc(design: Design, models: dict[str, Any]) -> str:
 
 
 def choose_blocks(
-    script: str, summary: str, previous: list[str], profile: Profile, given: Counter[str]
+    script: str, summary: str, previous: list[str], profile: Profile, given: Counter[str], before: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Sections with their plans, best first; those come first that were `given` least often for the same script."""
+    """Sections with their plans, best first; those come first that were `given` least often for the same script.
+
+    What plans `before` have tried in vain comes last.
+    """
     design = recover(script)
     if design is None:
         return []
@@ -130,6 +134,7 @@ def choose_blocks(
         if not titles_of(block) or (title == "blend" and len(design.models) < 2):
             continue
         options = with_luck([a for a in actions(block, profile) if _is_new(a, design)], luck)
+        options = _unspent(options, before) or options
         if not options:
             continue
         part = title.removeprefix("model: ")
@@ -146,6 +151,11 @@ def choose_blocks(
         chosen.append((block, plan_text([options[min(times, len(options) - 1)]], score)))
     given.update(title for _, _, title, _, _ in found[:1])
     return chosen
+
+
+def _unspent(options: list[Action], before: Sequence[str]) -> list[Action]:
+    """Those that no plan of an earlier step names."""
+    return [action for action in options if not any(f"{action.title}." in plan for plan in before)]
 
 
 def _is_new(action: Action, design: Design) -> bool:
@@ -167,13 +177,23 @@ def plan_text(chosen: list[Action], more: list[str]) -> str:
     return " ".join([*sentences, *more])
 
 
-def next_plan(block: str, tried: list[tuple[str, float | None]], profile: Profile, baseline: float | None) -> str:
-    """What helped so far and the most promising action that was not tried; every attempt starts from `block`."""
+def next_plan(
+    block: str,
+    tried: list[tuple[str, float | None]],
+    profile: Profile,
+    baseline: float | None,
+    before: Sequence[str] = (),
+) -> str:
+    """What helped so far and the most promising action that was not tried; every attempt starts from `block`.
+
+    What earlier steps have tried (`before`) is tried again only when nothing else is left.
+    """
     best = _best(tried, profile.higher, baseline)
     kept = named_in(best, block, profile) if best else []
     gone = {action.title for plan, _ in tried for action in named_in(plan, block, profile)}
     luck = random.Random(block + "".join(plan for plan, _ in tried))
     fresh = with_luck([a for a in actions(block, profile) if a.title not in gone], luck)
+    fresh = _unspent(fresh, before) or fresh
     clash = {action.title.rpartition(" beside ")[0] for action in kept}
     for action in fresh:
         if not any(_same_kind(action, other) for other in kept) and action.title not in clash:

@@ -91,6 +91,11 @@ class Question:
         scores = self.facts.get("scores") or [None] * len(plans)
         return list(zip(plans[-len(scores) :], scores, strict=False))
 
+    @property
+    def before(self) -> list[str]:
+        """How the plans begin that earlier steps of the path have tried."""
+        return [str(plan) for plan in self.facts.get("tried") or ()]
+
     # --- the system prompt ---
 
     @property

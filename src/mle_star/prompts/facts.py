@@ -11,6 +11,7 @@ from mle_star.prompts.sections import fenced
 
 FACTS_HEADING = "Facts"
 MOST_SCORES = 20
+MOST_PLANS, PLAN_CHARACTERS = 12, 200
 _COUNTS = ("M", "L")
 
 
@@ -38,6 +39,7 @@ def facts_section(
         "count": next((values[name] for name in _COUNTS if name in values), None),
         "model": values.get("model_name"),
         "scores": _scores(values.get("scores")),
+        "tried": _plans(values.get("tried")) if "memory" in config.briefing else None,
     }
     told = {name: value for name, value in facts.items() if value is not None}
     return f"# {FACTS_HEADING}\n\n{fenced(json.dumps(told, ensure_ascii=False), 'json')}"
@@ -45,3 +47,11 @@ def facts_section(
 
 def _scores(scores: object) -> list[float | None] | None:
     return [*scores][-MOST_SCORES:] if isinstance(scores, (list, tuple)) and scores else None
+
+
+def _plans(plans: object) -> list[str] | None:
+    """How the last plans begin: that names what they do."""
+    shown = (
+        [" ".join(str(plan).split())[:PLAN_CHARACTERS] for plan in plans] if isinstance(plans, (list, tuple)) else []
+    )
+    return shown[-MOST_PLANS:] or None

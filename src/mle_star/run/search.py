@@ -212,6 +212,11 @@ class PathProgress:
         """C as prompts show it."""
         return [block.content for block in self.blocks if not block.is_placeholder]
 
+    @property
+    def plans(self) -> list[str]:
+        """What the steps that are over have tried, failures included."""
+        return [attempt.plan for record in self.history for attempt in record.inner_loop_attempts]
+
     def accept(self, solution: SolutionScript, score: float) -> None:
         """Take over what the inner loop found, if it is at least as good (lines 12-14)."""
         mended = self.best_solution.leaking and not solution.leaking
