@@ -153,12 +153,16 @@ async def test_studies_and_final_scripts_run_once_and_are_not_judged(
     assert executor.requests[1].input_dir == str(data_dir), "the last script sees all labels"
 
 
-async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(open_run: OpenRun, tmp_path: Path) -> None:
+@pytest.mark.parametrize("use_cache", [True, False])
+async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(
+    use_cache: bool, open_run: OpenRun, tmp_path: Path
+) -> None:
+    config = CONFIG.model_copy(update={"use_cache": use_cache})
     executor, places = FixedExecutor(), [tmp_path / "sample-1", tmp_path / "sample-2"]
     for place in places:
         place.mkdir()
         (place / "train.csv").write_text("id,label\n1,0\n")
-    with open_run(CONFIG, executor) as run:
+    with open_run(config, executor) as run:
         sampled = [await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(place)) for place in places]
         probed = await execute_in_run(scored(0.5), purpose="probe", data=DataFolder(places[0]))
         again = await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(places[0]))
@@ -169,9 +173,11 @@ async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(ope
         ("probe-script", "probe", None), ("sample-script-3", "sample", None),
     ]  # fmt: skip
     assert [(result.score, result.cached) for result in [*sampled, probed, again]] == [
-        (None, False), (None, False), (0.5, False), (None, True)
+        (None, False), (None, False), (0.5, False), (None, use_cache)
     ]  # fmt: skip
-    assert [request.input_dir for request in executor.requests] == [str(places[n]) for n in (0, 1, 0)]
+    assert [request.input_dir for request in executor.requests] == [
+        str(places[n]) for n in (0, 1, 0, 0)[: 4 - use_cache]
+    ]
 
 
 async def test_after_a_script_that_found_no_room_its_own_files_are_swept_and_the_debugger_has_its_turn(

@@ -9,7 +9,7 @@ import pytest
 
 from mle_star.execution import LocalExecutor, evaluate_solution
 from mle_star.execution.recorded import KEPT_TEXT, shorten
-from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig
 from mle_star.run.budget import Budget
 from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import AnyEvent, Notice
@@ -46,6 +46,21 @@ async def test_a_machine_without_walls_is_told_of_once(open_run: OpenRun) -> Non
     told = [event for event in heard if isinstance(event, Notice)]
     assert [(notice.level, notice.step) for notice in told] == [("warning", "run")]
     assert told[0].message.startswith("scripts run without a sandbox: ")
+
+
+async def test_a_script_whose_machine_was_lost_is_told_of_and_remembered_with_where_it_ran(open_run: OpenRun) -> None:
+    more = {"stderr": "took long\n", "duration_seconds": 7.5, "machine": "node-7", "reruns": 1}
+    isolation = Isolation(sandbox="bubblewrap+seccomp", network_blocked=True, limits=("memory",))
+    executor, results = FixedExecutor(**more, isolation=isolation), list[EvaluationResult]()
+    for _ in range(2):  # the second time it is only read back
+        with open_run(CONFIG, executor) as run:
+            results.append(await evaluate_solution(scored(0.5), run.task, CONFIG))
+            told = [(event.level, event.message) for event in run.journal.events if isinstance(event, Notice)]
+    assert told == [("warning", "a machine was lost while a script ran there: it ran again")]
+    assert results[0] == results[1] and len(executor.requests) == 1
+    seen = results[1].model_dump()
+    assert {name: seen[name] for name in more} == more and results[1].isolation == isolation
+    assert (results[1].score, results[1].stdout) == (0.5, "Final Validation Performance: 0.5\n")
 
 
 async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) -> None:

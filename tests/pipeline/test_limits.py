@@ -220,12 +220,14 @@ async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRu
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
-async def test_out_of_money_in_phase_1_the_best_so_far_is_handed_over(quick: QuickRun) -> None:
+async def test_out_of_money_in_phase_1_the_best_so_far_is_handed_over(quick: QuickRun, tmp_path: Path) -> None:
     agents = MindAgents(cost_usd=0.01)
     result = await quick(settings(max_budget_usd=0.06), agents=agents)  # both candidates, and no merge that was checked
     assert result.final_solution.score == result.phase1.initial_score == 0.51
     assert Path(result.submission_path).is_file()
     assert result.phases_completed == ["finalization"] and result.phases_skipped == ["phase2", "phase3"]
+    ended = events(tmp_path / "run", PhaseFinished)[0]
+    assert (ended.phase, ended.outcome, ended.score) == ("phase1", "cancelled", 0.51)
 
 
 async def test_out_of_money_without_a_solution_the_error_names_the_limit(quick: QuickRun) -> None:

@@ -550,6 +550,8 @@ async def test_the_log_marks_phases_and_at_debug_level_holds_prompts_and_replies
     await quick(settings(L=1), name="quiet")
     assert capsys.readouterr().err == ""
     assert log.read_text(encoding="utf-8") == text  # a later run does not write into an earlier one's log
+    for name in ("mle_star", "claude_agent_sdk"):  # else Python prints their warnings into a display
+        assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger(name).handlers)
 
 
 @pytest.mark.req("REQ-OR-048")
