@@ -62,10 +62,10 @@ TESTS = {
         f"{PIPELINE}endings.py::test_a_run_in_which_every_candidate_fails_names_the_causes",
     ],
     "phase1": [f"{METHOD}{name}.py" for name in ("phase1", "phase1_words", "phase1_time", "leaking", "telling")],
-    "phase2_inner": [f"{METHOD}phase2_inner.py"],
+    "phase2_inner": [f"{METHOD}{name}.py" for name in ("phase2_inner", "leaking", "telling")],
     "phase2_outer": [f"{METHOD}phase2_outer.py"],
     "phase3": [f"{METHOD}phase3.py"],
-    "safety": [f"{METHOD}safety.py", f"{METHOD}safety_words.py"],
+    "safety": [f"{METHOD}{name}.py" for name in ("safety", "safety_words", "leaking", "phase3")],
     "method/scores": ["tests/test_scores.py"],
 }
 LOOKS_AT_THE_TEXT = f"{PIPELINE}run.py::test_the_flow_of_the_pipeline_is_one_module"  # which grows with its mutants

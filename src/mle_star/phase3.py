@@ -98,16 +98,16 @@ def _surroundings(solutions: list[SolutionScript]) -> dict[str, Any]:
 
 
 async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, config: PipelineConfig) -> None:
-    """Check what would be accepted, and that alone; a round whose leak stays loses its score."""
-    while (best := _best_round(attempts, task.metric_direction)) is not None:
+    """Check what would be accepted, and that alone; a round that leaks is mended and scored anew, or has no score."""
+    known = set[int]()
+    while (best := _best_round(attempts, task.metric_direction)) is not None and best not in known:
+        known.add(best)
         winner = attempts[best].solution
         checked = await check_and_fix_leakage(winner)
         if not checked.leaking and checked.content != winner.content:
             checked = (await evaluate_checked(checked, task, config)).script
         score = None if checked.leaking else checked.score
         attempts[best] = attempts[best].model_copy(update={"solution": checked, "score": score})
-        if score is not None:
-            return
 
 
 def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:

@@ -28,6 +28,7 @@ from mle_star.run.events import AgentFinished, EnsembleTried, ScriptFinished
 
 from .conftest import (
     AGENT_FAULTS,
+    NO_LEAKAGE,
     Fault,
     ScriptedAgents,
     ScriptedExecutor,
@@ -286,6 +287,21 @@ async def test_every_ensemble_is_checked_for_leakage_before_it_runs(run: Scripte
     assert run.agents.names.count("leakage-detection") == 2
     assert run.executor.scripts == [script(0.8), script(0.7)]
     assert result.ensemble_scores == [0.8, 0.7] and result.best_ensemble.content == script(0.8)
+
+
+async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_stays_the_best(quick_path: Path) -> None:
+    """The best is mended and worse then, the second leaks for good, the third is clean; the fourth is never checked."""
+    config = settings(R=4, leakage_checks="promising")
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run, scope("phase3"):
+        run.agents.reply("ensembler", *fenced(script(0.9), script(0.8), script(0.7), script(0.5)))
+        run.agents.reply("leakage-detection", leaky("level = 0.9"), leaky("level = 0.8"), NO_LEAKAGE)
+        run.agents.reply("leakage-correction", fenced("level = 0.6"), "no code")
+        run.agents.reply("leakage-rewrite", "no code")
+        result = await run_phase3(inputs(), run.task, config)
+        checks = run.agents.names.count("leakage-detection")
+    assert result.ensemble_scores == [0.6, None, 0.7, 0.5] and checks == 3
+    assert (result.best_ensemble.content, result.best_ensemble_score) == (script(0.7), 0.7)
+    assert result.attempts[0].solution.content == script(0.6) and result.attempts[1].solution.leaking
 
 
 @pytest.mark.req("REQ-P3-028")

@@ -77,6 +77,15 @@ async def test_a_first_fix_that_works_takes_one_debugger_call(run: ScriptedRun) 
     assert not result.is_error and result.score == 0.7
 
 
+async def test_a_fix_that_runs_and_prints_no_score_is_left_to_whoever_asked(run: ScriptedRun) -> None:
+    run.agents.reply(
+        "debugger", fenced(f"if False:\n    {script(0.7).splitlines()[-1]}\nprint('done')"), fenced(script(0.7))
+    )
+    fixed, result = await debug_solution(solution(broken_script()), TRACEBACK, run.task, run.config)
+    assert (result.is_error, fixed.score, result.stdout) == (False, None, "done\n")
+    assert len(run.agents.calls("debugger")) == 1
+
+
 @pytest.mark.req("REQ-SF-006", "REQ-SF-008")
 async def test_the_loop_ends_after_max_debug_attempts_and_marks_the_script(run: ScriptedRun) -> None:
     run.agents.reply("debugger", *fenced(*(broken_script(f"still {n}") for n in range(9))))

@@ -120,6 +120,7 @@ async def test_cut_off_in_phase_3_the_rounds_that_were_finished_count(quick: Qui
     result = await quick(config, agents=MindAgents(before=hang("ens_planner", after=1)))
     assert result.phase3 is not None and len(result.phase3.attempts) == 1
     assert result.final_solution.score == result.phase3.best_ensemble_score
+    assert result.phase3.best_ensemble == result.phase3.attempts[0].solution, "as the round left it"
     (ended,) = [event for event in events(tmp_path / "run", PhaseFinished) if event.phase == "phase3"]
     assert (ended.outcome, ended.score) == ("cancelled", result.phase3.best_ensemble_score)
     assert ended.detail.startswith("time spent: ") and f"phase3 cancelled: {ended.detail}" in result.warnings
