@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ async def test_a_machine_without_walls_is_told_of_once(open_run: OpenRun) -> Non
 
 
 async def test_a_script_whose_machine_was_lost_is_told_of_and_remembered_with_where_it_ran(open_run: OpenRun) -> None:
-    more = {"stderr": "took long\n", "duration_seconds": 7.5, "machine": "node-7", "reruns": 1}
+    more: dict[str, Any] = {"stderr": "took long\n", "duration_seconds": 7.5, "machine": "node-7", "reruns": 1}
     isolation = Isolation(sandbox="bubblewrap+seccomp", network_blocked=True, limits=("memory",))
     executor, results = FixedExecutor(**more, isolation=isolation), list[EvaluationResult]()
     for _ in range(2):  # the second time it is only read back
