@@ -161,6 +161,8 @@ def test_what_a_script_keeps_for_later_brings_nothing_of_the_user_s(label_run: R
     export_run(run.path, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out" / "model").iterdir()] == ["fitted"]
     write("import os\nos.symlink('SECRETS/key', 'final/submission.csv')\n")
+    export_run(run.path, tmp_path / "other")
+    assert not (tmp_path / "other" / "model").exists(), "another script has fitted that"
     with pytest.raises(ExecutionError, match="wrote no predictions"):
         run.predict(pandas.DataFrame({"size": [1]}))
 

@@ -8,10 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter
-from mle_star.execution.fitted import STATE
-from mle_star.execution.workspace import copy_plain
+from mle_star.execution.fitted import STATE, fitted_digest, restore_fitted
 from mle_star.models import FinalResult
 from mle_star.results.model import Model
 from mle_star.views import text
@@ -74,12 +74,13 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
     if (run_dir / "solution").is_dir():  # the members of a blend
         shutil.copytree(run_dir / "solution", target / "solution")
         scripts += [path.read_text(encoding="utf-8") for path in sorted((run_dir / "solution").glob("*.py"))]
-    if (run_dir / STATE).is_dir():
-        copy_plain(run_dir / STATE, target / STATE)
+    digest = fitted_digest(result.final_solution.content, DataFolder(model.data_dir, ours=run_dir))
+    if not restore_fitted(run_dir, target, digest):  # none, or of another script or other data
+        (target / STATE).rmdir()
     (target / "requirements.txt").write_text("".join(f"{line}\n" for line in needs(scripts, python.packages)))
     version = ".".join(python.version.split(".")[:2])
     (target / "Dockerfile").write_text(_DOCKERFILE.format(version=version, state=STATE), encoding="utf-8")
-    (target / "MODEL_CARD.md").write_text(_card(model, result, run_dir), encoding="utf-8")
+    (target / "MODEL_CARD.md").write_text(_card(model, result, target), encoding="utf-8")
     return sorted(target.iterdir())
 
 
@@ -106,7 +107,7 @@ def needs(scripts: list[str], installed: dict[str, str]) -> list[str]:
     return sorted(found, key=str.lower)
 
 
-def _card(model: Model, result: FinalResult, run_dir: Path) -> str:
+def _card(model: Model, result: FinalResult, target: Path) -> str:
     task, promise, layout = result.task, result.promise, model.layout
     better = f"({task.metric_direction.better_word} is better)"
     score = f"{task.evaluation_metric}: **{text.score(result.final_solution.score)}** {better}"
@@ -120,7 +121,7 @@ def _card(model: Model, result: FinalResult, run_dir: Path) -> str:
     sample = layout.sample.name if layout.sample else "sample_submission.csv" if layout.test is None else ""
     return _CARD.format(
         name=task.competition_id,
-        run=run_dir.name,
+        run=model.run_dir.name,
         model=result.config.model,
         description=task.description,
         score=f"{score}.",
@@ -128,7 +129,7 @@ def _card(model: Model, result: FinalResult, run_dir: Path) -> str:
         test=layout.test.name if layout.test else "test.csv",
         features=", ".join(f"`{name}`" for name in model.features[:40]),
         sample=f" `{sample}` holds a row for each of them, in the form of an answer." if sample else "",
-        state=f", unless `{STATE}/` holds what it fitted before" if (run_dir / STATE).is_dir() else "",
+        state=f", unless `{STATE}/` holds what it fitted before" if (target / STATE).is_dir() else "",
         author="rules, not by a person" if result.config.model == "offline" else "a language model, not by a person",
         warnings="".join(f"- {text.one_line(warning, 400)}\n" for warning in result.warnings),
     )
