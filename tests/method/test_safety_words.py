@@ -193,7 +193,8 @@ async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str,
     asked = quick_run.events(AgentFinished)
     for event, variant in zip(asked, ("correction", "detection"), strict=True):
         template = render(AgentType.leakage, variant, code="x = 1")
-        assert event.prompt.startswith("\n\n".join([template, *more.values(), f"# {FACTS_HEADING}"]))
+        said = [f"# Note\n\n{words}" for words in more.values()]
+        assert event.prompt.startswith("\n\n".join([template, *said, f"# {FACTS_HEADING}"]))
         assert event.template_hash == PromptRegistry().hash(AgentType.leakage, variant)
     assert asked[0].template_hash != asked[1].template_hash
 

@@ -122,7 +122,7 @@ async def test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so(
     refined = [e for e in events(tmp_path / "run", ScriptFinished) if "/k-" in e.step]
     assert [run.purpose for run in refined] == ["sample", "solution", "sample", "solution"]
     coder = [e.prompt for e in events(tmp_path / "run", AgentFinished) if e.agent.value == "coder"]
-    assert all("a sample of 6002 of the 60000 training rows, where it must work, too" in prompt for prompt in coder)
+    assert all("on a sample of 6002 of the 60000 training rows, and must work there" in prompt for prompt in coder)
     assert all("more than 60000 training samples" in prompt for prompt in coder)  # there is time for all of them
 
 
