@@ -52,14 +52,14 @@ def _counts(truth: Any, answer: Any) -> tuple[Any, Any]:
     return labels, np.bincount(pairs, minlength=len(labels) ** 2).reshape(len(labels), -1)
 
 
-def _looked_at(truth: Any, answer: Any) -> tuple[Any, Any, Any]:
-    """Of the positive class, or of each one that occurs where there are more than two: rows that were called so
-    rightly, rows called so, rows that are."""
+def _looked_at(truth: Any, answer: Any, *, every: bool = False) -> tuple[Any, Any, Any]:
+    """Of the positive class, or of each one that occurs where there are more than two or `every` one counts: rows that
+    were called so rightly, rows called so, rows that are."""
     import numpy as np
 
     labels, table = _counts(truth, answer)
     places = np.flatnonzero(table.sum(axis=1))  # an answer may hold labels that never occur in truth
-    if len(places) <= 2:
+    if len(places) <= 2 and not every:
         places = places[labels[places] == positive_label(labels[places])]
     return table.diagonal()[places], table.sum(axis=0)[places], table.sum(axis=1)[places]
 
@@ -73,12 +73,7 @@ def _shares(of: Any, all_of: Any) -> Any:
 def _f(truth: Any, answer: Any, beta: float, average: str = "binary") -> float:
     import numpy as np
 
-    if average == "binary":
-        right, said, are = _looked_at(truth, answer)
-    else:
-        _, table = _counts(truth, answer)
-        places = np.flatnonzero(table.sum(axis=1))
-        right, said, are = table.diagonal()[places], table.sum(axis=0)[places], table.sum(axis=1)[places]
+    right, said, are = _looked_at(truth, answer, every=average != "binary")
     if average == "micro":
         right, said, are = (np.array([counts.sum()]) for counts in (right, said, are))
     figures = _shares((1 + beta**2) * right, beta**2 * are + said)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import lzma
-import re
 import time
 import zipfile
 from collections import Counter
@@ -18,7 +17,7 @@ from typing import Any, Literal
 from mle_star.data.columns import Column, describe
 from mle_star.data.dialect import Dialect, comma_columns, has_blanks, is_header, rows_of, sniff_separator, with_point
 from mle_star.data.files import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
-from mle_star.data.values import odd_gaps
+from mle_star.data.values import is_tight, odd_gaps
 
 MAX_ROWS = 20_000
 MAX_CELLS = 400_000
@@ -40,8 +39,6 @@ FORMS: dict[str, tuple[str, ...]] = {
     "excel": (".xlsx", ".xlsm"),
 }
 TABLE_SUFFIXES = tuple(suffix for suffixes in FORMS.values() for suffix in suffixes)
-
-_BLANK = re.compile(r"[ \t\x0b\x0c\r\x1c-\x1f]")
 
 FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
 
@@ -155,7 +152,7 @@ def _read_csv(path: Path, name: str) -> Table | str:
     if ".txt" in name.lower() and (width == 1 or len(rows) == 1):
         return f"{name}: prose, not a table"
     body = [row for row in rows[1:] if len(row) == width]
-    if not all(text.isascii() for text in pieces.texts) or any(_BLANK.search(text) for text in pieces.texts):
+    if not all(map(is_tight, pieces.texts)):
         body = [[cell.strip() for cell in row] for row in body]
     notes = _notes(name, pieces.encoding, ragged=len(rows) - 1 - len(body), rows=len(rows) - 1)
     has_header = is_header(first, body)

@@ -17,11 +17,17 @@ PANDAS_GAPS = {
     "NULL", "NaN", "None", "n/a", "nan", "null",
 }  # fmt: skip
 """Those that pandas knows by itself."""
+_BLANK = re.compile(r"[ \t\x0b\x0c\r\x1c-\x1f]")
 
 
 def is_gap(cell: str) -> bool:
     """Does this stand for a value that is not there?"""
     return cell in _SPELLINGS
+
+
+def is_tight(text: str) -> bool:
+    """Is there nothing in a text, besides line ends, that could be stripped from its cells?"""
+    return text.isascii() and _BLANK.search(text) is None
 
 
 def without_gaps(cells: Iterable[str]) -> list[str]:

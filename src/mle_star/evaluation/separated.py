@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import mmap
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from mle_star.data.dialect import long_cells
 from mle_star.data.files import COMPRESSED, open_data
 from mle_star.data.tables import Form, Table
+from mle_star.data.values import is_tight
 
 SCANNED_BYTES = 1 << 20
 """Looked through at a time: what fits into the cache of a processor is scanned several times as fast."""
@@ -24,7 +24,6 @@ LARGE_BYTES = 8 << 20
 MOST_STEPS, LOOK, LOOK_FAR = 3, 24, 64
 """A column is near an end of the rows behind so few separators, its cells within so many bytes."""
 ROWS_AT_ONCE = 1 << 15
-_BLANK = re.compile(r"[ \t\x0b\x0c\r\x1c-\x1f]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
@@ -116,8 +115,7 @@ class Separated:
             pieces.append(piece)
         text = b"".join(pieces).decode(self._encoding, "replace")
         cells = text.removesuffix("\n").split("\n")
-        is_clean = text.isascii() and _BLANK.search(text) is None
-        return cells if is_clean else [cell.strip() for cell in cells]
+        return cells if is_tight(text) else [cell.strip() for cell in cells]
 
     def _columns_by_arrow(self, names: Sequence[str]) -> list[list[str]] | None:
         """As `columns`, of a large file and much quicker; None where that is not to be had."""
