@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 
 from mle_star.errors import ExecutionError
+from mle_star.execution.fitted import STATE
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.output import NOTE
-from mle_star.execution.parcel import DataFile, Delivery, Parcel, collect, digest_of_file
+from mle_star.execution.parcel import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
 from mle_star.execution.quota import RESERVE_BYTES
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.workspace import link_input_data, prepare_path_directory
@@ -125,21 +126,28 @@ class Node:
             work = Path(prepare_path_directory(place, "main"))
             link_input_data(str(view), str(work))
             (work / parcel.name).write_bytes(parcel.code)
+            for name, found in parcel.folders.items():
+                put(found, work / name, "the run")
             request = ScriptRequest(
                 script_path=str(work / parcel.name), working_dir=str(work), timeout_seconds=parcel.timeout_seconds,
                 env=self._environment(parcel), input_dir=str(view), output_file=str(log),
             )  # fmt: skip
             raw = await executor.run(request)
             files, left = collect(work / "final")
+            fitted = whole(work / STATE) if STATE in parcel.folders else {}
             if not raw.isolation.strength and not shared_data and not _is_intact(view, parcel):
-                raw, files = _spoiled(raw), {}
+                raw, files, fitted = _spoiled(raw), {}, {}
                 self.forget(parcel)
         finally:
             remove_entry(place)
         if left:
             note = f"\n{NOTE} final/ holds too much: {', '.join(left[:10])} did not come back"
             raw = raw.model_copy(update={"stderr": raw.stderr + note})
-        return Delivery(self.machine, raw.model_copy(update={"machine": self.machine}), files)
+        if fitted is None:
+            note = f"\n{NOTE} {STATE}/ holds too much: nothing of it came back"
+            raw = raw.model_copy(update={"stderr": raw.stderr + note})
+        raw = raw.model_copy(update={"machine": self.machine})
+        return Delivery(self.machine, raw, files, (fitted or {}) if STATE in parcel.folders else None)
 
     def _environment(self, parcel: Parcel) -> dict[str, str]:
         """The sender's, but where programs and libraries lie is this machine's to say."""

@@ -1,7 +1,7 @@
 """What travels to and from a machine that shares no disk with the run: in full, by content, and within bounds.
 
-Out: a script, its environment and limits, and its data by name, size and digest. Back: the outcome, its output as it
-comes, and `final/`, where a script puts all that it hands over.
+Out: a script, its environment and limits, the folders beside it, and its data by name, size and digest. Back: the
+outcome, its output as it comes, `final/`, where a script puts all that it hands over, and what it has fitted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path, PurePosixPath
 
 from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
+from mle_star.execution.fitted import STATE
+from mle_star.execution.removal import remove_entry
 from mle_star.execution.workspace import clean_output_directory
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest, digest_of
@@ -22,6 +24,9 @@ from mle_star.run.context import ScriptRequest, digest_of
 CHUNK_BYTES = 16 << 20
 RETURNED_BYTES, RETURNED_FILES = 1 << 30, 1000
 """How much of `final/` comes back; what exceeds it stays behind, and the output says so."""
+
+Files = dict[str, bytes]
+"""What is in plain files, by their names below a folder, with slashes."""
 
 
 class MachineLost(Exception):
@@ -48,6 +53,7 @@ class Parcel:
     config: PipelineConfig
     data: tuple[DataFile, ...]
     data_dir: str  # where the data lie at the sender's, and perhaps at the receiver's, too
+    folders: dict[str, Files] = field(default_factory=dict)  # what lies beside the script: members, a fitted state
 
     @property
     def data_digest(self) -> str:
@@ -61,7 +67,8 @@ class Delivery:
 
     machine: str
     raw: ExecutionRawResult | None = None
-    files: dict[str, bytes] = field(default_factory=dict)
+    files: Files = field(default_factory=dict)
+    fitted: Files | None = None  # the folder `model/`, where the script had one
     missing: tuple[str, ...] = ()
 
 
@@ -84,8 +91,15 @@ class Packer:
         script = Path(request.script_path)
         return Parcel(
             name=script.name, code=script.read_bytes(), env=request.env, timeout_seconds=request.timeout_seconds,
-            config=config, data=tuple(data), data_dir=str(folder.root),
+            config=config, data=tuple(data), data_dir=str(folder.root), folders=_beside(Path(request.working_dir)),
         )  # fmt: skip
+
+
+def _beside(work: Path) -> dict[str, Files]:
+    """The folders that a script finds beside it; of one that is too large nothing, since a part serves nobody."""
+    with os.scandir(work) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    return {name: whole(work / name) or {} for name in names if name not in ("input", "final")}
 
 
 def digest_of_file(path: Path) -> str:
@@ -110,9 +124,9 @@ def chunks_of(path: Path) -> Iterator[tuple[int, bytes, bool]]:
                 return
 
 
-def collect(final: Path) -> tuple[dict[str, bytes], list[str]]:
-    """The plain files below `final/` by name, links never followed, and the names of those that were too much."""
-    found: dict[str, bytes] = {}
+def collect(final: Path) -> tuple[Files, list[str]]:
+    """The plain files below a folder by name, links never followed, and the names of those that were too much."""
+    found: Files = {}
     left: list[str] = []
     room = RETURNED_BYTES
     for folder, _, names in os.walk(final):
@@ -132,14 +146,28 @@ def collect(final: Path) -> tuple[dict[str, bytes], list[str]]:
     return found, left
 
 
+def whole(folder: Path) -> Files | None:
+    """All plain files below a folder, or None where they are too much."""
+    found, left = collect(folder)
+    return None if left else found
+
+
 def unpack(delivery: Delivery, working_dir: str) -> None:
     """Put what came back where the script of a local run would have left it."""
     clean_output_directory(working_dir)
-    final = Path(working_dir) / "final"
-    for name, content in delivery.files.items():
+    put(delivery.files, Path(working_dir) / "final", delivery.machine)
+    if delivery.fitted is not None:
+        remove_entry(Path(working_dir) / STATE)
+        put(delivery.fitted, Path(working_dir) / STATE, delivery.machine)
+
+
+def put(files: Files, folder: Path, sender: str) -> None:
+    """Write files that came from elsewhere into a folder, and nowhere else."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
         parts = PurePosixPath(name).parts
         if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
-            raise ExecutionError(f"{delivery.machine} sent a file named {name!r}")
-        target = final.joinpath(*parts)
+            raise ExecutionError(f"{sender} sent a file named {name!r}")
+        target = folder.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

@@ -1,8 +1,8 @@
 """What every `Executor` must do: subclass `ExecutorContract` in a test file and give it an `executor` fixture.
 
 Scripts may run on another machine: nothing is asked of it but what the request says, and nothing is looked at but what
-comes back: the outcome, the output while it runs, and `final/`. The tests need pytest and pytest-asyncio, which the
-package itself does not.
+comes back: the outcome, the output while it runs, `final/`, and `model/` where there is one. The tests need pytest and
+pytest-asyncio, which the package itself does not.
 """
 
 from __future__ import annotations
@@ -148,6 +148,25 @@ class ExecutorContract:
         (data / "train.csv").write_text("a\n2\n")
         await executor.run(request_for(code, input_dir=str(data)))
         assert (work / "final" / "submission.csv").read_text() == "a\n2\nb\n"
+
+    async def test_what_a_script_has_fitted_comes_back_and_goes_with_it_the_next_time(
+        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+    ) -> None:
+        work = tmp_path / "work"
+        for name in ("model", "solution"):
+            (work / name).mkdir()
+        (work / "solution" / "member_1.py").write_text("print('a member')")
+        code = (
+            "import os, runpy\nrunpy.run_path('solution/member_1.py')\nprint(*sorted(os.listdir('model')))\n"
+            "os.makedirs('model/deep', exist_ok=True)\n"
+            "open('model/deep/weights.bin', 'ab').write(bytes(1000))\nopen('model/' + os.urandom(4).hex(), 'w')"
+        )
+        raw = await executor.run(request_for(code))
+        assert (raw.exit_code, raw.stdout) == (0, "a member\n\n"), raw.stderr
+        assert (work / "model" / "deep" / "weights.bin").read_bytes() == bytes(1000)
+        kept = sorted(path.name for path in (work / "model").iterdir())
+        assert len(kept) == 2 and (await executor.run(request_for(code))).stdout == f"a member\n{' '.join(kept)}\n"
+        assert (work / "model" / "deep" / "weights.bin").read_bytes() == bytes(2000)
 
     async def test_a_script_that_cannot_reach_the_data_s_own_place_leaves_them_as_they_are(
         self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
