@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mle_star.errors import ConfigError
-from mle_star.execution import LocalExecutor
+from mle_star.execution import LocalExecutor, detect_gpu_info
 from mle_star.execution.remote import RemoteExecutor
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
@@ -27,7 +27,7 @@ from tests.pipeline.mind import Mind, MindAgents, fenced, script
 ray: Any = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from mle_star.execution.cluster import RayCarrier, Shares, open_executor  # noqa: E402
+from mle_star.execution.cluster import Machine, RayCarrier, Shares, open_executor  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
 SMALL: dict[str, Any] = {"object_store_memory": 80 << 20, "include_dashboard": False}
@@ -216,6 +216,20 @@ def test_a_script_takes_its_share_of_the_cluster(
     assert shares.hardware["gpu_count"] == (1 if gpus else 0)
 
 
+def test_scripts_are_told_of_the_least_of_the_machines_that_may_be_theirs() -> None:
+    shares = Shares.among(PipelineConfig(script_cpus=4), [{"CPU": 16, "GPU": 1, "accelerator_type:A100": 1}])
+    begun = {"cuda_available": True, "gpu_count": 1, "gpu_names": ["A100"], "script_cores": 4}
+    shares.learn([])
+    assert shares.hardware == begun
+    shares.learn([Machine(16, 64 << 30, 30 * 10**9, [], [])])
+    least = {"cpu_cores": 16, "memory_gb": 64, "script_memory_gb": 30}
+    assert shares.hardware == {**begun, **least}, "GPUs that are only said to be there have no memory"
+    cards = [(["A100", "A100"], ["81920 MiB", "81920 MiB"]), (["T4"], ["15360 MiB"])]
+    shares.learn([Machine(8, 32 << 30, 7 * 10**9, *card) for card in cards])
+    least = {"cpu_cores": 8, "memory_gb": 32, "script_memory_gb": 7}
+    assert shares.hardware == {**begun, **least, "gpu_names": ["T4"], "gpu_memory": ["15360 MiB"]}
+
+
 @pytest.mark.parametrize("settings", [{"script_cpus": 9}, {"script_gpus": 1}, {"script_memory_gb": 99}])
 def test_what_no_machine_could_run_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="set script_cpus, script_gpus or script_memory_gb lower"):
@@ -228,4 +242,17 @@ async def test_an_open_connection_is_used_and_left_open(cluster: dict[str, Any])
     open_it: Callable[..., Any] = open_executor
     async with open_it(CONFIG, "") as executor:
         assert isinstance(executor, RemoteExecutor)
+        assert executor.hardware["cpu_cores"] == os.cpu_count() and executor.hardware["script_memory_gb"] > 0
     assert ray.is_initialized()
+
+
+async def test_of_gpus_that_a_machine_only_claims_nothing_is_told(cluster: dict[str, Any]) -> None:
+    more = {key: value for key, value in SMALL.items() if key != "include_dashboard"}
+    machine = cluster["cluster"].add_node(num_cpus=1, num_gpus=1, **more)
+    open_it: Callable[..., Any] = open_executor
+    try:
+        async with open_it(CONFIG, "") as executor:
+            assert executor.hardware["gpu_count"] == 1 and executor.slots == 1
+            assert ("gpu_memory" in executor.hardware) == bool(detect_gpu_info().get("gpu_memory"))
+    finally:
+        cluster["cluster"].remove_node(machine)

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mle_star.agents.definitions import build_system_prompt
 from mle_star.errors import ConfigError, CredentialError
-from mle_star.models import PipelineConfig
-from mle_star.pipeline.setup import check_credentials, read_references, secret_values, served_model
+from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
+from mle_star.pipeline.setup import (
+    check_credentials,
+    connected,
+    first_event,
+    gather_facts,
+    open_ledger,
+    read_references,
+    secret_values,
+    served_model,
+)
 from mle_star.run.folder import new_run_folder, request_finish, take_request, write_whole
+from mle_star.run.journal import Journal
 
 
 async def test_the_embedded_model_brings_its_api_along_and_needs_no_credential() -> None:
@@ -24,6 +36,30 @@ async def test_the_embedded_model_brings_its_api_along_and_needs_no_credential()
     with pytest.raises(CredentialError):
         check_credentials(PipelineConfig(), None)
     check_credentials(PipelineConfig(), "http://127.0.0.1:1")
+
+
+HERE: dict[str, Any] = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
+THERE = {
+    "cuda_available": True, "gpu_count": 1, "gpu_names": ["T4"], "gpu_memory": ["15360 MiB"], "cpu_cores": 96,
+    "memory_gb": 700.4, "script_cores": 24, "script_memory_gb": 157.5,
+}  # fmt: skip
+
+
+async def test_agents_are_told_of_the_machines_with_which_a_run_began_wherever_it_goes_on(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    told = build_system_prompt(task, gather_facts(task, PipelineConfig(), THERE))
+    for line in ("CPU cores: 96", "Memory: 700 GB", "GPU memory: 15360 MiB", "24 cores and 157.5 GB of memory"):
+        assert line in told
+    config, said = PipelineConfig(), list[str]()
+    for name, found, resume in (("a", THERE, False), ("a", HERE, True), ("b", HERE, False)):
+        first = first_event(task, config, found, Isolation())
+        (tmp_path / name).mkdir(exist_ok=True)
+        with Journal(tmp_path / name / "journal.jsonl") as journal:
+            budget, _ = open_ledger(journal, first, resume=resume)
+            async with connected(None, task, config, journal, budget, "http://127.0.0.1:9") as agents:
+                said.append(agents.fingerprint(agent_config(AgentType.coder)))
+    assert said[0] == said[1] != said[2], "a reply that was paid for counts"
 
 
 def test_credentials_are_known_by_their_names_and_words_are_not_taken_for_them() -> None:

@@ -12,6 +12,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -34,6 +35,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution.environment import concurrent_scripts, thread_counts
+from mle_star.execution.gpu import detect_gpu_info
+from mle_star.execution.limits import Limits, machine_memory
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.node import Node, default_folder
 from mle_star.execution.parcel import Delivery, MachineLost, Parcel
@@ -47,6 +50,8 @@ _remote: Any = ray  # its types know neither all options nor actors made from pl
 OUTPUT_SECONDS, LAST_OUTPUT_SECONDS = 0.5, 10.0
 PATIENCE_SECONDS = 8.0
 """How long a cancelled task may take to end its script, before its process is killed."""
+ASKING_SECONDS = 60.0
+"""How long the machines have to say what they are."""
 _LOST = (WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError, ActorDiedError, LocalRayletDiedError)
 
 
@@ -57,7 +62,9 @@ async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[R
     if ours:
         await asyncio.to_thread(_connect, address)
     try:
-        carrier = RayCarrier(config, Shares.of(config))
+        shares = Shares.of(config)
+        shares.learn(await asyncio.to_thread(ask_machines, config, shares))
+        carrier = RayCarrier(config, shares)
         try:
             yield RemoteExecutor(config, carrier)
         finally:
@@ -91,7 +98,22 @@ class Shares:
     def __init__(self, cpus: int, gpus: float, memory: int, slots: int, kind: str = "") -> None:
         self.cpus, self.gpus, self.memory, self.slots = cpus, gpus, memory, slots
         count = max(1, int(gpus)) if gpus else 0
-        self.hardware = {"cuda_available": gpus > 0, "gpu_count": count, "gpu_names": [kind or "GPU"] * count}
+        self.hardware: dict[str, Any] = {
+            "cuda_available": gpus > 0, "gpu_count": count, "gpu_names": [kind or "GPU"] * count, "script_cores": cpus
+        }  # fmt: skip
+
+    def learn(self, machines: list[Machine]) -> None:
+        """Tell scripts what they find on the least of these machines: any of them may be theirs."""
+        if not machines:
+            return
+        memory = min(machine.memory_bytes for machine in machines)
+        script = min(machine.script_memory_bytes for machine in machines)
+        self.hardware["cpu_cores"] = min(machine.cores for machine in machines)
+        self.hardware["memory_gb"], self.hardware["script_memory_gb"] = memory / 2**30, script / 1e9
+        cards = [card for machine in machines for card in zip(machine.gpu_names, machine.gpu_memory, strict=False)]
+        if cards and (count := self.hardware["gpu_count"]):
+            name, size = min(cards, key=lambda card: float(card[1].split()[0]))
+            self.hardware["gpu_names"], self.hardware["gpu_memory"] = [name] * count, [size] * count
 
     @classmethod
     def of(cls, config: PipelineConfig) -> Shares:
@@ -123,6 +145,35 @@ class Shares:
         return cls(cpus, gpus, memory, slots, next(kinds, ""))
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a machine of the cluster says of itself."""
+
+    cores: int
+    memory_bytes: int
+    script_memory_bytes: int
+    gpu_names: list[str]
+    gpu_memory: list[str]
+
+
+def ask_machines(config: PipelineConfig, shares: Shares) -> list[Machine]:
+    """What the machines that may run scripts say of themselves; who takes too long is not waited for."""
+    able = [
+        node["NodeID"]
+        for node in _remote.nodes()
+        if node["Alive"] and node["Resources"].get("CPU", 0) >= 1 and node["Resources"].get("GPU", 0) >= shares.gpus
+    ]
+    ask = _remote.remote(num_cpus=0, max_retries=0)(describe_machine)
+    near = [NodeAffinitySchedulingStrategy(node, soft=False) for node in able]
+    asked = [ask.options(scheduling_strategy=place).remote(config, shares.cpus) for place in near]
+    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=ASKING_SECONDS)
+    machines = []
+    for answer in answered:
+        with contextlib.suppress(RayError):
+            machines.append(cast(Machine, ray.get(answer)))
+    return machines
+
+
 def _room(machine: dict[str, float], cpus: int, gpus: float, memory: int) -> int:
     counts = [machine["CPU"] // cpus]
     counts += [machine.get("GPU", 0) // gpus] if gpus else []
@@ -152,7 +203,7 @@ class RayCarrier:
         )
         listening = asyncio.create_task(self._listen(number, hear))
         try:
-            delivery = cast(Delivery, await _answer(task))
+            delivery = cast(Delivery, await answer_of(task))
             await asyncio.wait({listening}, timeout=LAST_OUTPUT_SECONDS)
         except asyncio.CancelledError:
             await asyncio.shield(_end(task))
@@ -176,7 +227,7 @@ class RayCarrier:
         strategy = NodeAffinitySchedulingStrategy(_node_id(machine), soft=False)
         task = self._store.options(scheduling_strategy=strategy).remote(digest, self._sender, offset, chunk, last)
         try:
-            await _answer(task)
+            await answer_of(task)
         except RayTaskError as error:
             raise ExecutionError(f"{machine}: the data could not be stored: {_first_line(error)}") from None
         except RayError as error:
@@ -186,7 +237,7 @@ class RayCarrier:
         """Take the output from the mailbox until the task has closed it; a lost mailbox loses output only."""
         with contextlib.suppress(RayError):
             while True:
-                chunks, closed = await _answer(self._mailbox.take.remote(number))
+                chunks, closed = await answer_of(self._mailbox.take.remote(number))
                 for chunk in chunks:
                     hear(chunk)
                 if closed:
@@ -198,7 +249,7 @@ class RayCarrier:
             ray.kill(self._mailbox)
 
 
-async def _answer(task: Any) -> Any:
+async def answer_of(task: Any) -> Any:
     """What a task returns, for a loop that goes on meanwhile, whether connected directly or as a client."""
     return await asyncio.shield(asyncio.wrap_future(task.future()))
 
@@ -208,7 +259,7 @@ async def _end(task: Any) -> None:
     for force in (False, True):
         with contextlib.suppress(RayError, ValueError):
             ray.cancel(task, force=force)
-        done, _ = await asyncio.wait({asyncio.ensure_future(_answer(task))}, timeout=PATIENCE_SECONDS)
+        done, _ = await asyncio.wait({asyncio.ensure_future(answer_of(task))}, timeout=PATIENCE_SECONDS)
         if done:
             with contextlib.suppress(RayError, TaskCancelledError, asyncio.CancelledError):
                 done.pop().result()
@@ -292,14 +343,25 @@ def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float
     if missing:
         ray.get(mailbox.put.remote(number, b"", True))
         return Delivery(node.machine, missing=missing)
-    side_by_side = max(1, (os.cpu_count() or 1) // cpus)
-    config = parcel.config.model_copy(update={"max_concurrent_scripts": side_by_side})
+    config = _shared_out(parcel.config, cpus)
     env = {**parcel.env, **thread_counts(cpus), "CUDA_VISIBLE_DEVICES": _own_gpus(gpus)}
     parcel = Parcel(**{**vars(parcel), "env": env})
     with tempfile.TemporaryDirectory(prefix="mle-star-log-") as folder:
         log = Path(folder) / "output"
         work = node.run(parcel, _executor(config.model_dump_json()), log, shared_data=shared_data)
         return _Errand(work).until_done(_Tail(log, lambda chunk, last: mailbox.put.remote(number, chunk, last)))
+
+
+def describe_machine(config: PipelineConfig, cpus: int) -> Machine:
+    """This machine, and what is left of its memory for one script."""
+    gpu, script = detect_gpu_info(), Limits.of(_shared_out(config, cpus)).memory_bytes
+    names, sizes = gpu["gpu_names"], gpu.get("gpu_memory", [])
+    return Machine(os.cpu_count() or 1, machine_memory(), script, names, sizes)
+
+
+def _shared_out(config: PipelineConfig, cpus: int) -> PipelineConfig:
+    """The configuration for a machine on which as many scripts run side by side as its cores allow."""
+    return config.model_copy(update={"max_concurrent_scripts": max(1, (os.cpu_count() or 1) // cpus)})
 
 
 def _own_gpus(gpus: float) -> str:

@@ -201,17 +201,21 @@ def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
 def gather_facts(
     task: TaskDescription, config: PipelineConfig, hardware: dict[str, Any], *, judged_by_answers: bool = False
 ) -> EnvironmentFacts:
-    """All that every agent is told of data, machine and packages; made once, the same for every call of a run."""
+    """All that every agent is told of data, machine and packages; made once, the same for every call of a run.
+
+    Where scripts run elsewhere, `hardware` says what they find there; else it is what this machine has.
+    """
     python, told = inspect_interpreter(config.python), config.briefing
     packages = {plain_name(name) for name in python.packages}
     share = ScriptShare(
-        cores=threads_per_script(config),
-        memory_gb=Limits.of(config).memory_bytes / 1e9,
+        cores=hardware.get("script_cores") or threads_per_script(config),
+        memory_gb=hardware.get("script_memory_gb") or Limits.of(config).memory_bytes / 1e9,
         network=config.allow_network,
         weights=tuple(weights_at_hand(config)),
     )
     return EnvironmentFacts(
         gpu=hardware,
+        **{name: hardware[name] for name in ("cpu_cores", "memory_gb") if name in hardware},
         python_version=python.version,
         packages=python.packages,
         judged_by_answers=judged_by_answers,
@@ -235,13 +239,15 @@ async def connected(
     config: PipelineConfig,
     journal: Journal,
     budget: Budget,
-    hardware: dict[str, Any],
     base_url: str | None,
     can_use_tool: CanUseTool | None = None,
     *,
     judged_by_answers: bool = False,
 ) -> AsyncIterator[Agents]:
-    """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API."""
+    """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API.
+
+    They are told of the machines with which the run began: a reply that was paid for counts wherever a run goes on.
+    """
     if agents is not None:
         yield agents
         return
@@ -253,6 +259,7 @@ async def connected(
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
+        hardware = journal.started.hardware if journal.started is not None else {}
         facts = await asyncio.to_thread(gather_facts, task, config, hardware, judged_by_answers=judged_by_answers)
         work = journal.path.parent / "work"
         client = AgentClient(
