@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,8 @@ from mle_star.data.place import DataFolder
 from mle_star.evaluation.exam import Exam
 from mle_star.execution import execute_in_run
 from mle_star.execution.outcome import HEADER
+from mle_star.execution.parcel import Delivery, Parcel
+from mle_star.execution.remote import RemoteExecutor
 from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunShared, ScriptRequest
@@ -42,6 +46,50 @@ class Answering(FixedExecutor):
         body = "".join(f"{row['id']},{self.rule(number, int(row['size']))}\n" for number, row in enumerate(rows))
         (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
         return await super().run(request)
+
+
+class Meeting:
+    """A carrier to four machines whose scripts end when as many are at work as `meet` says, after the first one.
+
+    What `fails` names by the number of its view fails, the last one first; what comes after that one never ends.
+    """
+
+    def __init__(self, meet: int = 4, fails: tuple[int, ...] = ()) -> None:
+        self.slots, self.hardware, self.meet, self.fails = 4, dict[str, Any](), meet, fails
+        self.running, self.ended, self.stopped = dict[int, Parcel](), list[int](), list[int]()
+        self.news = asyncio.Condition()
+        self.met = False
+
+    async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
+        view = int(parcel.data_dir[-1])
+        async with self.news:
+            self.running[view] = parcel
+            self.met |= len(self.running) == self.meet
+            self.news.notify_all()
+            try:
+                await self.news.wait_for(lambda: view == 0 or (self.met and self._is_next(view)))
+                self.ended.append(view)
+            except asyncio.CancelledError:
+                self.stopped.append(view)
+                raise
+            finally:
+                del self.running[view]
+                self.news.notify_all()
+        with (Path(parcel.data_dir) / "test.csv").open(newline="") as stream:
+            rows = [f"{row['id']},{right(0, int(row['size']))}\n" for row in csv.DictReader(stream)]
+        failed = view in self.fails
+        raw = ExecutionRawResult(
+            stdout="done\n", stderr=f"Traceback\nValueError: on view {view}" if failed else "", exit_code=int(failed),
+            duration_seconds=1.0, timed_out=False,
+        )  # fmt: skip
+        return Delivery("there", raw, {} if failed else {"submission.csv": "".join(["id,label\n", *rows]).encode()})
+
+    def _is_next(self, view: int) -> bool:
+        later = [other for other in self.fails if other > view]
+        return all(other in self.ended for other in later) and view <= max(self.fails, default=view)
+
+    async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
+        raise AssertionError("nothing is missing there")
 
 
 @pytest.fixture
@@ -83,6 +131,39 @@ async def test_a_judged_script_is_recorded_with_its_answers_and_a_score_that_it_
     assert (result.score_problem, result.is_error, result.measure.printed) == ("", False, None)
     assert (result.measure.score, result.measure.rows) == (result.score, len(exam.search_rows))
     assert [request.input_dir for request in executor.requests] == [str(view.folder) for view in exam.views]
+
+
+async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side_by_side(
+    open_run: OpenRun, exam: Exam
+) -> None:
+    carrier = Meeting()
+    with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(exam=exam)) as run:
+        result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
+        (event,) = finished(run)
+        assert event.answers == [f"answers/script-{number}.csv" for number in range(5)]
+        said = zip(event.answers, exam.views, strict=True)
+        assert all(exam.judge.read(run.run_dir / path, view).hidden for path, view in said)
+        assert sorted(path.name for path in (run.run_dir / "work").iterdir()) == [".main.mle-star-work", "main"]
+        logs = {path.name for path in (run.run_dir / "logs").iterdir()}
+        assert logs == {"script.log", *(f"script.view-{number}.log" for number in range(1, 5))}
+    assert (result.score, carrier.ended[0], sorted(carrier.ended)) == (1.0, 0, [0, 1, 2, 3, 4])
+    alone = Meeting(meet=1)
+    config = CONFIG.model_copy(update={"max_concurrent_scripts": 1, "use_cache": False})
+    with open_run(config, RemoteExecutor(config, alone), shared=RunShared(exam=exam)):
+        await asyncio.wait_for(execute_in_run(scored(0.5, "# anew")), 120)
+    assert alone.ended == [0, 1, 2, 3, 4], "no more at once than the settings allow"
+
+
+async def test_of_views_side_by_side_the_first_that_fails_counts_and_later_ones_are_stopped(
+    open_run: OpenRun, exam: Exam
+) -> None:
+    carrier = Meeting(fails=(1, 3))
+    with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(exam=exam)) as run:
+        result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
+        (event,) = finished(run)
+        assert (event.answers, event.submission, run.shared.best_score) == ([], None, None)
+    assert result.is_error and result.stderr.endswith("on view 1")
+    assert carrier.ended[:2] == [0, 3] and 1 in carrier.ended and 4 in carrier.stopped and not carrier.running
 
 
 async def test_what_the_metric_cannot_be_computed_of_goes_to_the_debugger_with_the_reason(

@@ -9,13 +9,15 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 
 from mle_star.data.place import DataFolder
 from mle_star.evaluation.exam import Exam, overclaims
 from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.views import View
+from mle_star.execution.abreast import abreast
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
 from mle_star.execution.bank import compared
 from mle_star.execution.contact import on_sample
@@ -25,14 +27,10 @@ from mle_star.execution.fitted import STATE
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
 from mle_star.execution.quota import RESERVE_BYTES
-from mle_star.execution.slots import (
-    digest_lock,
-    directory_lock,
-    log_file,
-    script_slot,
-)
+from mle_star.execution.remote import RemoteExecutor
+from mle_star.execution.slots import digest_lock, directory_lock, log_file, places, script_slot
 from mle_star.execution.submission import open_submission
-from mle_star.execution.workspace import link_input_data, reset_working_directory, write_script
+from mle_star.execution.workspace import link_input_data, own_folder, reset_working_directory, write_script
 from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
 from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
@@ -194,24 +192,61 @@ async def _examine(
         return _Done(result, None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run))
     if purpose == "ablation":
         return _Done(await _run(run, script, purpose, step, timeout_seconds, gpus, data_of(run)))
-    done: _Done | None = None
-    views = list(exam.views)
-    for number, view in enumerate(exam.views):
-        if number >= len(views):
-            break
-        result = await _run(run, script, purpose, step, timeout_seconds, gpus, DataFolder(view.folder))
-        if result.is_error:
-            return _Done(result)
-        try:
-            kept = await asyncio.to_thread(_keep_answers, run, exam, view, step, number)
-        except Ungradable as error:
-            return _Done(_unanswered(result, str(error)))
-        if done is None:
-            done = _Done(result, kept.submission)
-            views = views[: _affordable(run, result, len(views))]
-        done.answers.append(kept.answers)
-    assert done is not None
-    return done
+    first = await _on_view(run, exam, script, step, timeout_seconds, gpus, 0)
+    if first.kept is None:
+        return _Done(first.result)
+    seen = [first, *await _on_more_views(run, exam, script, step, timeout_seconds, gpus, first.result)]
+    if seen[-1].kept is None:
+        return _Done(seen[-1].result)
+    return _Done(first.result, first.kept.submission, [one.kept.answers for one in seen if one.kept is not None])
+
+
+async def _on_more_views(
+    run: RunContext,
+    exam: Exam,
+    script: SolutionScript,
+    step: str,
+    timeout_seconds: float | None,
+    gpus: Sequence[int | str] | None,
+    first: EvaluationResult,
+) -> list[_OnView]:
+    """Run a script that has answered to the first view on the others that there is time for, until one fails.
+
+    Where scripts run elsewhere and there is room, side by side, each in a folder of its own.
+    """
+    numbers = range(1, _affordable(run, first, len(exam.views)))
+    helpers = places(run) - 1 if isinstance(run.executor, RemoteExecutor) else 0
+
+    async def on(number: int) -> _OnView:
+        if not helpers:
+            return await _on_view(run, exam, script, step, timeout_seconds, gpus, number)
+        with own_folder(run.work_dir, f"view-{number}") as folder:
+            own = replace(run, work_dir=folder)
+            return await _on_view(own, exam, script, step, timeout_seconds, gpus, number, f"{step}/view-{number}")
+
+    jobs = [partial(on, number) for number in numbers]
+    return await abreast(jobs, lambda seen: seen.kept is None, helpers=helpers, place=lambda: script_slot(run))
+
+
+async def _on_view(
+    run: RunContext,
+    exam: Exam,
+    script: SolutionScript,
+    step: str,
+    timeout_seconds: float | None,
+    gpus: Sequence[int | str] | None,
+    number: int,
+    log: str = "",
+) -> _OnView:
+    """Run a script on one view, and keep what it answers."""
+    view = exam.views[number]
+    result = await _run(run, script, "solution", step, timeout_seconds, gpus, DataFolder(view.folder), log)
+    if result.is_error:
+        return _OnView(result)
+    try:
+        return _OnView(result, await asyncio.to_thread(_keep_answers, run, exam, view, step, number))
+    except Ungradable as error:
+        return _OnView(_unanswered(result, str(error)))
 
 
 async def _judged(run: RunContext, done: _Done) -> _Done:
@@ -244,6 +279,14 @@ def _compare(run: RunContext, measure: Measure) -> None:
 class _Kept:
     answers: str
     submission: str | None
+
+
+@dataclass(frozen=True)
+class _OnView:
+    """What came of a script on one view, and what is kept of its answers; None where it failed."""
+
+    result: EvaluationResult
+    kept: _Kept | None = None
 
 
 def _keep_answers(run: RunContext, exam: Exam, view: View, step: str, number: int) -> _Kept:
@@ -283,6 +326,7 @@ async def _run(
     timeout_seconds: float | None,
     gpus: Sequence[int | str] | None,
     data: DataFolder,
+    log: str = "",
 ) -> EvaluationResult:
     working_dir = str(run.work_dir)
     await _sweep(run)
@@ -310,7 +354,7 @@ async def _run(
         },
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=await _linked_places(run, data),
-        output_file=log_file(run, step),
+        output_file=log_file(run, log or step),
     )
     logger.info("run starts: %s in %s, at most %g s", script_path, working_dir, limit)
     before = await asyncio.to_thread(data.stamp)

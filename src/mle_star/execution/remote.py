@@ -13,7 +13,7 @@ from mle_star.execution.limits import MAX_OUTPUT_BYTES
 from mle_star.execution.output import NOTE, LogFile
 from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, chunks_of, unpack
 from mle_star.execution.process import SIGKILL
-from mle_star.execution.turns import Turns
+from mle_star.execution.turns import Turns, TurnTaking
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest
 
@@ -43,9 +43,10 @@ class Carrier(Protocol):
 class RemoteExecutor:
     """An executor whose scripts run elsewhere: data go to each machine once, `final/` comes back."""
 
-    def __init__(self, config: PipelineConfig, carrier: Carrier) -> None:
-        self.config, self._carrier = config, carrier
-        self.slots, self.hardware, self.turns = carrier.slots, carrier.hardware, Turns(carrier.slots)
+    def __init__(self, config: PipelineConfig, carrier: Carrier, turns: TurnTaking | None = None) -> None:
+        self.config, self.carrier = config, carrier
+        self.slots, self.hardware = carrier.slots, carrier.hardware
+        self.turns: TurnTaking = turns or Turns(carrier.slots)
         self._packer = Packer()
         self._sending: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._arrived: dict[tuple[str, str], int] = {}  # which of the arrivals was the last of this file there
@@ -74,7 +75,7 @@ class RemoteExecutor:
         machine: str | None = None
         for _ in range(_ROUNDS):
             seen = self._arrivals
-            delivery = await self._carrier.run(parcel, hear, machine)
+            delivery = await self.carrier.run(parcel, hear, machine)
             if not delivery.missing:
                 return delivery
             machine = delivery.machine
@@ -95,6 +96,6 @@ class RemoteExecutor:
         source = Path(parcel.data_dir) / next(file.path for file in parcel.data if file.digest == digest)
         pieces = chunks_of(source)
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-            await self._carrier.store(machine, digest, *piece)
+            await self.carrier.store(machine, digest, *piece)
         self._arrivals += 1
         self._arrived[machine, digest] = self._arrivals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 
 from mle_star.execution.gpu import detect_gpu_info, gpus_for_slot, script_slots, visible_gpus
@@ -19,14 +19,20 @@ async def _gpus(run: RunContext) -> list[str]:
     return scripts.gpus
 
 
+def places(run: RunContext, gpus: Sequence[str] = ()) -> int:
+    """How many scripts of a run may run at once: as many as there is room for, and no more than the settings allow."""
+    if isinstance(run.executor, RemoteExecutor):
+        return run.config.max_concurrent_scripts or run.executor.slots
+    return script_slots(list(gpus), run.config)
+
+
 @asynccontextmanager
 async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
     """Wait until one more script may run, and say which GPUs it gets; elsewhere than here, that is decided there."""
     away = run.executor if isinstance(run.executor, RemoteExecutor) else None
     gpus, scripts = [] if away else await _gpus(run), run.shared.scripts
     if scripts.slots is None:
-        here = script_slots(gpus, run.config)
-        scripts.slots = asyncio.Semaphore(run.config.max_concurrent_scripts or away.slots if away else here)
+        scripts.slots = asyncio.Semaphore(places(run, gpus))
     turn = away.turns.turn(str(run.run_dir)) if away else nullcontext()
     async with scripts.slots, turn:
         taken = scripts.taken

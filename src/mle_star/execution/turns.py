@@ -7,7 +7,15 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+
+class TurnTaking(Protocol):
+    """Whoever says when the next script of a run may begin."""
+
+    def turn(self, run: str) -> AbstractAsyncContextManager[None]:
+        """Wait for a place, and have it until the end of the block."""
 
 
 class Turns:
@@ -29,6 +37,7 @@ class Turns:
         try:
             await place
         except asyncio.CancelledError:
+            self._had[run] -= 1
             if place.done() and not place.cancelled():  # it came in the same moment
                 self._free += 1
                 self._give()

@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from mle_star.data.place import DataFolder
@@ -73,6 +74,17 @@ def prepare_path_directory(root: str | Path, label: str) -> str:
     working_dir = setup_working_directory(str(Path(root) / label))
     _marker(working_dir).touch()
     return working_dir
+
+
+@contextlib.contextmanager
+def own_folder(beside: Path, name: str) -> Iterator[Path]:
+    """A working directory beside another one, for as long as it is needed."""
+    folder = Path(prepare_path_directory(beside.parent, f"{beside.name}-{name}"))
+    try:
+        yield folder
+    finally:
+        remove_entry(folder)
+        remove_entry(_marker(str(folder)))
 
 
 def _marker(working_dir: str) -> Path:
