@@ -42,7 +42,7 @@ TESTS = {
         f"{PIPELINE}endings.py::test_on_a_full_disk_the_best_so_far_is_handed_over_and_the_run_goes_on_later",
     ],
     "finalization": [
-        *(f"{METHOD}{name}.py" for name in ("finalization", "finalization_faults")),
+        *(f"{METHOD}{name}.py" for name in ("finalization", "finalization_faults", "rich_prompts")),
         f"{PIPELINE}blend.py",
         f"{PIPELINE}exam.py::test_one_table_alone_ends_with_a_promise_and_no_submission",
         f"{PIPELINE}exam.py::test_a_final_script_that_answers_otherwise_is_not_handed_over",
@@ -61,11 +61,13 @@ TESTS = {
         f"{PIPELINE}forecast.py::test_the_forecast_ends_at_what_was_really_spent",
         f"{PIPELINE}endings.py::test_a_run_in_which_every_candidate_fails_names_the_causes",
     ],
-    "phase1": [f"{METHOD}{name}.py" for name in ("phase1", "phase1_words", "phase1_time", "leaking", "telling")],
-    "phase2_inner": [f"{METHOD}{name}.py" for name in ("phase2_inner", "leaking", "telling")],
-    "phase2_outer": [f"{METHOD}phase2_outer.py"],
-    "phase3": [f"{METHOD}phase3.py"],
-    "safety": [f"{METHOD}{name}.py" for name in ("safety", "safety_words", "leaking", "phase3")],
+    "phase1": [
+        f"{METHOD}{name}.py" for name in ("phase1", "phase1_words", "phase1_time", "leaking", "telling", "rich_prompts")
+    ],
+    "phase2_inner": [f"{METHOD}{name}.py" for name in ("phase2_inner", "leaking", "telling", "rich_prompts")],
+    "phase2_outer": [f"{METHOD}{name}.py" for name in ("phase2_outer", "rich_prompts")],
+    "phase3": [f"{METHOD}{name}.py" for name in ("phase3", "rich_prompts")],
+    "safety": [f"{METHOD}{name}.py" for name in ("safety", "safety_words", "leaking", "phase3", "rich_prompts")],
     "method/scores": ["tests/test_scores.py"],
 }
 LOOKS_AT_THE_TEXT = f"{PIPELINE}run.py::test_the_flow_of_the_pipeline_is_one_module"  # which grows with its mutants

@@ -146,7 +146,7 @@ def _replace(solution: SolutionScript, code_block: CodeBlock, new_block: str | N
         logger.warning("%s: attempt skipped: replacement failed", place)
         return None
     logger.debug("%s: code block replaced: %d characters became %d", place, len(old), len(new_block))
-    return replaced.model_copy(update={"phase": SolutionPhase.refined, "score": None})
+    return replaced.model_copy(update={"phase": SolutionPhase.refined})
 
 
 async def _evaluate(

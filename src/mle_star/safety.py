@@ -254,7 +254,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
             len(leaks) - fixed,
             len(leaks),
         )
-    return current if current.leaking is leaking else current.model_copy(update={"leaking": leaking})
+    return current.model_copy(update={"leaking": leaking})
 
 
 async def check_at_last(

@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
-from mle_star.execution import LocalExecutor, evaluate_solution
+from mle_star.execution import LocalExecutor, debug_text, evaluate_solution, exception_line, execute_in_run
+from mle_star.execution.environment import script_environment
+from mle_star.execution.fingerprint import surroundings_digest
+from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT, shorten
-from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig
+from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
-from mle_star.run.context import ScriptRequest, scope
-from mle_star.run.events import AnyEvent, Notice
-from mle_star.run.limits import limit_in_run
-from tests.execution.conftest import FixedExecutor, OpenRun, scored
+from mle_star.run.context import ScriptRequest, digest_of, scope
+from mle_star.run.events import AnyEvent, Event, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.run.limits import limit_in_run, share_in_run
+from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
+from tests.method.loops import log_of
 
 CONFIG = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
 
@@ -75,9 +79,9 @@ async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) 
         result = await evaluate_solution(scored(0.5), run.task, CONFIG)
         (told,) = [event for event in run.journal.events if isinstance(event, Notice)]
         assert result.is_error and run.shared.best_score is None
-    expected = "PermissionError: the script changed the files in ./input, which are read-only; "
-    assert result.error_traceback is not None and expected in result.error_traceback
-    assert told.level == "error" and f"restore {data} before you trust this run" in told.message
+    words = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
+    assert result.error_traceback == f"{HEADER}\nPermissionError: {words}"
+    assert (told.level, told.message) == ("error", f"{words}; restore {data} before you trust this run")
 
 
 async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: OpenRun) -> None:
@@ -96,3 +100,95 @@ def test_a_text_is_kept_whole_up_to_the_limit() -> None:
     assert shorten(whole) == whole
     half = "x" * (KEPT_TEXT // 2)
     assert shorten(whole + "x") == f"{half}\n[... 1 characters left out ...]\n{half}"
+
+
+# --- whole: what an executor is asked for, what is recorded, what is said --------------------------------------
+
+
+@pytest.mark.parametrize("linked", [False, True])
+async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
+    linked: bool, open_run: OpenRun, task: TaskDescription, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mle_star.execution")
+    config = CONFIG.model_copy(update={"allow_outside_links": linked})
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (outside / "more.csv").write_text("id\n1\n", encoding="utf-8")
+    if linked:
+        (Path(task.data_dir) / "more").symlink_to(outside)
+    raw: dict[str, Any] = {"stderr": "odd\n", "duration_seconds": 2.5, "machine": "node-7"}
+    executor, isolation = FixedExecutor(**raw, isolation=Isolation(sandbox="walls")), Isolation(sandbox="walls")
+    content = scored(0.5).content
+    with open_run(config, executor, budget=Budget(config, clock=lambda: 0.0)) as run, scope("phase1", "candidate-0"):
+        work = run.work_dir
+        share = share_in_run(run, 7.0)
+        leaves: dict[ScriptPurpose, str] = {
+            "solution": "script", "ablation": "ablation-script", "submission": "submission-script",
+        }  # fmt: skip
+        for purpose in leaves:
+            await execute_in_run(scored(0.5), purpose=purpose, timeout_seconds=7)
+        expected = []
+        for purpose, leaf in leaves.items():
+            step = f"phase1/candidate-0/{leaf}"
+            digest = digest_of(purpose, content, await surroundings_digest(run))
+            expected += [
+                ScriptStarted(step=step, purpose=purpose, timeout_seconds=7.0),
+                ScriptFinished(
+                    step=step, digest=digest, purpose=purpose, script=content, stdout=FixedExecutor().raw.stdout,
+                    stderr="odd\n", exit_code=0, seconds=2.5, timeout_seconds=7.0, is_error=False,
+                    score=0.5, isolation=isolation, machine="node-7",
+                ),
+            ]  # fmt: skip
+        told = [event for event in run.journal.events if isinstance(event, (ScriptStarted, ScriptFinished))]
+        assert [_timeless(event) for event in told] == [_timeless(event) for event in expected]
+    path = str(work / "solution.py")
+    assert executor.requests == [
+        ScriptRequest(
+            script_path=path, working_dir=str(work), timeout_seconds=7.0,
+            env={**script_environment(config, None), "MLE_STAR_SECONDS": "7", "MLE_STAR_SHARE": f"{share:.1f}"},
+            input_dir=task.data_dir, readable=(str(outside),) if linked else (),
+            output_file=str(tmp_path / "run" / "logs" / f"phase1.candidate-0.{leaf}.log"),
+        )
+        for leaf in leaves.values()
+    ]  # fmt: skip
+    start = f"INFO run starts: {path} in {work}, at most 7 s"
+    assert log_of(caplog, "mle_star.execution") == [start, "INFO run ended: exit code 0 after 2.50 s, score 0.5"] * 3
+
+
+def _timeless(event: Event) -> dict[str, Any]:
+    return event.model_dump(exclude={"at"})
+
+
+async def test_a_timeout_a_crash_and_a_refusal_are_told_and_returned_whole(
+    open_run: OpenRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mle_star.execution")
+    trace = f'{HEADER}\n  File "x", line 1, in <module>\nValueError: boom'
+    results = []
+    for executor, content in (
+        (FixedExecutor("", timed_out=True, exit_code=-1, duration_seconds=8.25), "first"),
+        (FixedExecutor("", exit_code=3, stderr=trace), "second"),
+        (FixedExecutor(), "exit()"),
+    ):
+        with open_run(CONFIG, executor) as run:
+            results.append(await execute_in_run(script(content), timeout_seconds=8))
+            path = str(run.work_dir / "solution.py")
+            (event,) = [event for event in finished(run) if event.script == content]
+            assert (event.is_error, event.score, event.submission, event.answers) == (True, None, None, [])
+    late, crashed, refused = results
+    assert (late.timed_out, late.timeout_seconds, late.exit_code, late.score) == (True, 8.0, -1, None)
+    assert (crashed.error_traceback, crashed.exit_code, crashed.duration_seconds) == (trace, 3, 1.0)
+    reason = refused.stderr.partition("ValueError: ")[2]
+    text = f"{HEADER}\nValueError: {reason}"
+    assert reason and refused == EvaluationResult(
+        stdout="", stderr=text, exit_code=-1, duration_seconds=0.0, is_error=True, error_traceback=text, refused=True
+    )
+    assert log_of(caplog, "mle_star.execution") == [
+        f"INFO run starts: {path} in {Path(path).parent}, at most 8 s",
+        "INFO run ended: exit code -1 after 8.25 s, score None",
+        f"WARNING timeout: {path} was stopped after 8 s",
+        f"WARNING error: exit code -1, {HEADER} {exception_line(debug_text(late))}",
+        f"INFO run starts: {path} in {Path(path).parent}, at most 8 s",
+        "INFO run ended: exit code 3 after 1.00 s, score None",
+        f"WARNING error: exit code 3, {HEADER} RuntimeError: the script ended with exit code 3: ValueError: boom",
+    ]

@@ -101,4 +101,5 @@ async def test_a_failing_sweep_is_a_warning_of_the_run(open_run: OpenRun) -> Non
         with held_fast(run.work_dir / "held"):
             assert (await execute_in_run(scored(0.7))).score == 0.7
         notices = [event for event in read_journal(run.journal.path) if isinstance(event, Notice)]
-    assert any("cannot be emptied" in notice.message for notice in notices if notice.level == "warning")
+    words = f"{run.work_dir} cannot be emptied of what a script left: a fresh folder took its place"
+    assert ("warning", words) in [(notice.level, notice.message) for notice in notices]

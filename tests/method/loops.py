@@ -104,6 +104,13 @@ def assert_says(caplog: pytest.LogCaptureFixture, *expected: tuple[int, tuple[st
     assert max(seconds, default=0.0) < 300, shown  # durations are durations
 
 
+def log_of(caplog: pytest.LogCaptureFixture, module: str) -> list[str]:
+    """Everything that one module has said since this was asked last, level and words."""
+    lines = [f"{record.levelname} {record.getMessage()}" for record in caplog.records if record.name == module]
+    caplog.clear()
+    return lines
+
+
 def then(*steps: Callable[[ScriptedCall], None], reply: Any) -> Callable[[ScriptedCall], Any]:
     """A reply that does something first."""
 

@@ -210,15 +210,40 @@ async def test_what_no_block_can_mend_is_asked_for_as_a_whole_script(quick_run: 
     assert (await check_and_fix_leakage(leaking)).leaking  # it came back as it was, and the block is there
 
 
-async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_one_gives_way(quick_path: Path) -> None:
-    config = settings(K=3, leakage_checks="promising")
+@pytest.mark.parametrize(
+    ("levels", "verdicts", "corrections", "best", "asked", "ran"),
+    [
+        ((0.6, 0.7, 0.4), (NO_LEAKAGE,), (), 0.7, 1, 3),
+        ((0.6, 0.7, 0.4), (leaky("level = 0.7"), NO_LEAKAGE), ("no code",), 0.6, 2, 3),
+        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.65"),), 0.65, 1, 4),
+        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.5  # mended"),), "0.5  # mended", 1, 4),
+        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.45"),), 0.6, 2, 4),
+        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("raise ValueError('x')"),), 0.6, 2, 4),
+        ((0.6, 0.7), (leaky("level = 0.7"), leaky("level = 0.6")), ("no code", "no code"), 0.5, 2, 2),
+        (("0.5  # same", 0.4), (), (), 0.5, 0, 2),
+    ],
+)
+async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_one_gives_way(
+    levels: tuple[object, ...],
+    verdicts: tuple[object, ...],
+    corrections: tuple[object, ...],
+    best: object,
+    asked: int,
+    ran: int,
+    quick_path: Path,
+) -> None:
+    config = settings(K=len(levels), leakage_checks="promising")
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
-        run.agents.reply("coder", *fenced("level = 0.6", "level = 0.7", "level = 0.4"))
-        run.agents.reply("leakage-detection", leaky("level = 0.7"), NO_LEAKAGE)
-        run.agents.reply("leakage-correction", "no code")
-        run.agents.reply("leakage-rewrite", "no code")
+        run.agents.reply("coder", *fenced(*(f"level = {level}" for level in levels)))
+        run.agents.reply("leakage-detection", *verdicts)
+        run.agents.reply("leakage-correction", *corrections)
+        run.agents.always("debugger", "no code")
         start = solution(script(0.5), score=0.5)
         found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, config)
-        assert len(run.agents.calls("leakage-detection")) == 2
-        assert (found.best_score, found.improved) == (0.6, True)
-        assert not found.best_solution.leaking
+        steps = [call.step for call in run.agents.calls("leakage-detection")]
+        assert steps == ["check/leakage-detection", "check/leakage-detection-2"][:asked]
+        assert len(run.executor.scripts) == ran
+        assert found.best_solution.content == script(str(best)) and not found.best_solution.leaking
+        score = float(str(best).partition(" ")[0])
+        assert (found.best_score, found.best_solution.score, found.improved) == (score, score, score > 0.5)
+        assert [attempt.score for attempt in found.attempts] == [float(str(level)[:3]) for level in levels]

@@ -24,6 +24,8 @@ from mle_star.models import (
 from mle_star.phase2_inner import PLANNER_FAILED, invoke_coder, invoke_planner, run_phase2_inner_loop
 from mle_star.run.context import path_context, scope
 from mle_star.run.events import AgentFinished, RefinementTried, ScriptFinished
+from mle_star.run.search import PathProgress, StepProgress
+from mle_star.run.telling import MARK
 
 from .conftest import (
     AGENT_FAULTS,
@@ -44,6 +46,7 @@ from .loops import (
     assert_says,
     base_solution,
     block,
+    log_of,
     measured,
     play_attempts,
     section,
@@ -471,7 +474,6 @@ async def test_the_log_tells_every_event_of_an_inner_loop(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="mle_star.phase2_inner")
-    info, warning = logging.INFO, logging.WARNING
     agents = quick_run.agents
     agents.reply("coder", fenced("level = 0.75"), "n" * 300, fenced("level = 0.1"))
     agents.reply("leakage-detection", leaky("level = 0.75"))
@@ -479,46 +481,81 @@ async def test_the_log_tells_every_event_of_an_inner_loop(
     agents.reply("planner", "o" * 300, "", "plan three")
     with scope("phase2", "path-0", "t-1"):
         await refine(quick_run, k=4, initial_plan="p" * 300)
-    length, shortened, t = str(len(base_solution().content) + 1), "'" + "p" * 200 + "'", "path-0 t=1"
-    assert_says(
-        caplog,
-        (info, (f"{t}: inner loop starts", "11 characters", shortened, "h_best 0.5", "K 4")),
-        (info, (f"{t} k=0: coder starts", shortened)),
-        (info, (f"{t} k=0: coder complete", "12 characters")),
-        (logging.DEBUG, (f"{t} k=0: code block replaced", "11 characters", "12")),
-        (info, (f"{t} k=0: leakage check starts", length)),
-        (info, (f"{t} k=0: leakage check complete", "leakage found: yes", "content changed: yes")),
-        (info, (f"{t} k=0: evaluation starts", length)),
-        (info, (f"{t} k=0: evaluation complete", "score 0.72", "is_error False", " s")),
-        (info, (f"{t} k=0: best score updated", ": 0.72", "before 0.5")),
-        (info, (f"{t} k=1: planner starts", "1 attempts")),
-        (info, (f"{t} k=1: planner complete", "'" + "o" * 200 + "'")),
-        (info, (f"{t} k=1: coder complete", "failed to parse")),
-        (warning, (f"{t} k=1: parse failure", "'" + "n" * 200 + "'")),
-        (warning, (f"{t} k=1: attempt skipped", "coder failed")),
-        (warning, (f"{t} k=2: empty reply of the planner",)),
-        (warning, (f"{t} k=2: attempt skipped", "planner failed")),
-        (info, (f"{t} k=3: planner starts", "3 attempts")),
-        (info, (f"{t} k=3: leakage check complete", "leakage found: no", "content changed: no")),
-        (info, (f"{t}: inner loop complete", "4 attempts", "2 evaluated", "best score 0.72", "improved: yes")),
-    )
+    shortened, t = {letter: f"'{letter * 200}'" for letter in "op"}, "path-0 t=1"
+    assert log_of(caplog, "mle_star.phase2_inner") == [
+        f"INFO {t}: inner loop starts: block of 11 characters, plan {shortened['p']}, h_best 0.5, K 4",
+        f"INFO {t} k=0: coder starts: plan {shortened['p']}",
+        f"INFO {t} k=0: coder complete: block of 12 characters",
+        f"DEBUG {t} k=0: code block replaced: 11 characters became 12",
+        f"INFO {t} k=0: best score updated: 0.72, before 0.5",
+        f"INFO {t} k=1: planner starts: 1 attempts in the history",
+        f"INFO {t} k=1: planner complete: {shortened['o']}",
+        f"INFO {t} k=1: coder starts: plan {shortened['o']}",
+        f"INFO {t} k=1: coder complete: failed to parse",
+        f"WARNING {t} k=1: attempt skipped: coder failed",
+        f"INFO {t} k=2: planner starts: 2 attempts in the history",
+        f"INFO {t} k=2: planner complete: ''",
+        f"WARNING {t} k=2: attempt skipped: planner failed",
+        f"INFO {t} k=3: planner starts: 3 attempts in the history",
+        f"INFO {t} k=3: planner complete: 'plan three'",
+        f"INFO {t} k=3: coder starts: plan 'plan three'",
+        f"INFO {t} k=3: coder complete: block of 11 characters",
+        f"DEBUG {t} k=3: code block replaced: 11 characters became 11",
+        f"INFO {t}: inner loop complete: 4 attempts, 2 evaluated, best score 0.72, improved: yes",
+    ]
 
 
 @pytest.mark.req("REQ-P2I-043", "REQ-P2I-033")
-async def test_the_log_tells_of_crashes_and_failed_replacements(
+async def test_the_log_tells_of_crashes_and_of_what_cannot_be_asked_or_replaced(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, logger="mle_star.phase2_inner")
-    play_attempts(quick_run.agents, ["crash"])
+    play_attempts(quick_run.agents, ["crash", 0.6])
     await refine(quick_run, k=1)
     await refine(quick_run, k=1, code_block=block("not there"))
-    assert_says(
-        caplog,
-        (logging.INFO, ("k=0: evaluation complete", "score failed", "is_error True")),
-        (logging.INFO, ("main: inner loop complete", "0 evaluated", "improved: no")),
-        (logging.WARNING, ("k=0: code block replacement failed", "not there")),
-        (logging.WARNING, ("k=0: attempt skipped", "replacement failed")),
-    )
+    await refine(quick_run, k=2, code_block=block(" "), initial_plan="")
+    await refine(quick_run, k=1, initial_plan=" ")
+    over = "INFO main: inner loop complete: 1 attempts, 0 evaluated, best score 0.5, improved: no"
+    assert [line for line in log_of(caplog, "mle_star.phase2_inner") if "starts" not in line] == [
+        "INFO k=0: coder complete: block of 24 characters",
+        over,
+        "INFO k=0: coder complete: block of 17 characters",
+        "WARNING k=0: code block replacement failed: block not found in the script: 'not there'",
+        "WARNING k=0: attempt skipped: replacement failed",
+        over,
+        "WARNING k=0: the coder cannot be asked: A_coder requires a non-empty code block",
+        "WARNING k=0: attempt skipped: coder failed",
+        "WARNING k=1: the planner cannot be asked: A_planner requires a non-empty code block",
+        "WARNING k=1: attempt skipped: planner failed",
+        over.replace("1 attempts", "2 attempts"),
+        "WARNING k=0: the coder cannot be asked: A_coder requires a non-empty plan",
+        "WARNING k=0: attempt skipped: coder failed",
+        over,
+    ]
+
+
+BEST = "Best block so far"
+
+
+async def test_planner_and_coder_are_told_the_script_around_the_block_and_the_best_block_so_far(
+    quick_run: ScriptedRun,
+) -> None:
+    start = base_solution()
+    play_attempts(quick_run.agents, [0.3, 0.6, 0.4, "planner"])
+    quick_run.context.shared.search.paths["main"] = path = PathProgress(start, 0.5, quick_run.task)
+    old = RefinementAttempt(plan="an old plan", score=0.2, code_block="x", was_improvement=False)
+    path.finish(StepProgress(0, attempts=[old]))
+    await refine(quick_run, k=4, solution=start)
+    asked = [call for call in quick_run.agents.log if call.name in ("coder", "planner")]
+    assert [call.name for call in asked] == ["coder", "planner", "coder", "planner", "coder", "planner"]
+    for call in asked:
+        assert start.content.replace(BLOCK, MARK) in section(call.prompt, "Whole script")
+        assert ("an old plan" in call.prompt) == (call.name == "planner")
+    assert [f"# {BEST}" in call.prompt for call in asked] == [False] * 3 + [True] * 3
+    for call in asked[3:]:
+        told = section(call.prompt, BEST)
+        assert "the script scores 0.6. " in told and "```python\nlevel = 0.6  # k1\n```" in told
+    await invoke_coder("another = 1", "plan")
+    assert "# Whole script" not in quick_run.agents.log[-1].prompt and BEST not in quick_run.agents.log[-1].prompt
 
 
 @pytest.mark.req("REQ-P2I-039", "REQ-P2I-040")

@@ -8,24 +8,34 @@ from typing import Any
 import pytest
 
 from mle_star.errors import AgentError
-from mle_star.models import AgentType, SolutionPhase
+from mle_star.models import AgentType, EvaluationResult, SolutionPhase
 from mle_star.prompts import FACTS_HEADING, PromptRegistry, render
 from mle_star.run.asking import ask_agent, try_agent, warn_unusable
-from mle_star.run.context import scope
+from mle_star.run.context import digest_of, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
+from mle_star.run.search import Trial
 from mle_star.safety import (
+    LEAKS,
+    MENDED_AT_LAST,
     SCORE_LINE,
+    SCORE_TEXT,
+    UNCHECKED,
+    check_and_evaluate,
     check_and_fix_leakage,
+    check_at_last,
     check_data_usage,
     debug_solution,
+    fall_back,
     make_debug_callback,
+    synthetic_traceback,
     with_score_line,
 )
 
-from .conftest import ScriptedRun, broken_script, fenced, leaky, script, settings, solution
-from .loops import assert_says
+from .conftest import NO_LEAKAGE, ScriptedRun, broken_script, fenced, leaky, script, settings, solution
+from .loops import assert_says, log_of
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'x', line 1\nRuntimeError: broken"
+UNSAID = "'Final Validation Performance'\nn = 1  # Final Validation Performance"
 INFO, WARNING, DEBUG = logging.INFO, logging.WARNING, logging.DEBUG
 
 
@@ -99,11 +109,19 @@ async def test_a_script_that_cannot_be_repaired_loses_its_score(
     [
         ("\nx = 1\n\n\n", f"\nx = 1\n{SCORE_LINE}\n"),
         ("x = 1\nif __name__ == 'x':\n    run()\n", f"x = 1\n{SCORE_LINE}\n\nif __name__ == 'x':\n    run()\n"),
-        ("print('Final Validation Performance: 1')", "print('Final Validation Performance: 1')"),
+        ("print('Final Validation Performance: 1')", None),
+        ("say = 'Final Validation Performance'; n = 1; b = b'Final Validation Performance'", None),
+        (UNSAID, f"{UNSAID}\n{SCORE_LINE}\n"),
+        ("n = (  # Final Validation Performance\n", f"n = (  # Final Validation Performance\n{SCORE_LINE}\n"),
+        ("n = (\nprint('Final Validation Performance: 1')", None),
     ],
 )  # fmt: skip
-def test_the_score_line_goes_to_the_end_or_before_the_main_part(code: str, expected: str, run: ScriptedRun) -> None:
-    assert with_score_line(code) == expected
+def test_the_score_line_goes_to_the_end_or_before_the_main_part(
+    code: str, expected: str | None, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert with_score_line(code) == (expected or code)
+    added = "WARNING main: the repaired script prints no score; a line that does is added"
+    assert said(caplog) == ([added] if expected else [])
 
 
 @pytest.mark.req("REQ-SF-020", "REQ-SF-021", "REQ-SF-041")
@@ -116,7 +134,8 @@ async def test_a_leakage_check_is_told_from_its_start_to_its_end(
     quick_run.agents.always("leakage-rewrite", fenced("level = ("))
     with scope("phase3", "r-1"):
         fixed = await check_and_fix_leakage(solution(content, phase=SolutionPhase.ensemble))
-    assert fixed.content == script(0.75)
+    assert (fixed.content, fixed.leaking) == (script(0.75), True)
+    assert quick_run.context.shared.leaking == {content, script(0.75)} and not quick_run.context.shared.checked
     event = quick_run.events(LeakageChecked)[0]
     assert event.step == "phase3/r-1/leakage-detection"
     assert (event.found, event.fixed, event.blocks) == (3, 1, ["level = 0.9", "x" * 100, "level = 0.9"])
@@ -213,3 +232,176 @@ async def test_a_call_that_fails_and_a_reply_that_is_no_use_are_told(
         (WARNING, ("t=1: parse failure: unusable reply of summarize: '" + "y" * 200 + "'",)),
         (DEBUG, ("t=1: the whole reply of summarize: '" + "y" * 300 + "'",)),
     )
+
+
+# --- everything that is said, in order ---------------------------------------------------------------------
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return log_of(caplog, "mle_star.safety")
+
+
+def evaluated(
+    before: str, outcome: str, *between: str, after: str = "", leak: str = "no", changed: str = "no"
+) -> list[str]:
+    """All that is said of an evaluation; `between` goes before the end of the leakage check, or of the evaluation."""
+    checking, running = (between, ()) if leak == "yes" else ((), between)
+    return [
+        f"INFO main: leakage check starts: {len(before)} characters",
+        f"INFO main: detection start: phase init, {len(before)} characters",
+        f"INFO main: detection end: 1 answers, leakage found: {leak}",
+        *checking,
+        f"INFO main: leakage check complete: leakage found: {leak}, content changed: {changed}",
+        f"INFO main: evaluation starts: {len(after or before)} characters",
+        *running,
+        f"INFO main: evaluation complete: {outcome}, 0.0 s",
+    ]
+
+
+STAYS = (
+    "INFO main: correction start: block of 11 characters",
+    "WARNING main: correction end: no other block came back, not replaced",
+    f"INFO main: rewrite start: the whole script, {len(script(0.9))} characters",
+)
+GIVEN_UP = "WARNING main: rewrite end: no usable script came back"
+NOT_COUNTED = "WARNING main: 1 of 1 leaks stay: the score of this script will not count"
+
+
+async def test_an_evaluation_is_told_whole_however_it_ends(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    agents, config = quick_run.agents, settings(max_debug_attempts=1)
+    agents.always("debugger", "No.")
+
+    async def ends(content: str) -> tuple[tuple[object, ...], list[str]]:
+        trial = await check_and_evaluate(solution(content, score=0.1), quick_run.task, config)
+        assert trial.script.leaking is (trial.error == LEAKS)
+        return (trial.script.content, trial.script.score, trial.script.is_executable, trial.error), said(caplog)
+
+    def unrepaired(error: str) -> tuple[str, ...]:
+        return (
+            f"INFO main: debug start: phase init, RuntimeError: {error}, attempt 1",
+            "WARNING main: repair refused: no code in the reply",
+            "INFO main: debug end: not fixed: no code in the reply",
+        )
+
+    fine, leaks, mended, odd = script(0.6), script(0.9), script(0.65), script("'1,5'")
+    assert await ends(fine) == ((fine, 0.6, True, ""), evaluated(fine, "score 0.6, is_error False"))
+    agents.reply("leakage-detection", leaky("level = 0.9"), leaky("level = 0.9"))
+    agents.reply("leakage-correction", "I cannot.", fenced("level = 0.65"))
+    assert await ends(leaks) == (
+        (leaks, None, False, LEAKS),
+        evaluated(leaks, "score failed, is_error False", *STAYS, GIVEN_UP, NOT_COUNTED, leak="yes"),
+    )
+    replaced = (STAYS[0], "INFO main: correction end: block of 12 characters, replaced: yes")
+    assert await ends(leaks) == (
+        (mended, 0.65, True, ""),
+        evaluated(leaks, "score 0.65, is_error False", *replaced, after=mended, leak="yes", changed="yes"),
+    )
+    broken, problem = broken_script(), "the line says '1,5': print a plain number"
+    for content, error, known in (
+        (broken, "broken", "RuntimeError: broken"),
+        ("x = 1", f"the script ended without printing its score line '{SCORE_TEXT}: <number>'", "no score was printed"),
+        (odd, f"the score line cannot be used: {problem}", problem),
+    ):
+        outcome = f"score failed, is_error {content == broken}"
+        assert await ends(content) == (
+            (content, None, False, known), evaluated(content, outcome, *unrepaired(error)),
+        )  # fmt: skip
+    nothing = solution("")
+    trial = await check_and_evaluate(nothing, quick_run.task, config)
+    never_ran = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
+    assert trial == Trial(nothing, never_ran, "no code in the reply") and said(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("flagged", "reply", "becomes", "told"),
+    [
+        ("nowhere", fenced(script(0.9)), script(0.9), [
+            "WARNING main: replacement skipped: the leaking block is not in the script: 'nowhere'", STAYS[2],
+            "INFO main: rewrite end: unchanged, no leak after all",
+        ]),
+        ("level = 0.9", fenced(script(0.9)), "", [*STAYS, "INFO main: rewrite end: unchanged, not mended"]),
+        ("level = 0.9", "No.", "", [*STAYS, GIVEN_UP]),
+        ("level = 0.9", fenced("level = ("), "", [*STAYS, GIVEN_UP]),
+        ("level = 0.9", fenced("level = 0.5"), f"level = 0.5\n{SCORE_LINE}\n", [
+            *STAYS, f"INFO main: rewrite end: {11 - len(script(0.9))} characters",
+            "WARNING main: the repaired script prints no score; a line that does is added",
+        ]),
+    ],
+)  # fmt: skip
+async def test_a_rewrite_is_told_whole_however_it_ends(
+    flagged: str, reply: str, becomes: str, told: list[str], quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`becomes` is empty where the leak stays."""
+    agents, shared, before = quick_run.agents, quick_run.context.shared, solution(script(0.9), score=0.9)
+    shared.leaking.add("another")
+    agents.reply("leakage-detection", leaky(flagged))
+    agents.always("leakage-correction", "I cannot.")
+    agents.reply("leakage-rewrite", reply)
+    checked = await check_and_fix_leakage(before)
+    asked = agents.calls("leakage-rewrite")[-1].prompt
+    assert flagged in asked and before.content in asked
+    rewritten = bool(becomes) and becomes != before.content
+    assert checked == before.model_copy(
+        update={
+            "content": becomes or before.content, "score": None if rewritten else 0.9, "leaking": not becomes,
+        }
+    )  # fmt: skip
+    assert shared.leaking == {"another", *([] if becomes else [before.content])}
+    assert shared.checked == ({digest_of(becomes)} if becomes else set())
+    start = [
+        f"INFO main: detection start: phase init, {len(before.content)} characters",
+        "INFO main: detection end: 1 answers, leakage found: yes",
+    ]
+    assert said(caplog) == [*start, *told, *([] if becomes else [NOT_COUNTED])]
+
+
+async def test_a_script_that_does_not_compile_may_be_rewritten_to_one_that_does_not_either(
+    quick_run: ScriptedRun,
+) -> None:
+    quick_run.agents.reply("leakage-detection", leaky("level = ((0.9"))
+    quick_run.agents.reply("leakage-correction", "I cannot.")
+    quick_run.agents.reply("leakage-rewrite", fenced("level = ("))
+    checked = await check_and_fix_leakage(solution("level = ((0.9"))
+    assert (checked.content, checked.leaking) == (f"level = (\n{SCORE_LINE}\n", False)
+
+
+async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
+    agents, checked = quick_run.agents, quick_run.context.shared.checked
+    later, best = settings(leakage_checks="promising"), solution(script(0.9), score=0.9)
+    leaking = best.model_copy(update={"leaking": True})
+    assert await check_at_last(best, settings()) == (best, [])
+    assert await check_at_last(leaking, later) == (leaking, [])
+    assert await check_at_last(best, later, {script(0.9): 0.5}) == (best, [UNCHECKED])
+    checked |= {digest_of(script(0.9)), digest_of(script(0.8))}
+    assert await check_at_last(best, later, {script(0.8): 0.5, script(0.9): 0.5}) == (best, [])
+    assert await check_at_last(best, later, {script(0.8): 0.5, script(0.7): 0.5}) == (best, [UNCHECKED])
+    assert await check_at_last(best, later) == (best, []) and agents.log == []
+    checked.clear()
+    agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.9"), leaky("level = 0.9"))
+    agents.always("leakage-correction", "I cannot.")
+    agents.reply("leakage-rewrite", "Nor can I.", fenced(script(0.7)))
+    assert await check_at_last(best, later) == (best, [])
+    assert checked == {digest_of(best.content)} and len(agents.log) == 1
+    checked.clear()
+    assert await check_at_last(best, later) == (leaking, [])
+    mended = best.model_copy(update={"content": script(0.7)})
+    assert await check_at_last(best, later) == (mended, [MENDED_AT_LAST])
+    asked = len(agents.log)
+    quick_run.context.budget.time_limit = 0.0
+    assert await check_at_last(best, later) == (best, [UNCHECKED])
+    assert len(agents.log) == asked
+
+
+@pytest.mark.req("REQ-SF-008")
+def test_falling_back_is_told_to_the_word(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    failed, working = solution("a = 3", score=0.9), solution("a = 2", score=0.6)
+    with scope("phase1", "merge-1"):
+        fall_back(failed, [working], attempts=3)
+        fall_back(failed, [], attempts=2)
+    assert said(caplog) == [
+        "WARNING merge-1: debug fallback: 3 attempts used, back to the last working script, score 0.6",
+        "WARNING merge-1: debug fallback: 2 attempts used, no script has ever worked",
+    ]
+    assert synthetic_traceback("KeyError: 'a'") == "Traceback (most recent call last):\nKeyError: 'a'"
