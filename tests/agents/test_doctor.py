@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import venv
 from pathlib import Path
 from typing import get_args
 
@@ -46,9 +46,8 @@ def test_credentials_are_named_but_never_shown_and_a_dead_service_is_explained(
 
 
 def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
-    empty = tmp_path / "python"
-    empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n', encoding="utf-8")
-    empty.chmod(0o755)
+    venv.create(tmp_path / "empty")
+    empty = tmp_path / "empty" / "bin" / "python"
     findings = {finding.topic: finding for finding in diagnose(PipelineConfig(python=str(empty)))}
     assert findings["credentials"].state == "problem"
     assert "--model offline" in findings["credentials"].remedy

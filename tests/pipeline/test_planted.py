@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -53,14 +54,23 @@ def test_a_program_is_looked_for_in_absolute_places_only(planted: Path) -> None:
     assert detect_gpu()["gpu_names"] != ["nvidia-smi"]
 
 
-def test_the_probes_see_no_credential_and_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probes_see_no_credential_and_an_empty_folder_but_the_users_own_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
+    python = sys._base_executable  # type: ignore[attr-defined]  # of a virtual environment these packages are no part
+    own = Path(sysconfig.get_path("purelib", "posix_user", {"userbase": str(tmp_path / ".local")}))
+    (own / "mine-1.5.dist-info").mkdir(parents=True)
+    (own / "mine-1.5.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.5\n\n")
     curious = tmp_path / "python"
     curious.write_text(
-        f'#!/bin/sh\nenv > {tmp_path}/env\npwd > {tmp_path}/pwd\nls -A > {tmp_path}/ls\nexec {sys.executable} "$@"\n'
+        f"#!/bin/sh\nenv > {tmp_path}/env\npwd > {tmp_path}/pwd\nls -A > {tmp_path}/ls\necho $1 > {tmp_path}/first\n"
+        f'HOME={tmp_path} exec {python} "$@"\n'
     )
     curious.chmod(0o755)
-    inspect_interpreter(str(curious))
+    seen = inspect_interpreter(str(curious))
     assert "sk-ant-secret" not in (tmp_path / "env").read_text()
     assert (tmp_path / "ls").read_text() == ""
     assert (tmp_path / "pwd").read_text().strip() != str(Path.cwd())
+    assert (tmp_path / "first").read_text() == "-I\n"
+    assert (seen.packages["mine"], seen.user_base) == ("1.5", str(tmp_path / ".local")) and str(own) in seen.roots

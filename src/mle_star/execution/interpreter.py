@@ -15,7 +15,10 @@ from mle_star.models import Frozen
 from mle_star.run.context import digest_of
 
 _PLACES = """
-import json, site, sys
+import site
+site.check_enableusersite = lambda: True  # -I alone would leave out the user's own packages, which scripts have
+site.main()
+import json, sys
 user = site.getusersitepackages() if site.ENABLE_USER_SITE else None
 answer = {
     "path": sys.executable,
@@ -77,9 +80,8 @@ def _ask(python: str | None, question: str) -> InterpreterInfo:
     wanted = python or sys.executable
     chosen = find_program(wanted) or wanted
     try:
-        # Not -I, which would leave out the user's own packages (scripts have them), nor -P, which 3.10 does not know:
-        # the folder that `-c` looks in first is a new and empty one.
-        known: dict[str, Any] = json.loads(ask_program([chosen, "-E", "-c", question], QUESTION_SECONDS))
+        # -S, because the question goes through `site` in its own way
+        known: dict[str, Any] = json.loads(ask_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error).encode()
         lines = said.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
