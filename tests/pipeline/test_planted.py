@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -27,7 +28,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "test.csv").write_text("id,x\n" + "".join(f"{n},{n % 7}\n" for n in range(60, 90)))
     for name in NAMES:
         (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r} + chr(10))\n")
-    for program in ("nvidia-smi", "bwrap", "python3"):
+    for program in ("nvidia-smi", "bwrap", "python3", "gcc", "cc", "ld"):
         (folder / program).write_text(f"#!/bin/sh\necho {program} >> {tmp_path / 'ran'}\n")
         (folder / program).chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join(["", ".", os.environ["PATH"]]))
@@ -52,6 +53,17 @@ def test_a_program_is_looked_for_in_absolute_places_only(planted: Path) -> None:
     assert find_program("nvidia-smi") != str(planted / "nvidia-smi")
     assert find_program("./nvidia-smi") == str(planted / "nvidia-smi")
     assert detect_gpu()["gpu_names"] != ["nvidia-smi"]
+
+
+def test_libraries_are_looked_for_by_no_program_of_the_current_folder(planted: Path, tmp_path: Path) -> None:
+    """Where the loader has no list of them, Python asks a compiler."""
+    code = "try:\n    import mle_star.execution.seccomp as s\n    print(len(s.filter_program(False)))\n"
+    code += "except OSError as error:\n    print(error)"
+    hide = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind /dev/null /etc/ld.so.cache && exec "$@"']
+    words = [*hide, "sh", sys.executable, "-I", "-c", code]
+    said = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert said.stdout.strip().isdigit() or "apt install libseccomp2" in said.stdout
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
 def test_the_probes_see_no_credential_and_an_empty_folder_but_the_users_own_packages(

@@ -151,7 +151,7 @@ class PipelineConfig(Frozen):
         default=False, description="let links among the data lead out of the data folder"
     )
     require_sandbox: StrictBool = Field(
-        default=False, description="refuse to run scripts that have no world of their own"
+        default=False, description="refuse to run scripts without a world of their own and a filter of system calls"
     )
     model_caches: tuple[str, ...] = Field(default=(), description="folders with weights that scripts may read")
     use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")

@@ -158,14 +158,15 @@ def _gpus() -> Finding:
 
 def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
     from mle_star.agents.options import missing_for_a_shell
-    from mle_star.execution.sandbox import INSTALL_HINT, Walls, find_walls
+    from mle_star.execution import sandbox, seccomp
 
-    walls = find_walls() if sys.platform.startswith("linux") else Walls()
-    if walls.world:
+    walls = sandbox.find_walls() if sys.platform.startswith("linux") else sandbox.Walls()
+    if not walls.gap:
         yield Finding("script sandbox", "ok", walls.sandbox)
     else:
         state: Literal["note", "problem"] = "problem" if config.require_sandbox else "note"
-        remedy = f"{INSTALL_HINT}, or run mle-star in a container"
+        hint = seccomp.INSTALL_HINT if walls.world else sandbox.INSTALL_HINT
+        remedy = f"{hint}, or run mle-star in a container"
         yield Finding("script sandbox", state, f"{walls.sandbox}: scripts run {walls.gap}", remedy)
     if config.tool_profile == "full":
         missing = asyncio.run(missing_for_a_shell())

@@ -43,6 +43,7 @@ from mle_star.execution.sandbox import (
     too_much,
     write_users,
 )
+from mle_star.execution.seccomp import filter_program
 from mle_star.execution.weights import readable_parts
 from mle_star.execution.workspace import clear_working_directory, linked_places
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
@@ -100,7 +101,8 @@ class LocalExecutor:
         linux = sys.platform == "linux"
         walls = find_walls(self._sandbox) if linux else Walls()
         if not self._use_filters:
-            walls = replace(walls, kernel=replace(walls.kernel, landlock=False, seccomp=False))
+            kernel = replace(walls.kernel, landlock=False, seccomp=False, no_seccomp="switched off")
+            walls = replace(walls, kernel=kernel)
         if walls.gap:
             if self.config.require_sandbox:
                 raise ConfigError(f"require_sandbox is set, but scripts would run {walls.gap}")
@@ -225,7 +227,7 @@ class LocalExecutor:
             "launcher": child_program(means.interpreter.path, "inside"),
             "landlock": rules,
             # in a network of its own a script may talk to itself
-            "seccomp": {"internet": bool(means.walls.world) or world.allow_network}
+            "seccomp": filter_program(bool(means.walls.world) or world.allow_network)
             if means.walls.kernel.seccomp
             else None,
             "nobody": self._nobody if not means.walls.world and self._use_filters else None,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from mle_star.execution.probe import find_program, try_program
+from mle_star.execution.seccomp import filter_program
 
 Mount = tuple[str, str, str]
 """What (as in `_WORDS`, or `tmpfs`), from where or with which options, to where."""
@@ -48,6 +49,7 @@ _LEFT_OPEN = (
 )
 _OPEN_BEFORE = {6: "signals to your programs", 3: "emptying your files"}
 """By the version of Landlock that closes it."""
+_OPEN_UNFILTERED = "the kernel's keyring, sockets to the hypervisor, io_uring and other calls deep into the kernel"
 _OPEN_TO_ROOT = "and, where nobody cannot reach interpreter and data, being root without its rights"
 _USERS = {
     "passwd": f"root:x:0:0:root:/:/bin/sh\nscript:x:{INSIDE}:{INSIDE}:script:/tmp/home:/bin/sh\n",
@@ -78,6 +80,7 @@ class Kernel:
     seccomp: bool = False
     reason: str = ""  # why there are no namespaces
     landlock_version: int = 6
+    no_seccomp: str = ""  # why there is no filter of system calls
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Walls:
     """All that can stand around a script here."""
 
     bubblewrap: Bubblewrap = Bubblewrap(reason="bubblewrap exists on Linux only")
-    kernel: Kernel = Kernel(reason="namespaces exist on Linux only")
+    kernel: Kernel = Kernel(reason="namespaces exist on Linux only", no_seccomp="seccomp exists on Linux only")
 
     @property
     def world(self) -> Literal["bubblewrap", "namespaces", ""]:
@@ -100,13 +103,17 @@ class Walls:
 
     @property
     def gap(self) -> str:
-        """What scripts run without, in one line; nothing when they have a world of their own."""
+        """What scripts run without, in one line; nothing when they have a world of their own and a filter of calls."""
+        kernel = self.kernel
+        unfiltered = "" if kernel.seccomp else f"without a filter of system calls: {kernel.no_seccomp}"
         if self.world:
-            return ""
-        reason = f"without a sandbox: {self.bubblewrap.reason}; namespaces: {self.kernel.reason}"
-        if not self.kernel.landlock:
-            return f"{reason}; files are open to them{'' if self.kernel.seccomp else ', and so is the network'}"
-        older = [what for version, what in _OPEN_BEFORE.items() if self.kernel.landlock_version < version]
+            return unfiltered and f"{unfiltered}; {self.sandbox} confines them, which leaves open {_OPEN_UNFILTERED}"
+        reason = f"without a sandbox: {self.bubblewrap.reason}; namespaces: {kernel.reason}"
+        reason += f"; {unfiltered}" if unfiltered else ""
+        if not kernel.landlock:
+            return f"{reason}; files are open to them{'' if kernel.seccomp else ', and so is the network'}"
+        older = [what for version, what in _OPEN_BEFORE.items() if kernel.landlock_version < version]
+        older += [] if kernel.seccomp else ["the network", "the limits of your programs", _OPEN_UNFILTERED]
         left = [_LEFT_OPEN, *older, *([_OPEN_TO_ROOT] if os.getuid() == 0 else [])]
         return f"{reason}; {self.sandbox} confines them, which leaves open {', '.join(left)}"
 
@@ -175,19 +182,30 @@ def find_bubblewrap() -> Bubblewrap:
 def find_kernel() -> Kernel:
     """Try in a process of its own what the kernel would do for a script."""
     if sys.platform != "linux":
-        return Kernel(reason="namespaces exist on Linux only")
+        return Walls().kernel
+    program, missing = b"", "the kernel does not take it"
+    try:
+        program = filter_program(internet=False)
+    except OSError as error:
+        missing = str(error)
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as folder:
         try:
             answer = subprocess.run(
-                [*child_program(sys.executable, "probe"), folder],
+                [*child_program(sys.executable, "probe"), folder, program.hex()],
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS, check=True, cwd=folder, env={},
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
-            return Kernel(reason=f"the kernel could not be tried: {error}")
+            return Kernel(reason=(untried := f"the kernel could not be tried: {error}"), no_seccomp=untried)
     first, _, reason = answer.stdout.decode("utf-8", "replace").partition("\n")
     version, *names = first.split()
-    found = set(names)
-    return Kernel("namespaces" in found, "landlock" in found, "seccomp" in found, reason.strip(), int(version))
+    return Kernel(
+        namespaces="namespaces" in names,
+        landlock="landlock" in names,
+        seccomp="seccomp" in names,
+        reason=reason.strip(),
+        landlock_version=int(version),
+        no_seccomp="" if "seccomp" in names else missing,
+    )
 
 
 def child_program(python: str, module: str) -> list[str]:

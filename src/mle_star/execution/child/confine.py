@@ -67,9 +67,11 @@ def take_name(name: str) -> bool:
     return prctl(_PR_SET_NAME, name.encode())
 
 
-def install_filter(header: bytes) -> bool:
-    """Have the kernel judge each system call by a filter program, whose header this is (Linux)."""
-    return prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, header)
+def restrict_calls(program: bytes) -> bool:
+    """Have the kernel judge each system call of this process and its children by a filter program (Linux)."""
+    kept = libc.Buffer(program)
+    header = struct.pack("=HxxxxxxQ", len(program) // 8, kept.address)
+    return give_up_new_privileges() and prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, header)
 
 
 def drop_capabilities() -> bool:

@@ -7,7 +7,7 @@ import marshal
 import os
 import sys
 
-from . import confine, seccomp
+from . import confine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def main() -> None:
     os.set_inheritable(told, False)
     os.closerange(3, told)
     os.closerange(told + 1, 64)
-    become(order, told, ["bubblewrap"])
+    become(order, told, order["around"])
 
 
 def become(order: Order, told: int, applied: list[str]) -> None:
@@ -40,7 +40,7 @@ def become(order: Order, told: int, applied: list[str]) -> None:
     rules = order["landlock"]
     if rules and confine.restrict_files(rules["read"], rules["write"], close_tcp=rules["close_tcp"]):
         applied.append("landlock")
-    if order["seccomp"] and seccomp.restrict_calls(order["seccomp"]["internet"]):
+    if order["seccomp"] and confine.restrict_calls(order["seccomp"]):
         applied.append("seccomp")
     for number in range(1, signal.NSIG):
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import confine, namespaces, seccomp
+from . import confine, namespaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Print the version of Landlock and the names of all that works, then why namespaces do not."""
-    root = sys.argv[1]
+    root, program = sys.argv[1], bytes.fromhex(sys.argv[2])
+    trials = {"landlock": _landlock, "seccomp": lambda: _seccomp(program), "namespaces": lambda: _namespaces(root)}
     found, reasons = [], {}
-    for name, trial in (("landlock", _landlock), ("seccomp", _seccomp), ("namespaces", lambda: _namespaces(root))):
+    for name, trial in trials.items():
         reasons[name] = _fails(trial)
         if not reasons[name]:
             found.append(name)
@@ -50,8 +51,8 @@ def _landlock() -> None:
         raise OSError("no Landlock")
 
 
-def _seccomp() -> None:
-    if not seccomp.restrict_calls(internet=False):
+def _seccomp(program: bytes) -> None:
+    if not program or not confine.restrict_calls(program):
         raise OSError("no seccomp")
 
 

@@ -121,12 +121,23 @@ def _become_the_script(order: Order, told: int, supervisor: int) -> None:
 
 def _enter_bubblewrap(command: list[str], inside: Order, told: int) -> None:
     """Bubblewrap gets its words by a descriptor: a script could read them in the process table."""
-    words = os.memfd_create("words", 0)
-    os.write(words, b"".join(os.fsencode(word) + b"\0" for word in command[1:]))
-    os.lseek(words, 0, os.SEEK_SET)
+    words, around = command[1:], ["bubblewrap"]
+    if inside["seccomp"]:
+        words = ["--seccomp", _in_memory(inside["seccomp"]), *words]
+        around.append("seccomp")  # or bubblewrap ends where the kernel does not take it
+    given = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in words))
     os.set_inheritable(told, True)
-    last = marshal.dumps({**inside, "told": told}, 2).hex()  # for whichever Python the scripts have
-    os.execv(command[0], [command[0], "--args", str(words), *inside["launcher"], last])
+    last = {**inside, "seccomp": None, "around": around, "told": told}
+    text = marshal.dumps(last, 2).hex()  # for whichever Python the scripts have
+    os.execv(command[0], [command[0], "--args", given, *inside["launcher"], text])
+
+
+def _in_memory(content: bytes) -> str:
+    """The number of a descriptor from which the next program can read this."""
+    number = os.memfd_create("given", 0)
+    os.write(number, content)
+    os.lseek(number, 0, os.SEEK_SET)
+    return str(number)
 
 
 def _try_to_write(path: str, text: str) -> bool:

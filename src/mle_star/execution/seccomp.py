@@ -1,0 +1,133 @@
+"""System calls that no training script needs and that reach past every other wall: refused by the kernel (seccomp).
+
+libseccomp knows their numbers and writes the filter, once in each process of ours; a script's process only installs it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EAFNOSUPPORT, ENETUNREACH, ENOSYS, EPERM
+from functools import lru_cache
+from typing import Any
+
+LIBRARY = "libseccomp.so.2"
+INSTALL_HINT = (
+    "install libseccomp (Debian, Ubuntu: apt install libseccomp2; Fedora: dnf install libseccomp; "
+    "Arch: pacman -S libseccomp)"
+)
+
+_MACHINES = {"x86_64": "X86_64", "aarch64": "AARCH64"}
+_REFUSED = (
+    "acct", "add_key", "bpf", "chroot", "clock_adjtime", "clock_settime", "create_module", "delete_module",
+    "fanotify_init", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module", "ioperm", "iopl",
+    "kcmp", "kexec_file_load", "kexec_load", "keyctl", "listmount", "lookup_dcookie", "modify_ldt", "mount",
+    "mount_setattr", "move_mount", "name_to_handle_at", "nfsservctl", "open_by_handle_at", "open_tree",
+    "open_tree_attr", "perf_event_open", "pidfd_getfd", "pivot_root", "process_madvise", "process_vm_readv",
+    "process_vm_writev", "ptrace", "quotactl", "quotactl_fd", "reboot", "request_key", "setdomainname", "sethostname",
+    "setns", "settimeofday", "statmount", "swapoff", "swapon", "sysfs", "syslog", "umount2", "uselib", "userfaultfd",
+    "ustat", "vhangup",
+)  # fmt: skip
+_ABSENT = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_secret")
+"""Programs look for another way when these do not exist."""
+_YOUNG = {
+    "listmount": 458, "memfd_secret": 447, "mount_setattr": 442, "open_tree_attr": 467, "process_madvise": 440,
+    "quotactl_fd": 443, "statmount": 457,
+}  # fmt: skip
+"""Calls that not every libseccomp knows by name; at their age, all architectures have one number for a call."""
+_UNKNOWN = -1
+_NEW_NAMESPACES = 0x7E020000  # user, mount, pid, network, ipc, uts, cgroup
+_NEW_TIME = 0x80
+_TERMINAL_TRICKS = (0x5412, 0x541C)  # TIOCSTI types for the user, TIOCLINUX pastes
+_UNIX, _INTERNET, _NETLINK = 1, (2, 10), 16
+_FAMILIES = 64  # more than the kernel has
+_INT = 0xFFFFFFFF  # the kernel looks at no more of an argument that is an `int`, so the filter must not, either
+_EXPORT_LEVEL = 3  # of libseccomp's interface: the first that knows `KILL_PROCESS`
+
+
+@lru_cache(maxsize=4)
+def filter_program(internet: bool, machine: str | None = None) -> bytes:
+    """The filter in the kernel's own form, with sockets of the internet or without; `OSError` says why there is none.
+
+    Whatever comes by another architecture ends the process.
+    """
+    home = os.uname().machine if sys.platform == "linux" and sys.maxsize > 1 << 32 else ""
+    wanted = machine or home
+    if wanted not in _MACHINES:
+        raise OSError("the calls of this machine are not known, only those of x86-64 and arm64")
+    binding = _binding()
+    try:
+        binding.set_api(_EXPORT_LEVEL)  # without asking the kernel, which is tried with the whole filter later
+        rules = binding.SyscallFilter(binding.ALLOW)
+        if wanted != home:
+            rules.add_arch(getattr(binding.Arch, _MACHINES[wanted]))
+            rules.remove_arch(binding.Arch.NATIVE)
+        rules.set_attr(binding.Attr.ACT_BADARCH, binding.KILL_PROCESS)
+        for error, name, arguments in _rules(binding, internet):
+            known = binding.resolve_syscall(binding.Arch.NATIVE, name) != _UNKNOWN
+            if known or wanted == home:  # numbers without a name are not translated
+                rules.add_rule(binding.ERRNO(error), name if known else _YOUNG[name], *arguments)
+        with tempfile.TemporaryFile() as file:
+            rules.export_bpf(file)
+            file.seek(0)
+            return file.read()
+    except (NotImplementedError, OSError) as error:
+        raise OSError(f"{LIBRARY} cannot write the filter ({error or 'too old'}): {INSTALL_HINT}") from None
+
+
+def _rules(binding: Any, internet: bool) -> Iterator[tuple[int, str, list[Any]]]:
+    """What is refused: by which error, which call, and with which arguments, all of them at once."""
+
+    def bits(index: int, mask: int) -> Iterator[Any]:
+        """One comparison for each bit, which holds when that bit is set."""
+        ones = (1 << place for place in range(32) if mask >> place & 1)
+        return (binding.Arg(index, binding.MASKED_EQ, one, one) for one in ones)
+
+    def equal(index: int, value: int) -> Any:
+        return binding.Arg(index, binding.MASKED_EQ, _INT, value)
+
+    for names, error in ((_REFUSED, EPERM), (_ABSENT, ENOSYS)):
+        yield from ((error, name, []) for name in names)
+    yield from ((EPERM, "clone", [bit]) for bit in bits(0, _NEW_NAMESPACES))
+    yield from ((EPERM, "unshare", [bit]) for bit in bits(0, _NEW_NAMESPACES | _NEW_TIME))
+    yield from ((EPERM, "ioctl", [equal(1, request)]) for request in _TERMINAL_TRICKS)
+    # of another process, and not only asking
+    yield from ((EPERM, "prlimit64", [bit, binding.Arg(2, binding.NE, 0)]) for bit in bits(0, _INT))
+    if not internet:
+        yield from ((ENETUNREACH, "socket", [equal(0, family)]) for family in _INTERNET)
+    others = {*range(_FAMILIES)} - {_UNIX, *_INTERNET, _NETLINK}
+    yield from ((EAFNOSUPPORT, "socket", [equal(0, family)]) for family in sorted(others))
+    yield from ((EAFNOSUPPORT, "socket", [bit]) for bit in bits(0, _INT - _FAMILIES + 1))
+    # of netlink only the routing family: it lists interfaces
+    yield from ((EAFNOSUPPORT, "socket", [equal(0, _NETLINK), bit]) for bit in bits(2, _INT))
+
+
+def _binding() -> Any:
+    """pyseccomp, which looks for libseccomp as it is imported."""
+    import ctypes
+
+    try:
+        ctypes.CDLL(LIBRARY)
+        with _no_programs_of_the_current_folder():
+            import pyseccomp
+    except (ImportError, OSError, RuntimeError) as error:
+        raise OSError(f"{LIBRARY} is missing ({error}): {INSTALL_HINT}") from None
+    return pyseccomp
+
+
+@contextmanager
+def _no_programs_of_the_current_folder() -> Iterator[None]:
+    """Where the loader has no list of libraries, they are looked for by a compiler, and that by PATH."""
+    before = os.environ.get("PATH")
+    places = (before or os.defpath).split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join(place for place in places if os.path.isabs(place))  # noqa: PTH117
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PATH"]
+        else:
+            os.environ["PATH"] = before

@@ -1,0 +1,152 @@
+"""The filter of system calls: what libseccomp makes of our list on each architecture, and what is said without it."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mle_star.execution.seccomp import filter_program
+
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOWED, REFUSED, ABSENT, KILLED = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+NO_FAMILY, NO_NETWORK = 0x00050061, 0x00050065
+LIST = {  # the whole of it, with the numbers on x86-64 and arm64 as <asm/unistd.h> of each has them
+    "acct": (163, 89), "add_key": (248, 217), "bpf": (321, 280), "chroot": (161, 51), "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112), "create_module": (174, None), "delete_module": (176, 106),
+    "fanotify_init": (300, 262), "finit_module": (313, 273), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fsopen": (430, 430), "fspick": (433, 433), "init_module": (175, 105), "ioperm": (173, None), "iopl": (172, None),
+    "kcmp": (312, 272), "kexec_file_load": (320, 294), "kexec_load": (246, 104), "keyctl": (250, 219),
+    "listmount": (458, 458), "lookup_dcookie": (212, 18), "modify_ldt": (154, None), "mount": (165, 40),
+    "mount_setattr": (442, 442), "move_mount": (429, 429), "name_to_handle_at": (303, 264), "nfsservctl": (180, 42),
+    "open_by_handle_at": (304, 265), "open_tree": (428, 428), "open_tree_attr": (467, 467),
+    "perf_event_open": (298, 241), "pidfd_getfd": (438, 438), "pivot_root": (155, 41), "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "ptrace": (101, 117), "quotactl": (179, 60),
+    "quotactl_fd": (443, 443), "reboot": (169, 142), "request_key": (249, 218), "setdomainname": (171, 162),
+    "sethostname": (170, 161), "setns": (308, 268), "settimeofday": (164, 170), "statmount": (457, 457),
+    "swapoff": (168, 225), "swapon": (167, 224), "sysfs": (139, None), "syslog": (103, 116), "umount2": (166, 39),
+    "uselib": (134, None), "userfaultfd": (323, 282), "ustat": (136, None), "vhangup": (153, 58),
+    "clone3": (435, 435), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup": (425, 425),
+    "memfd_secret": (447, 447),
+}  # fmt: skip
+CHECKED = {"clone": (56, 220), "unshare": (272, 97), "ioctl": (16, 29), "prlimit64": (302, 261), "socket": (41, 198)}
+YOUNG = {440, 442, 443, 447, 457, 458, 467}
+"""Where libseccomp does not know these by name, it can refuse them on its own architecture only."""
+HIGH = 1 << 40  # what the kernel does not look at in an `int`
+
+
+def judged(program: bytes, machine: int, number: int, *words: int) -> int:
+    """What the kernel would answer to a call, by the rules of its filter programs."""
+    lines = list(struct.iter_unpack("=HBBI", program))
+    given = struct.pack("<IIQ6Q", number, machine, 0, *words, *[0] * (6 - len(words)))
+    value = place = 0
+    while True:
+        code, yes, no, constant = lines[place]
+        place += 1
+        if code == 0x06:
+            return int(constant)
+        if code == 0x20:
+            value = struct.unpack_from("<I", given, constant)[0]
+        elif code == 0x54:
+            value &= constant
+        elif code == 0x05:
+            place += constant
+        else:
+            place += yes if {0x15: value == constant, 0x25: value > constant, 0x35: value >= constant}[code] else no
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_each_architecture_refuses_the_list_and_nothing_else(machine: str) -> None:
+    column, program = list(MACHINES).index(machine), filter_program(True, machine)
+    expected = {numbers[column]: REFUSED for numbers in LIST.values()}
+    expected |= {LIST[name][column]: ABSENT for name in list(LIST)[-5:]}
+    unsure = set() if machine == os.uname().machine else YOUNG
+    answers = {number: judged(program, MACHINES[machine], number, 1) for number in {*range(1024)} - unsure}
+    assert {number: expected.get(number, ALLOWED) for number in answers} == answers
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("internet", [False, True])
+def test_what_depends_on_arguments_is_judged_by_them(machine: str, internet: bool) -> None:
+    column, program = list(MACHINES).index(machine), filter_program(internet, machine)
+
+    def answer(name: str, *words: int) -> int:
+        return judged(program, MACHINES[machine], CHECKED[name][column], *words)
+
+    for name, kinds in (("clone", range(25, 31)), ("unshare", (7, *range(25, 31)))):
+        assert {answer(name, 1 << bit) for bit in (17, *kinds)} == {REFUSED}, name
+        assert {answer(name, 1 << bit) for bit in (0, 4, 8, 10, 16, 18, 24)} == {ALLOWED}, name
+        assert answer(name, HIGH | 0x10000011) == REFUSED
+    assert [answer("ioctl", 0, word) for word in (0x5401, 0x5412, 0x541C)] == [ALLOWED, REFUSED, REFUSED]
+    assert answer("ioctl", 0, HIGH | 0x5412) == REFUSED
+    for own in (0, HIGH):
+        assert (answer("prlimit64", own, 7, 1), answer("prlimit64", 77, 7, 0)) == (ALLOWED, ALLOWED)
+    for other in (1, 77, 1 << 31):
+        assert (answer("prlimit64", other, 7, 1), answer("prlimit64", other, 7, HIGH)) == (REFUSED, REFUSED)
+    world = ALLOWED if internet else NO_NETWORK
+    for high in (0, HIGH):
+        families = {family: answer("socket", high | family, 1, 0) for family in (*range(300), 1 << 31, 0xFFFFFFFF)}
+        assert [families.pop(family) for family in (1, 2, 10, 16)] == [ALLOWED, world, world, ALLOWED]
+        assert set(families.values()) == {NO_FAMILY}
+        assert {answer("socket", 16, 3, high | protocol) for protocol in range(1, 40)} == {NO_FAMILY}
+        assert answer("socket", 16, 3, high) == ALLOWED
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_calls_of_another_architecture_end_the_process(machine: str) -> None:
+    program = filter_program(False, machine)
+    assert judged(program, MACHINES[machine], 0) == ALLOWED
+    for other in {*MACHINES.values(), 0x40000003, 0x40000028} - {MACHINES[machine]}:  # 32 bits, too
+        assert judged(program, other, 0) == KILLED
+    if machine == "x86_64":
+        assert {judged(program, MACHINES[machine], 0x40000000 | number) for number in (0, 59, 520, 1023)} == {KILLED}
+
+
+def test_a_machine_that_is_not_known_has_no_filter() -> None:
+    with pytest.raises(OSError, match="only those of x86-64 and arm64"):
+        filter_program(False, "riscv64")
+
+
+WITHOUT = """
+import asyncio, sys
+from mle_star.cli.app import main
+from mle_star.errors import ConfigError
+from mle_star.execution import LocalExecutor
+from mle_star.models import PipelineConfig
+from mle_star.run.context import ScriptRequest
+
+folder, script = sys.argv[1:]
+request = ScriptRequest(script_path=script, working_dir=folder, timeout_seconds=240, env={"PATH": "/usr/bin"})
+for kind in ("auto", "namespaces", "none"):
+    raw = asyncio.run(LocalExecutor(sandbox=kind).run(request))
+    print(raw.isolation.sandbox, raw.isolation.network_blocked, raw.stdout.strip())
+try:
+    LocalExecutor(PipelineConfig(require_sandbox=True)).probe()
+except ConfigError as error:
+    print(error)
+main(["doctor", "--model", "offline"])
+"""
+
+
+def test_without_the_library_it_is_said_everywhere_and_with_what_to_install(tmp_path: Path) -> None:
+    """A file that is no library stands in the way of the real one."""
+    (tmp_path / "libseccomp.so.2").write_text("nothing\n")
+    script = tmp_path / "solution.py"
+    script.write_text("print(open('/proc/self/status').read().split('Seccomp:')[1].split()[0])")
+    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "COLUMNS": "1000"}
+    words = [sys.executable, "-c", WITHOUT, str(tmp_path), str(script)]
+    said = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
+    before = open("/proc/self/status").read().split("Seccomp:")[1].split()[0]  # noqa: PTH123, SIM115 - a container's own
+    bubblewrap, namespaces, filters, refused, *doctor = said.splitlines()
+    assert bubblewrap == f"bubblewrap+landlock True {before}"
+    assert namespaces == f"namespaces+landlock True {before}"
+    assert filters == f"landlock False {before}"
+    assert "require_sandbox is set, but scripts would run without a filter of system calls" in refused
+    (line,) = [line for line in doctor if "script sandbox" in line]
+    for text in (refused, line):
+        assert "libseccomp.so.2" in text and "apt install libseccomp2" in text
+    assert "bubblewrap+landlock: scripts run without a filter" in line
