@@ -49,17 +49,13 @@ TESTS = {
     ],
     "run/journal": [f"{PIPELINE}journal.py", f"{PIPELINE}journal_words.py"],
     "orchestrator": [
-        *(f"{PIPELINE}{name}.py" for name in ("run", "limits", "resume", "blend")),
+        *(f"{PIPELINE}{name}.py" for name in ("run", "limits", "resume", "blend", "endings")),
         f"{PIPELINE}exam.py::test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart",
         f"{PIPELINE}exam.py::test_one_table_alone_ends_with_a_promise_and_no_submission",
         f"{PIPELINE}exam.py::test_what_stays_self_reported_is_probed",
-        f"{PIPELINE}endings.py::test_a_completed_run_stays_one_when_a_resume_comes_to_nothing",
-        f"{PIPELINE}endings.py::test_an_end_that_was_asked_for_is_said",
-        f"{PIPELINE}endings.py::test_near_the_end_loops_stop_after_the_iteration_they_are_in_and_the_run_says_so",
-        f"{PIPELINE}endings.py::test_on_a_full_disk_the_best_so_far_is_handed_over_and_the_run_goes_on_later",
-        f"{PIPELINE}endings.py::test_when_the_cli_dies_before_there_is_a_solution_the_error_says_so",
         f"{PIPELINE}forecast.py::test_the_forecast_ends_at_what_was_really_spent",
-        f"{PIPELINE}endings.py::test_a_run_in_which_every_candidate_fails_names_the_causes",
+        f"{PIPELINE}forecast.py::test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money",
+        f"{PIPELINE}whole.py::test_the_client_of_a_run_comes_and_goes_with_it",
     ],
     "phase1": [
         f"{METHOD}{name}.py" for name in ("phase1", "phase1_words", "phase1_time", "leaking", "telling", "rich_prompts")

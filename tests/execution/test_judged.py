@@ -269,7 +269,8 @@ async def test_after_a_script_that_found_no_room_its_own_files_are_swept_and_the
             (Path(request.working_dir) / "cache.bin").write_bytes(b"x")
             return await super().run(request)
 
-    trace = "Traceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
-    with open_run(CONFIG, Greedy("", stderr=trace, exit_code=1)) as run:
-        result = await execute_in_run(scored(0.5))
-        assert result.is_error and not (run.work_dir / "cache.bin").exists()
+    for number, error in enumerate(("OSError: [Errno 28] No space left on device", "KeyError: 'room'")):
+        trace = f"Traceback (most recent call last):\n{error}\n"
+        with open_run(CONFIG, Greedy("", stderr=trace, exit_code=1)) as run:
+            result = await execute_in_run(scored(number))
+            assert result.is_error and (run.work_dir / "cache.bin").exists() == bool(number)

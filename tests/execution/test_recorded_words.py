@@ -116,6 +116,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
     (outside / "more.csv").write_text("id\n1\n", encoding="utf-8")
     if linked:
         (Path(task.data_dir) / "more").symlink_to(outside)
+        (Path(task.data_dir) / ".hidden").write_text("no data", encoding="utf-8")  # so it cannot be shown as it is
     raw: dict[str, Any] = {"stderr": "odd\n", "duration_seconds": 2.5, "machine": "node-7"}
     executor, isolation = FixedExecutor(**raw, isolation=Isolation(sandbox="walls")), Isolation(sandbox="walls")
     content = scored(0.5).content
@@ -146,7 +147,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
         ScriptRequest(
             script_path=path, working_dir=str(work), timeout_seconds=7.0,
             env={**script_environment(config, None), "MLE_STAR_SECONDS": "7", "MLE_STAR_SHARE": f"{share:.1f}"},
-            input_dir=task.data_dir, readable=(str(outside),) if linked else (),
+            input_dir=None if linked else task.data_dir, readable=(str(outside),) if linked else (),
             output_file=str(tmp_path / "run" / "logs" / f"phase1.candidate-0.{leaf}.log"),
         )
         for leaf in leaves.values()

@@ -10,17 +10,24 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
+from mle_star.orchestrator import _tell_forecasts
+from mle_star.pipeline.control import RunControl
+from mle_star.run.budget import Budget
 from mle_star.run.events import (
+    AgentFailed,
     AgentFinished,
     AgentStarted,
+    AnyEvent,
     ExamPrepared,
     Forecast,
+    Notice,
     PhaseFinished,
     PhaseStarted,
     ScriptFinished,
     ScriptStarted,
 )
 from mle_star.run.forecast import Forecaster, planned_steps
+from mle_star.run.journal import Journal, read_journal
 from mle_star.run.prices import price_of
 from tests.pipeline.conftest import LETTERS, QuickRun, events, settings
 from tests.pipeline.mind import Mind, MindAgents
@@ -169,3 +176,56 @@ async def test_the_forecast_ends_at_what_was_really_spent(quick: QuickRun) -> No
     assert last_phase.phase == "finalization" and all(told.at >= last_phase.at for told in new), (
         "while results are only taken over, nothing new is known"
     )
+
+
+class Talkative(Forecaster):
+    """Has news whenever it is asked, and remembers with what."""
+
+    def __init__(self, task: TaskDescription) -> None:
+        super().__init__(task, PipelineConfig())
+        self.asked, self.heard = list[tuple[float, float]](), list[str]()
+
+    def hear(self, event: AnyEvent) -> None:
+        self.heard.append(event.kind)
+
+    def news(self, *, spent_usd: float, elapsed: float) -> Forecast | None:
+        self.asked.append((spent_usd, elapsed))
+        return Forecast(calls=len(self.asked), scripts=1, cost_usd=None, seconds=None)
+
+
+def test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    now, config = [0.0], PipelineConfig(max_budget_usd=10)
+    budget = Budget(config, clock=lambda: now[0])
+    over = PhaseFinished(step="x", phase="phase1", outcome="completed")
+    failed = AgentFailed(step="y", digest="d", agent=AgentType.init, reason="transport", message="no")
+    happened: list[AnyEvent] = [
+        Notice(message="hello"),
+        call(),
+        failed,
+        ran(),
+        over,
+        PhaseStarted(step="z", phase="phase2"),
+    ]
+    said = list[list[AnyEvent]]()
+    for asked in ([(0.0, 0.0), *[(9.0, 5.0)] * 4], [(9.0, 5.0)]):  # at last, all of it waits to be taken over
+        forecaster = Talkative(task)
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            _tell_forecasts(journal, budget, RunControl(budget, journal, tmp_path), forecaster)
+            if not said:
+                now[0] = 5.0
+                budget.charge(9.0, phase="phase1")
+            for event in happened:
+                journal.record(event)
+        assert forecaster.asked == asked
+        heard = [kind for kind in forecaster.heard if kind not in ("forecast", "budget_warning")]
+        assert heard == [event.kind for event in happened]
+        said.append(list(read_journal(tmp_path / "journal.jsonl")))
+    first, new = said[0], said[1][len(said[0]) :]
+    assert [event.kind for event in first] == [
+        "forecast", "notice", "agent_finished", "budget_warning", "forecast", "agent_failed", "forecast",
+        "script_finished", "forecast", "phase_finished", "forecast", "phase_started",
+    ]  # fmt: skip
+    assert [event.calls for event in first if isinstance(event, Forecast)] == [1, 2, 3, 4, 5]
+    assert not any(isinstance(event, Forecast) for event in new)

@@ -24,6 +24,7 @@ from mle_star.errors import ConfigError, CredentialError, PipelineError
 from mle_star.models import (
     AgentConfig,
     FinalResult,
+    Measure,
     MetricDirection,
     PhaseTimeBudget,
     PipelineConfig,
@@ -44,7 +45,7 @@ from mle_star.run.events import (
     ScriptFinished,
     ScriptStarted,
 )
-from tests.method.loops import measured
+from tests.method.loops import log_of, measured
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, fenced, script
 
@@ -363,10 +364,14 @@ class _NoSubmission(LevelExecutor):
 
 
 @pytest.mark.req("REQ-OR-043")
-async def test_without_any_submission_the_path_is_empty_and_the_solution_is_there(quick: QuickRun) -> None:
+async def test_without_any_submission_the_path_is_empty_and_the_solution_is_there(
+    quick: QuickRun, tmp_path: Path
+) -> None:
     result = await quick(settings(L=1), executor=_NoSubmission())
     assert result.submission_path == ""
     assert result.final_solution.score == result.phase2_results[0].best_score
+    assert _ends(tmp_path / "run")[3] == ("finalization", "failed", "no submission", result.final_solution.score)
+    assert result.phases_completed == ["phase1", "phase2"]
 
 
 @pytest.mark.req("REQ-OR-042")
@@ -427,8 +432,17 @@ async def test_the_result_says_what_everything_cost_and_took(
     spent = [times[f"{phase}_duration_seconds"] for phase in ("phase1", "phase2", "phase3", "finalization")]
     assert all(seconds > 0 for seconds in spent)
     assert sum(spent) <= times["total_duration_seconds"] == result.total_duration_seconds
-    for word in ("cost: {", "duration: {", "lineage: {"):
-        assert word in caplog.text
+    titles = ("Phase 1: Initial Solution Generation", "Phase 2: Refinement", "Phase 3: Ensemble")
+    said = [line for line in log_of(caplog, "mle_star.orchestrator") if "===" in line or "ends" not in line]
+    assert [line for line in said if "===" in line] == [
+        f"INFO === {title} ===" for title in (*titles, "Finalization: Submission")
+    ]
+    duration, lineage, cost = said[-3:]
+    assert (duration, cost) == (f"INFO duration: {json.dumps(times)}", f"INFO cost: {json.dumps(costs)}")
+    told = json.loads(lineage.removeprefix("INFO lineage: "))
+    assert {name: result.lineage[name] for name in told} == told and {"phase1", "phase2", "phase3"} < set(told)
+    assert result.promise == Measure(score=result.final_solution.score)
+    assert (result.stopped_by, result.warnings, result.phases_skipped) == (None, [], [])
     assert Path(result.submission_path).read_text(encoding="utf-8").startswith("id,label\n")
     whole = result.model_dump(mode="json")
     written = FinalResult.model_validate_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))

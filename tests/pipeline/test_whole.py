@@ -189,6 +189,7 @@ async def test_the_client_of_a_run_comes_and_goes_with_it(task: TaskDescription,
     assert {"WebSearch", "WebFetch"} <= set(retriever.tools)
     assert retriever.schema is not None and set(retriever.schema["properties"]) == {"models", "notes"}
     assert {"Read", "Write", "Bash"} <= set(brain.first["init"].tools) and brain.first["init"].schema is None
+    assert "# Python" in retriever.system and "# Judging" not in retriever.system, "scores are those that scripts print"
     assert result.submission_path and leaks(tmp_path / "run") == []
     before, after = events(tmp_path / "run", RunStarted)[0], events(tmp_path / "run", ScriptFinished)[0]
     assert before.isolation.sandbox == after.isolation.sandbox
