@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import date, timedelta
 from pathlib import Path
 
 import pandas
@@ -91,6 +92,32 @@ def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
     }
     grade = judge.grade(said, rows)
     assert grade.high - grade.low > 0.5
+
+
+def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path) -> None:
+    folder, start, dice = tmp_path / "data", date(2023, 1, 1), random.Random(5)
+    folder.mkdir()
+    days = [start + timedelta(days=i // 5) for i in range(5 * 480)]
+    frame = pandas.DataFrame({"id": range(len(days)), "day": [f"{d:%d.%m.%Y}" for d in days]})
+    frame["y"] = [dice.randint(0, 1) for _ in days]
+    known = 5 * 400
+    frame[:known].to_csv(folder / "train.csv", index=False)
+    frame[known:].drop(columns="y").to_csv(folder / "test.csv", index=False)
+    frame[known:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
+    data = Data.read(find_layout(folder, "Predict `y`."), folder)
+    assert data.rule.kind == "time" and data.asked_units == 80
+    judge, rows = Judge(data, known_metric("accuracy")), list(range(known - 400, known))
+
+    def width(run: int) -> float:
+        """Right on so many days in a row, then wrong on as many."""
+        said: dict[int, tuple[str, ...]] = {
+            row: (data.truth[row][0] if row // 5 // run % 2 else str(1 - int(data.truth[row][0])),) for row in rows
+        }
+        grade = judge.grade(said, rows)
+        return grade.high - grade.low
+
+    assert width(run=10) > 0.6, "ten days in a row count as one, whatever the spelling of dates sorts like"
+    assert width(run=1) < 0.15, "days that differ each for itself even each other out"
 
 
 def test_a_score_on_fewer_views_is_set_against_one_on_all(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ MANY_ROWS = 4_000
 CONSTANT_SHARE = 0.95
 LOPSIDED_SHARE = 0.9
 FEWEST_DOUBTED = 20
+STRETCHES = 8
+"""Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
 SPARE_ROWS = 1000
 """Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""
 PROPER = {"log_loss", "brier_score"}
@@ -229,11 +232,18 @@ class Judge:
         return score
 
     def _spread(self, truth: Any, said: Any, rows: Sequence[int], seed: int, asked: int) -> float:
-        """Half the width of the interval; whole groups are drawn where rows of a group are no separate observations."""
+        """Half the width of the interval; whole groups are drawn where rows of a group are no separate observations.
+
+        Neither are days that follow each other: where the split goes by time, whole stretches of it are drawn.
+        """
         import numpy as np
 
         members = self._members(rows)
         count = len(truth) if members is None else len(members)
+        beside = count / asked if asked else 0.0
+        if members is not None and self.data.rule.kind == "time" and count > STRETCHES:
+            members = [np.concatenate(members[first:last]) for first, last in _stretches(count)]
+            count = len(members)
         if count < 2:
             return math.inf
         dice, figures = np.random.default_rng(seed), []
@@ -252,11 +262,11 @@ class Judge:
                 continue  # a draw that holds one class only
         if len(figures) < 2:
             return math.inf
-        noise = float(np.std(figures)) * math.sqrt(count / (count - 1) * (1 + (count / asked if asked else 0.0)))
+        noise = float(np.std(figures)) * math.sqrt(count / (count - 1) * (1 + beside))
         return _quantile(count - 1) * noise
 
     def _members(self, rows: Sequence[int]) -> list[Any] | None:
-        """The positions in `rows` of each group or moment; None where every row stands for itself."""
+        """The positions in `rows` of each group or moment, in their order; None where every row stands for itself."""
         import numpy as np
 
         if self.data.units is None:
@@ -415,6 +425,12 @@ class Judge:
             return self.grade(dict.fromkeys(rows, answer), rows)
         except Ungradable:
             return None
+
+
+def _stretches(count: int) -> Iterator[tuple[int, int]]:
+    """Where each of the pieces begins and ends, all about as long."""
+    ends = [count * piece // STRETCHES for piece in range(STRETCHES + 1)]
+    return pairwise(ends)
 
 
 def _quantile(freedom: int) -> float:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mle_star.data.columns import as_date, describe
 from mle_star.data.layout import Layout
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
@@ -136,10 +137,20 @@ class Data:
             return []
         return self.test.column(self.rule.column)
 
-    @property
+    @cached_property
     def units(self) -> list[str] | None:
-        """What each training row belongs to, where rows of a group or of a moment are no separate observations."""
-        return self.train.column(self.rule.column) if self.rule.is_grouped else None
+        """What each training row belongs to, where rows of a group or of a moment are no separate observations.
+
+        Moments are written so that they sort as they follow each other.
+        """
+        if not self.rule.is_grouped:
+            return None
+        values = self.train.column(self.rule.column)
+        if self.rule.kind == "groups":
+            return values
+        form = describe(self.rule.column, values).date_format
+        moments = {value: moment.isoformat() for value in set(values) if (moment := as_date(value, form)) is not None}
+        return [moments.get(value, value) for value in values]
 
     @cached_property
     def asked_units(self) -> int:
