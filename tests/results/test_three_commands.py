@@ -41,7 +41,11 @@ def test_one_csv_becomes_predictions_with_three_commands(tmp_path: Path) -> None
     assert (fresh / "bin" / "mle-star").is_file() and sys.prefix != str(fresh)
     small = ["-M", "1", "-T", "1", "-K", "1", "-L", "1"]
     told = call("mle-star", "run", "houses.csv", "--target", "price", "--model", "offline", *small)
-    assert "rows are held back to judge by" in told and "a guess until the first script has run" in told and "next: mle-star predict" in told
+    assert (
+        "rows are held back to judge by" in told
+        and "a guess until the first script has run" in told
+        and "next: mle-star predict" in told
+    )
     call("mle-star", "predict", "latest", "new.csv", "--output", "out.csv")
     with (home / "out.csv").open(newline="") as stream:
         prices = [float(row["price"]) for row in csv.DictReader(stream)]
