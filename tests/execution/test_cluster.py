@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,12 +24,11 @@ from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, script
 
 ray: Any = pytest.importorskip("ray")
-from ray.cluster_utils import Cluster  # noqa: E402
-
 from mle_star.execution.cluster import Machine, RayCarrier, Shares, open_executor  # noqa: E402
+from mle_star.execution.common_turns import Places  # noqa: E402
+from tests.execution.machines import SMALL, two_machines  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
-SMALL: dict[str, Any] = {"object_store_memory": 80 << 20, "include_dashboard": False}
 
 
 @pytest.fixture(scope="module")
@@ -38,31 +36,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     """A head without cores of its own, and two machines with one each, by their folders."""
     if not os.environ.get("MLE_STAR_SOAK"):
         pytest.skip("a cluster takes a while to start: make soak")
-    folders = [str(tmp_path_factory.mktemp(name)) for name in ("one", "two")]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    made, machines = _started(folders, port)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-    yield {"cluster": made, "machines": machines, "client": f"ray://127.0.0.1:{port}"}
-    ray.shutdown()
-    made.shutdown()
-
-
-def _started(folders: list[str], port: int, tries: int = 5) -> tuple[Any, dict[str, Any]]:
-    """Ray gives a machine half a minute to start, which may be too little where others work, too."""
-    made: Any = None
-    more = {key: value for key, value in SMALL.items() if key != "include_dashboard"}
-    try:
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "ray_client_server_port": port, **SMALL})
-        own = {folder: {"MLE_STAR_NODE_DIR": folder} for folder in folders}
-        return made, {folder: made.add_node(num_cpus=1, env_vars=env, **more) for folder, env in own.items()}
-    except Exception as error:
-        if made is not None:
-            made.shutdown()
-        if tries == 1 or "timed out during startup" not in str(error):
-            raise
-        return _started(folders, port, tries - 1)
+    with two_machines(str(tmp_path_factory.mktemp(name)) for name in ("one", "two")) as made:
+        yield made
 
 
 @pytest.fixture
@@ -193,6 +168,19 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
     assert any("ran again" in event.message for event in events(tmp_path / "disturbed", Notice))
 
 
+async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:
+    places = Places(2)
+    await places.take("a", "a1")
+    await places.take("a", "a2")
+    waiting = [asyncio.create_task(places.take(run, ticket)) for run, ticket in (("a", "a3"), ("b", "b1"), ("b", "b2"))]
+    await asyncio.sleep(0)
+    await places.leave("a")
+    await asyncio.wait_for(asyncio.gather(*waiting), 120)
+    late = asyncio.create_task(places.take("c", "c1"))
+    await places.give("b1")
+    await asyncio.wait_for(late, 120)
+
+
 Machines = list[dict[str, float]]
 
 
@@ -247,8 +235,7 @@ async def test_an_open_connection_is_used_and_left_open(cluster: dict[str, Any])
 
 
 async def test_of_gpus_that_a_machine_only_claims_nothing_is_told(cluster: dict[str, Any]) -> None:
-    more = {key: value for key, value in SMALL.items() if key != "include_dashboard"}
-    machine = cluster["cluster"].add_node(num_cpus=1, num_gpus=1, **more)
+    machine = cluster["cluster"].add_node(num_cpus=1, num_gpus=1, object_store_memory=SMALL)
     open_it: Callable[..., Any] = open_executor
     try:
         async with open_it(CONFIG, "") as executor:

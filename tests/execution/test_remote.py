@@ -15,7 +15,7 @@ import pytest
 from mle_star.errors import ExecutionError
 from mle_star.execution import LocalExecutor, debug_text, execute_in_run
 from mle_star.execution.node import Node
-from mle_star.execution.parcel import Delivery, MachineLost, Parcel, collect, unpack
+from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, collect, unpack
 from mle_star.execution.remote import RemoteExecutor
 from mle_star.execution.turns import Turns
 from mle_star.models import ExecutionRawResult, PipelineConfig
@@ -120,6 +120,18 @@ async def test_a_large_file_goes_piece_by_piece(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "data" / "a.csv").write_bytes(b"0123456789" * 4_000_000)
     assert (await executor.run(request)).stdout == "40000000\n"
     assert [size for _, _, size in carrier.sent] == [1 << 24, 1 << 24, 40_000_000 - (1 << 25)]
+
+
+async def test_data_that_a_machine_sees_under_the_same_path_are_not_sent(tmp_path: Path) -> None:
+    node, request = Node(tmp_path / "there", "one"), request_on(tmp_path)
+    (tmp_path / "data" / "a.csv").write_text("shared")
+    parcel = Packer().pack(request, CONFIG)
+    delivery = await node.run(parcel, LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
+    assert delivery.raw is not None and delivery.raw.stdout == "shared\n"
+    assert not [path for name in ("files", "views") for path in (tmp_path / "there" / name).iterdir()]
+    gone = dataclasses.replace(parcel, data_dir=str(tmp_path / "gone"))
+    with pytest.raises(ExecutionError, match="the data folder is gone"):
+        await node.run(gone, LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
 
 
 async def test_a_file_that_changes_on_its_way_is_not_taken_for_what_it_was(tmp_path: Path) -> None:

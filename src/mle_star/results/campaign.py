@@ -8,8 +8,8 @@ import io
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +18,11 @@ from filelock import FileLock, Timeout
 from mle_star.data.medals import Medal, Medals
 from mle_star.errors import ConfigError, JournalError, MleStarError
 from mle_star.execution.choice import find_opener, opened_executor
+from mle_star.execution.remote import RemoteExecutor
 from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.campaign_page import campaign_html
+from mle_star.run.context import Executor
 from mle_star.run.folder import RunFolder, spent_by, write_whole
 from mle_star.run.journal import read_journal
 from mle_star.views import write_report
@@ -136,7 +138,7 @@ class Campaign:
     ) -> list[Entry]:
         """Run or resume whatever is not finished. Money left is shared evenly among the runs that are still to come.
 
-        After `seconds` no further run begins. Scripts of all runs share one executor.
+        After `seconds` no further run begins. Scripts of all runs share the same machines.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         gate, money_in_all = asyncio.Semaphore(self.plan.at_once), self.plan.max_budget_usd
@@ -166,7 +168,7 @@ class Campaign:
                 tell(entry)
 
         with self._alone():
-            async with opened_executor(self.plan.config) as executor:
+            async with opened_executor(self.plan.config) as executor, self._placed(start, executor) as start:
                 runs = [asyncio.create_task(one(number)) for number in range(len(self.entries))]
                 try:
                     await asyncio.gather(*runs)
@@ -176,6 +178,19 @@ class Campaign:
                     await asyncio.gather(*runs, return_exceptions=True)
                     self._stop()
         return self.entries
+
+    @asynccontextmanager
+    async def _placed(self, start: Start, executor: Executor) -> AsyncIterator[Start]:
+        """What starts a run: an actor of a Ray cluster, where its machines can have runs; else this process."""
+        if self.plan.config.executor.partition(":")[0] != "ray":
+            yield start
+            return
+        from mle_star.results.hosts import hosted
+
+        assert isinstance(executor, RemoteExecutor)
+        data = (task.data_dir for task in self.plan.tasks)
+        async with hosted(start, executor, self.plan.config, self.folder, data) as placed:
+            yield placed
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -233,13 +233,13 @@ def take_request(run_dir: Path) -> Request | None:
     return "stop" if word == "stop" else "finish" if word == "finish" else None
 
 
-def is_running(run_dir: Path) -> bool:
-    """Is a process writing this run's journal?"""
+def is_running(run_dir: Path, *, patience: float = 0.0) -> bool:
+    """Is a process writing this run's journal, still after so many seconds?"""
     lock = Path(str(RunFolder(Path(run_dir)).journal) + ".lock")
     if not lock.exists():
         return False
     try:
-        with FileLock(str(lock), timeout=0):
+        with FileLock(str(lock), timeout=patience):
             return False
     except Timeout:
         return True

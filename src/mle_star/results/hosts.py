@@ -1,0 +1,209 @@
+"""Runs of a campaign as actors of a Ray cluster, on machines that see the campaign's folder and have a credential.
+
+A run writes its folder in place: a machine has to see it, and the data, under the same path. Credentials go nowhere: a
+machine has to have one of its own. Where no machine has all that, runs stay in the process that was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from mle_star.config import effective_config
+from mle_star.errors import MleStarError, PipelineError
+from mle_star.execution.cluster import RayCarrier, Shares, answer_of
+from mle_star.execution.common_turns import Places, joined_executor
+from mle_star.execution.remote import RemoteExecutor
+from mle_star.models import FinalResult, PipelineConfig, TaskDescription
+from mle_star.pipeline.setup import check_credentials
+from mle_star.run.folder import RunFolder, is_running
+
+logger = logging.getLogger(__name__)
+
+_remote: Any = ray  # its types know neither all options nor actors made from plain classes
+
+Work = Callable[..., Awaitable[FinalResult]]
+LOSSES = 2
+"""How often a run goes on elsewhere whose machine was lost."""
+ASKING_SECONDS, ENDING_SECONDS = 60.0, 60.0
+PATIENCE_SECONDS = 120.0
+"""How long an actor may take to end whose campaign has died, before its run is begun anew."""
+
+
+@asynccontextmanager
+async def hosted(
+    work: Work, executor: RemoteExecutor, config: PipelineConfig, folder: Path, data: Iterable[str]
+) -> AsyncIterator[Work]:
+    """Does `work` in actors, for as long as a campaign lasts; in this process where no machine can have a run."""
+    assert isinstance(executor.carrier, RayCarrier)
+    machines = await asyncio.to_thread(find_hosts, config, folder, tuple(data))
+    if not machines:
+        logger.warning("no machine of the cluster sees %s and can reach the model: runs stay in this process", folder)
+        yield work
+        return
+    places = _remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=10_000)(Places).remote(executor.slots)
+    try:
+        yield Hosts(work, machines, executor.carrier.shares, places).run
+    finally:
+        with contextlib.suppress(RayError):
+            ray.kill(places)
+
+
+def find_hosts(config: PipelineConfig, folder: Path, data: tuple[str, ...]) -> list[str]:
+    """The machines that can have runs, by Ray's names; who takes too long to answer has none."""
+    sign = folder.absolute() / f".sign-{uuid.uuid4().hex}"
+    sign.touch()
+    try:
+        ask = _remote.remote(num_cpus=0, max_retries=0)(can_host)
+        nodes = [node["NodeID"] for node in _remote.nodes() if node["Alive"]]
+        near = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+        asked = [ask.options(scheduling_strategy=place).remote(config, str(sign), data) for place in near]
+        answered, _ = ray.wait(asked, num_returns=len(asked), timeout=ASKING_SECONDS)
+        found = []
+        for node, answer in zip(nodes, asked, strict=True):
+            with contextlib.suppress(RayError):
+                if answer in answered and ray.get(answer):
+                    found.append(node)
+        return found
+    finally:
+        sign.unlink()
+
+
+class Hosts:
+    """Places each run on the machine that has fewest, and again on another one when that is lost."""
+
+    def __init__(self, work: Work, machines: list[str], shares: Shares, places: Any) -> None:
+        self._work, self._shares, self._places = work, shares, places
+        self._runs = Counter(dict.fromkeys(machines, 0))
+        self._host = _remote.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(RunHost)
+
+    async def run(
+        self, task: TaskDescription, config: PipelineConfig, *, run_dir: Path, resume: bool, **options: Any
+    ) -> FinalResult:
+        """Do a run in an actor, to its end; the executor of this process is not used."""
+        folder = RunFolder(run_dir.absolute())
+        config = PipelineConfig(**effective_config(config).model_dump())  # no setting is left to variables over there
+        for _ in range(LOSSES + 1):
+            await asyncio.to_thread(is_running, folder.root, patience=PATIENCE_SECONDS)
+            machine = min(self._runs, key=lambda name: self._runs[name], default=None)
+            if machine is None:
+                break
+            self._runs[machine] += 1
+            try:
+                return await self._placed(machine, task, config, folder, resume or _has_begun(folder))
+            except _Lost as error:
+                logger.warning("%s: the machine was lost that had this run: %s", folder.root.name, error)
+                if machine not in await asyncio.to_thread(_living):
+                    del self._runs[machine]
+            finally:
+                if machine in self._runs:
+                    self._runs[machine] -= 1
+                with contextlib.suppress(RayError):
+                    self._places.leave.remote(str(folder.root))
+        raise PipelineError("the machine was lost each time that had this run; go on with `--resume`")
+
+    async def _placed(
+        self, machine: str, task: TaskDescription, config: PipelineConfig, folder: RunFolder, resume: bool
+    ) -> FinalResult:
+        strategy = NodeAffinitySchedulingStrategy(machine, soft=False)
+        host = self._host.options(scheduling_strategy=strategy).remote(str(Path.cwd()))
+        running = host.run.remote(self._work, task, config, str(folder.root), resume, self._shares, self._places)
+        try:
+            outcome = await answer_of(running)
+        except asyncio.CancelledError:
+            await asyncio.shield(_end(host, running))
+            raise
+        except RayTaskError as error:
+            raise PipelineError(f"the run failed: {error.cause!r}") from None
+        except RayError as error:
+            raise _Lost(str(error).strip().split("\n")[0]) from None
+        finally:
+            with contextlib.suppress(RayError):
+                ray.kill(host)
+        if isinstance(outcome, str):
+            raise PipelineError(outcome)
+        assert isinstance(outcome, FinalResult)
+        return outcome
+
+
+class _Lost(Exception):
+    """The actor of a run is gone."""
+
+
+def _living() -> set[str]:
+    return {node["NodeID"] for node in _remote.nodes() if node["Alive"]}
+
+
+def _has_begun(folder: RunFolder) -> bool:
+    return folder.journal.is_file() and folder.journal.stat().st_size > 0
+
+
+async def _end(host: Any, running: Any) -> None:
+    """Have a run stop, with its last line written and its clients closed."""
+    with contextlib.suppress(RayError):
+        host.stop.remote()
+    await asyncio.wait({asyncio.ensure_future(answer_of(running))}, timeout=ENDING_SECONDS)
+
+
+# --- on the machines of the cluster --------------------------------------------------------------------------
+
+
+def can_host(config: PipelineConfig, sign: str, data: tuple[str, ...]) -> bool:
+    """Does this machine see the campaign and its data, and can it reach the model?"""
+    if not Path(sign).is_file() or not os.access(Path(sign).parent, os.W_OK) or not all(map(os.path.isdir, data)):
+        return False
+    try:
+        check_credentials(config, None)
+    except MleStarError:
+        return False
+    return True
+
+
+class RunHost:
+    """An actor for one run."""
+
+    def __init__(self, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            os.chdir(folder)  # files that the settings name are named from there
+        self._stop: Callable[[], Any] = lambda: None
+        self._stopped = False
+
+    def run(
+        self, work: Work, task: TaskDescription, config: PipelineConfig, run_dir: str, resume: bool, shares: Shares,
+        places: Any,
+    ) -> FinalResult | str:  # fmt: skip
+        """The result of a run, or why there is none."""
+
+        async def lived() -> FinalResult:
+            loop, task_of_run = asyncio.get_running_loop(), asyncio.current_task()
+            assert task_of_run is not None
+            self._stop = lambda: loop.call_soon_threadsafe(task_of_run.cancel)
+            if self._stopped:
+                raise asyncio.CancelledError
+            async with joined_executor(config, shares, places) as executor:
+                return await work(task, config, run_dir=Path(run_dir), resume=resume, executor=executor, console=False)
+
+        try:
+            return asyncio.run(lived())
+        except MleStarError as error:
+            return str(error)
+        except asyncio.CancelledError:
+            return "stopped"
+
+    def stop(self) -> None:
+        """End the run as a cancellation would."""
+        self._stopped = True
+        with contextlib.suppress(RuntimeError):  # it is over already
+            self._stop()

@@ -1,0 +1,47 @@
+"""A real Ray cluster of two machines, which are processes here with folders of their own."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SMALL = 80 << 20
+"""Bytes of an object store that take no room from others."""
+
+
+@contextmanager
+def two_machines(folders: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """A head without cores of its own and two machines with one each, by their folders, with this process connected."""
+    import ray
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    made, machines = _started(list(folders), port)
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield {"cluster": made, "machines": machines, "client": f"ray://127.0.0.1:{port}"}
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def _started(folders: list[str], port: int, tries: int = 5) -> tuple[Any, dict[str, Any]]:
+    """Ray gives a machine half a minute to start, which may be too little where others work, too."""
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "ray_client_server_port": port, "object_store_memory": SMALL, "include_dashboard": False}
+    made: Any = None
+    try:
+        made = Cluster(initialize_head=True, head_node_args=head)
+        own = {folder: {"MLE_STAR_NODE_DIR": folder} for folder in folders}
+        add = made.add_node
+        return made, {f: add(num_cpus=1, env_vars=env, object_store_memory=SMALL) for f, env in own.items()}
+    except Exception as error:
+        if made is not None:
+            made.shutdown()
+        if tries == 1 or "timed out during startup" not in str(error):
+            raise
+        return _started(folders, port, tries - 1)

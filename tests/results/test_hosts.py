@@ -1,0 +1,108 @@
+"""Runs of a campaign as actors of a real Ray cluster: where they live, and what becomes of those that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.models import FinalResult, PipelineConfig, TaskDescription
+from mle_star.orchestrator import run_pipeline
+from mle_star.results.campaign import Campaign
+from mle_star.run.events import AgentFinished, RunFinished, RunResumed, ScriptFinished
+from tests.execution.machines import two_machines
+from tests.pipeline.conftest import events, settings, story
+from tests.pipeline.mind import MindAgents
+
+pytest.importorskip("ray")
+from mle_star.results.hosts import find_hosts
+
+CONFIG = settings(M=1, K=1, L=1, R=1, executor="ray", model="offline", script_cpus=1, scoring="self_reported")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    if not os.environ.get("MLE_STAR_SOAK"):
+        pytest.skip("a cluster takes a while to start: make soak")
+    with two_machines(str(tmp_path_factory.mktemp(name)) for name in ("one", "two")) as made:
+        yield made
+
+
+async def scripted(task: TaskDescription, config: PipelineConfig, **options: Any) -> FinalResult:
+    """The pipeline with a scripted mind, which does what the first words of the task's description say."""
+    run_dir, asked = Path(options["run_dir"]), 0
+    with run_dir.with_suffix(".hosts").open("a") as stream:
+        stream.write(f"{os.getpid()}\n")
+
+    async def before(label: str, agent: str) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 5 and len(hosts(run_dir)) == 1:
+            if task.description.startswith("die"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if task.description.startswith("wait"):
+                run_dir.with_suffix(".waits").touch()
+                await asyncio.Event().wait()
+
+    return await run_pipeline(task, config, agents=MindAgents(before=before), **options)
+
+
+def hosts(run_dir: Path) -> list[int]:
+    return [int(line) for line in run_dir.with_suffix(".hosts").read_text().split()]
+
+
+def campaign_of(folder: Path, task: TaskDescription, *does: str) -> Campaign:
+    tasks = [
+        task.model_copy(update={"competition_id": f"{word}-{number}", "description": f"{word} {task.description}"})
+        for number, word in enumerate(does)
+    ]
+    return Campaign.create(folder, tasks, 1, CONFIG, at_once=len(tasks))
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_each_run_is_an_actor_and_one_that_is_lost_goes_on_elsewhere_at_no_more_cost(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    entries = await campaign_of(tmp_path / "c", task, "go", "die").run(start=scripted)
+    assert [(entry.state, entry.message) for entry in entries] == [("finished", "")] * 2
+    calm, lost = (tmp_path / "c" / entry.folder for entry in entries)
+    assert (len(hosts(calm)), len(hosts(lost))) == (1, 2)
+    assert len({os.getpid(), *hosts(calm), *hosts(lost)}) == 4
+    assert len(events(lost, RunResumed)) == 1 and all(event.machine for event in events(calm, ScriptFinished))
+    assert len(events(calm, AgentFinished)) == len(events(lost, AgentFinished))
+    results = [FinalResult.model_validate_json((folder / "result.json").read_text()) for folder in (calm, lost)]
+    told = [{name: value for name, value in story(one).items() if name != "task"} for one in results]
+    assert told[0] == told[1]
+    assert sorted(path.name for path in (tmp_path / "c").glob(".sign*")) == []
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_a_campaign_that_is_stopped_stops_its_actors_and_goes_on_later(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    campaign = campaign_of(tmp_path / "c", task, "wait")
+    running = asyncio.create_task(campaign.run(start=scripted))
+    run_dir = tmp_path / "c" / campaign.entries[0].folder
+    while not run_dir.with_suffix(".waits").exists():
+        assert not running.done()
+        await asyncio.sleep(0.05)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [event.state for event in events(run_dir, RunFinished)] == ["interrupted"]
+    assert [entry.state for entry in campaign.entries] == ["waiting"]
+    again = await Campaign.open(tmp_path / "c").run(start=scripted)
+    assert [entry.state for entry in again] == ["finished"] and len(hosts(run_dir)) == 2
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_machine_has_runs_if_it_sees_the_campaign_and_its_data_and_can_reach_the_model(tmp_path: Path) -> None:
+    data = (str(tmp_path),)
+    assert len(find_hosts(CONFIG, tmp_path, data)) == 3
+    assert find_hosts(CONFIG, tmp_path, (*data, str(tmp_path / "gone"))) == []
+    assert find_hosts(CONFIG.model_copy(update={"model": "sonnet"}), tmp_path, data) == [], "no credential there"
