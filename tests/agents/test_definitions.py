@@ -88,7 +88,15 @@ def test_the_system_prompt_says_who_what_and_on_which_machine(task: TaskDescript
 @pytest.mark.req("REQ-OR-007")
 def test_packages_are_announced_however_they_are_spelt_and_noise_is_not(task: TaskDescription) -> None:
     wanted = ("category_encoders", "huggingface_hub", "lifelines", "my_own.models", "openpyxl", "Scikit_Learn")
-    noise = ("claude-agent-sdk", "mypy_extensions", "pip", "pydantic_core", "pytest-xdist", "typing_extensions")
+    noise = (
+        "claude-agent-sdk",
+        "mypy_extensions",
+        "pip",
+        "pydantic_core",
+        "pyseccomp",
+        "pytest-xdist",
+        "typing_extensions",
+    )
     facts = EnvironmentFacts(packages=dict.fromkeys((*wanted, *noise), "1.0"))
     assert build_system_prompt(task, facts).endswith("\n".join(f"{name}==1.0" for name in wanted))
 

@@ -48,7 +48,7 @@ _NOISE = re.compile(
     "|importlib-metadata|itsdangerous|json-repair|matplotlib-inline|mergedeep|msgpack|multidict|nest-asyncio.*|paginate"
     "|pexpect|prettytable|prompt-toolkit|propcache|ptyprocess|pure-eval|pyasn1.*|python-(dotenv|slugify)|pyyaml-env-tag"
     "|pyzmq|stack-data|text-unidecode|tomlkit|tornado|trove-classifiers|vermin|watchdog|wcwidth|webencodings|yarl|zipp"
-    "|chardet|et-xmlfile|clevercsv|requests"
+    "|chardet|et-xmlfile|clevercsv|requests|pyseccomp"
 )
 
 
