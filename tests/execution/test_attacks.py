@@ -42,7 +42,7 @@ SAID = {
 """How a run puts it at its start."""
 
 
-def attacked(python: str, sandbox: str, folder: Path, **who: int) -> dict[str, Any]:
+def attacked(python: str, sandbox: str, folder: Path, **who: Any) -> dict[str, Any]:
     """What each attempt came to, with a harness of this interpreter and user."""
     script, canary = str(SCRIPTS / "attack_driver.py"), f"canary-{uuid.uuid4().hex[:12]}"
     process = driver(python, script, sandbox, str(folder), canary, stderr=subprocess.PIPE, **who)

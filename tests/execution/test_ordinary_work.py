@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.execution.users import driver, unprivileged_python
+from tests.execution.users import NAMED, driver, unprivileged_python
 
 DRIVER = Path(__file__).parent.parent / "scripts" / "harness_as_user.py"
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
@@ -30,7 +30,7 @@ SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
 def test_what_scripts_do_every_day_works(sandbox: str, user: str, parts: list[str], open_folder: Path) -> None:
     if user == "root" and os.getuid() != 0:
         pytest.skip("only root can try what root's scripts can do")
-    python, who = (sys.executable, {}) if user == "root" else unprivileged_python()
+    python, who = (sys.executable, {}) if user == "root" else unprivileged_python(NAMED)  # scripts ask who they are
     words = [str(DRIVER), "work", sandbox, str(open_folder), ",".join(parts) or "NOTHING"]
     process = driver(python, *words, stderr=subprocess.PIPE, **who)
     said, errors = process.communicate(timeout=600)

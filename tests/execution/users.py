@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 SOURCES = Path(__file__).parent.parent.parent / "src"
 SITE = next(path for path in sys.path if path.endswith("site-packages"))
@@ -17,15 +18,23 @@ def driver(*words: str, **options: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*words], env=more, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload,no-any-return]
 
 
-def unprivileged_python() -> tuple[str, dict[str, int]]:
-    """An interpreter of this version that an ordinary user can start, and how to become one."""
+NAMED = 65534
+
+
+def unprivileged_python(number: int | None = None) -> tuple[str, dict[str, Any]]:
+    """An interpreter of this version that an ordinary user can start, and how to become one.
+
+    Unless a number is given, the user is made for the test: in the range that services have for users as short-lived as
+    they are. The kernel counts a user's processes, and `nobody` has some in other tests.
+    """
     if os.getuid() != 0:
         return sys.executable, {}
-    nobody = {"user": 65534, "group": 65534}
+    own = number or 61184 + os.getpid() % 4096
+    somebody: dict[str, Any] = {"user": own, "group": own, "extra_groups": []}
     for python in (sys.executable, "/usr/bin/python{}.{}".format(*sys.version_info[:2])):
         try:
-            subprocess.run([python, "-c", "pass"], check=True, capture_output=True, **nobody)  # type: ignore[call-overload]
+            subprocess.run([python, "-c", "pass"], check=True, capture_output=True, **somebody)
         except (OSError, subprocess.SubprocessError):
             continue
-        return python, nobody
+        return python, somebody
     raise AssertionError("an ordinary user can start no interpreter here")
