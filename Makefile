@@ -49,8 +49,8 @@ bench-quality: $(STAMP) ## compare with FLAML and AutoGluon on real data (long)
 trace: $(STAMP) ## every requirement with the tests that name it; writes docs/traceability.md
 	$(BIN)/python tools/trace.py --write
 
-soak: $(STAMP) ## the crash, fault, time limit, repair and hostility tests, many times over, and the demo (long)
-	MLE_STAR_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) tests/test_crash.py tests/test_faults.py tests/test_full_disk.py tests/test_time_limits.py tests/test_demo.py tests/test_money.py tests/pipeline/test_whole.py tests/engineer tests/execution/test_hostile.py tests/execution/test_ordinary_work.py tests/results tests/execution/test_cluster.py tests/method/test_phase1_client.py tests/method/test_phase2_client.py tests/method/test_phase2_reference.py tests/views/test_looks.py tests/data/test_task_folders.py tests/test_sweep.py
+soak: $(STAMP) ## every test that is only sampled by `make test`, whole, and the demo (long)
+	MLE_STAR_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) $$(grep -rlE 'SOAK|hypothesis' --include='test_*.py' tests)  # whoever has more to do in a soak names it
 
 mutate: $(STAMP) ## mutation testing, module by module (long; docs/mutation.md)
 	$(BIN)/python -m pip install --quiet --editable '.[mutate]'
