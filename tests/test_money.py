@@ -116,7 +116,7 @@ async def run_it(
 async def test_at_any_limit_the_best_is_handed_over_and_all_that_was_charged_is_named(
     task: TaskDescription, tmp_path: Path, seed: int
 ) -> None:
-    share = Random(seed).uniform(0.02, 0.6) if SOAK else 0.3
+    share = Random(seed).uniform(0.02, 0.6) if SOAK else 0.25
     limit, brain = share * WHOLE_USD, MindBrain(delay=0.05)
     config = settings(M=1 + SOAK, T=1, K=1, L=2, R=1, client_reuse="clear", model="sonnet", max_budget_usd=limit)
     result, charges = await run_it(task, config, brain, tmp_path / "run")
@@ -132,7 +132,7 @@ async def test_with_every_fifth_client_killed_all_that_was_charged_is_named(
     task: TaskDescription, tmp_path: Path, seed: int
 ) -> None:
     """One call at a time, so that only the client dies that asked."""
-    share = Random(seed).uniform(0.05, 0.9) if SOAK else 0.3
+    share = Random(seed).uniform(0.05, 0.9) if SOAK else 0.2
     brain = KillingBrain(0.2, seed, Path(task.data_dir) / "train.csv")
     config = settings(
         M=1, T=1, K=1 + SOAK, L=1, client_reuse="clear", model="sonnet", max_budget_usd=share * WHOLE_USD

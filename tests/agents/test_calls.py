@@ -290,9 +290,9 @@ async def interleave(bench: Bench, paths: int, rounds: int) -> None:
         assert not any(other in asked.body.decode() for other in others)
 
 
-async def test_twenty_interleaved_calls_of_two_paths_never_see_each_others_text(open_bench: OpenBench) -> None:
+async def test_interleaved_calls_of_two_paths_never_see_each_others_text(open_bench: OpenBench) -> None:
     async with open_bench(client_reuse="clear") as bench:
-        await interleave(bench, paths=2, rounds=10)
+        await interleave(bench, paths=2, rounds=5)
 
 
 async def test_paths_with_a_client_per_call_see_their_own_text_only(open_bench: OpenBench) -> None:

@@ -422,7 +422,7 @@ def constant_and_missing(folder: Path) -> SmallTask:
 
 
 def very_wide(folder: Path) -> SmallTask:
-    return write(folder, _with(table(60, columns=2000), "y", lambda r: int(r["n0"] > 0)), "y", metric="auc")
+    return write(folder, _with(table(60, columns=1000), "y", lambda r: int(r["n0"] > 0)), "y", metric="auc")
 
 
 def few_rows(folder: Path) -> SmallTask:

@@ -15,9 +15,12 @@ import pytest
 import yaml
 
 from mle_star.cli.app import main
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.models import FinalResult
-from mle_star.run.folder import first_line
+from mle_star.run.folder import first_line, request_finish
 from tests.integrations.test_kaggle import DATA
+from tests.pipeline.mind import Mind, MindBrain, fenced
+from tests.pipeline.test_cli_run import Cli
 
 AGENT = Path(__file__).parents[2] / "integrations" / "mle-bench" / "mle-star"
 SMALLEST = [
@@ -26,6 +29,30 @@ SMALLEST = [
         "num_retrieved_models", "outer_loop_steps", "inner_loop_steps", "num_parallel_solutions", "score_views",
     )
 ]  # fmt: skip
+
+SOLUTION = """\
+import csv
+from pathlib import Path
+level = 9.5
+rows = csv.DictReader(Path("input/test.csv").read_text().splitlines())
+Path("final").mkdir(exist_ok=True)
+Path("final/submission.csv").write_text("id,price\\n" + "".join(f"{r['id']},{level * int(r['size'])}\\n" for r in rows))
+print("Final Validation Performance: 1.0")
+"""
+
+
+class Finishing(MindBrain):
+    """Knows the price of houses, and lets the run end with Phase 1: what comes later is the same wherever it runs."""
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__(Mind(overrides={name: lambda prompt: fenced(SOLUTION) for name in ("init", "test")}))
+        self._run_dir = run_dir
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """Answer as ever."""
+        if request.agent == "init":
+            request_finish(self._run_dir)
+        return await super().reply(request)
 
 
 @pytest.fixture
@@ -64,8 +91,8 @@ def validator() -> Iterator[tuple[str, list[bytes]]]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("as_delivered")
-def test_a_competition_is_solved_where_the_benchmark_looks(
-    home: Path, validator: tuple[str, list[bytes]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+async def test_a_competition_is_solved_where_the_benchmark_looks(
+    home: Path, validator: tuple[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = home / "data"
     data.mkdir()
@@ -77,9 +104,10 @@ def test_a_competition_is_solved_where_the_benchmark_looks(
     (home / "instructions.txt").write_text("Write /home/submission/submission.csv.", encoding="utf-8")
     monkeypatch.setenv("COMPETITION_ID", "houses")
     url, seen = validator
-    words = ["--home", str(home), "--model", "offline", "--time-limit", "10m", "--validate-url", url, *SMALLEST]
-    assert main(["mlebench", str(data), *words]) == 0
-    assert "(Submission is valid.)" in capsys.readouterr().out
+    words = ["--home", str(home), "--model", "sonnet", "--time-limit", "1h", "--validate-url", url, *SMALLEST]
+    async with MessagesServer(Finishing(home / "logs" / "mle-star")) as server:
+        code, said, complaint = await Cli(server.base_url).run("mlebench", str(data), *words)
+    assert code == 0 and "(Submission is valid.)" in said, complaint
     submission = home / "submission" / "submission.csv"
     assert submission.read_text(encoding="utf-8").startswith("id,price") and submission.read_bytes() in seen[0]
     assert (home / "code" / "solution.py").is_file() and (home / "logs" / "report.html").is_file()

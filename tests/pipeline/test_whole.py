@@ -33,15 +33,18 @@ CANARIES = {
     "MY_DATABASE_PASSWORD": 'canary"with\\odd-signs',
 }
 
-RUNS = [(2, False)]
+SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
+RUNS = [(paths, calm) for paths in (3, 2, 1) for calm in (True, False)] if SOAK else [(2, False)]
 """Numbers of paths, and whether all goes well."""
-if os.environ.get("MLE_STAR_SOAK"):
-    RUNS = [(paths, calm) for paths in (3, 2, 1) for calm in (True, False)]
+AT_A_TIME = None if SOAK else 1
+"""Paths that go one after the other use the same clients."""
 
 
 def small(paths: int, **changes: Any) -> PipelineConfig:
     """One of everything: what costs time here is starting the CLI."""
-    return settings(M=1, T=1, K=1, R=1, L=paths, client_reuse="clear", model="sonnet", **changes)
+    return settings(
+        M=1, T=1, K=1, R=1, L=paths, client_reuse="clear", model="sonnet", max_concurrent_paths=AT_A_TIME, **changes
+    )  # fmt: skip
 
 
 def troubled() -> Mind:
