@@ -309,6 +309,8 @@ async def test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart(
     judged = events(tmp_path / "run", FinalistsJudged)[0]
     assert {one["rows"] for one in judged.finalists} == {500}
     assert {one["name"] for one in judged.finalists} >= {"initial solution", "path 0", "ensemble 0"}
+    compared = {one["name"]: one["compared"] for one in judged.finalists if one["name"] != "blend"}
+    assert compared[judged.chosen] == max(compared.values()) > min(compared.values())
     assert result.promise is not None and result.promise.rows == 500 and noise_of(result) == 0.05
     assert result.task.data_dir == str(folder)
     portrait = events(tmp_path / "run", SolutionExamined)[-1]  # of what was picked, on every hidden row

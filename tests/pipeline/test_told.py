@@ -10,7 +10,7 @@ from mle_star.agents import build_system_prompt
 from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, PipelineConfig, TaskDescription
 from mle_star.pipeline.setup import gather_facts
 from mle_star.run.context import AgentReply, ScriptRequest
-from mle_star.run.events import AblationFinished
+from mle_star.run.events import AblationFinished, CandidateEvaluated, PhaseStarted
 from tests.pipeline.conftest import QuickRun, events, settings
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, levels, script
 
@@ -111,10 +111,13 @@ async def test_checking_only_what_is_promising_saves_a_quarter_of_the_calls(quic
 async def test_each_path_starts_from_another_script_unless_the_specification_is_wanted(
     quick: QuickRun, tmp_path: Path
 ) -> None:
-    starts = {}
+    starts, models = {}, {}
     for name, diversity in (("differ", ("starts",)), ("twins", ())):
         await quick(settings(M=3, L=3, T=1, K=1, diversity=diversity), name=name)
         studies = events(tmp_path / name, AblationFinished)
         starts[name] = [study.solution_score for study in sorted(studies, key=lambda study: study.path)]
+        scores = {one.model_name: one.score for one in events(tmp_path / name, CandidateEvaluated)}
+        models[name] = [scores.get(e.model) for e in events(tmp_path / name, PhaseStarted) if e.path is not None]
     assert len(set(starts["twins"])) == 1
     assert starts["differ"] == [starts["twins"][0], 0.52, 0.51]  # the initial solution, then the best candidates
+    assert models == {"differ": [None, 0.52, 0.51], "twins": [None] * 3}, "the journal names what a path began with"

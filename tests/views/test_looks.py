@@ -42,7 +42,10 @@ def judged(invented: Invented) -> list[AnyEvent]:
         at=events[0].at, step="run", rule="classes: every class has its share", views=3, search_rows=2400,
         select_rows=1200, baseline=Measure(score=0.52, measured="harness"),
     )  # fmt: skip
-    table = [{"name": name, **promise.model_dump(), "members": n} for name, n in (("path 0", 1), ("ensemble 0", 1))]
+    table = [
+        {"name": name, **promise.model_dump(), "members": 1, "compared": compared}
+        for name, compared in (("path 0", 0.849), ("ensemble 0", 0.851))
+    ]
     pick = FinalistsJudged(at=events[-2].at, step="finalists", finalists=table, chosen="ensemble 0")
     said = SolutionExamined(
         at=events[-2].at, step="finalists", rows=3600, classes=["no", "yes, on the whole", "undecided"],

@@ -23,6 +23,7 @@ from mle_star.run.events import (
     ExamPrepared,
     FinalistsJudged,
     MergeTried,
+    PhaseStarted,
     RefinementTried,
     RunFinished,
 )
@@ -85,6 +86,36 @@ def test_the_story_is_that_of_what_the_final_pick_chose_whatever_the_search_held
             assert handed == story.ensembles[int(chosen[-1])].step
         elif "/" in chosen:
             assert handed == rejected.step
+
+
+def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
+    invented = Invented(seed=11, L=2, T=3)
+    events = ended(invented, lineage={})
+    plain = RunStory.from_events(events)
+    best = plain.chosen_candidate
+    other = next(one for one in plain.candidates.values() if one is not best)
+    assert best is not None and lineage_of(plain).merges
+    events = [
+        event.model_copy(update={"model": other.model_name})
+        if isinstance(event, PhaseStarted) and event.path == 1
+        else event
+        for event in events
+    ]
+
+    def told(chosen: str) -> RunStory:
+        pick = FinalistsJudged(at=events[-1].at, step="finalists", finalists=[], chosen=chosen)
+        return RunStory.from_events([*events[:-1], pick, events[-1]])
+
+    line = lineage_of(told("path 1"))
+    assert line.candidate == other and not line.merges and not line.data_changed
+    assert why(told("path 1")).startswith(f"{other.model_name} won, refined on path 1")
+    assert why(told("path 0")).startswith(best.model_name)
+    assert f" and {other.model_name}." in why(told("ensemble 0"))
+    nodes = nodes_of(told("path 1"))
+    first = next(node for node in nodes if node.attempt.path == 1)
+    assert [nodes[place].attempt.step for place in first.parents] == [other.step]
+    first = next(node for node in nodes if node.attempt.path == 0)
+    assert [nodes[place].attempt.step for place in first.parents] != [other.step]
 
 
 @pytest.mark.parametrize("direction", list(MetricDirection))

@@ -106,7 +106,12 @@ def _judge(
     measures = field.measures()
     measures[chosen] = field.promise(chosen, measures[chosen])
     table = [
-        {"name": name, **m.model_dump(), "members": len(weights) if name == BLEND else 1}
+        {
+            "name": name,
+            **m.model_dump(),
+            "members": len(weights) if name == BLEND else 1,
+            "compared": exam.figure(field.everyone[name], exam.hidden_rows, reference),
+        }
         for name, m in measures.items()
     ]
     logger.info("final pick: %s, %s on %s rows", chosen, measures[chosen].score, measures[chosen].rows)

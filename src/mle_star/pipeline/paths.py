@@ -49,8 +49,10 @@ class Paths:
         detail, stage = "", None
         try:
             async with self._slots:
-                stage = self._stages.begin("phase2", index)
-                result = await self._refine(index, label, seconds)
+                initial = self._start(index)
+                other = initial.content != self._phase1.initial_solution.content
+                stage = self._stages.begin("phase2", index, (initial.source_model or "") if other else "")
+                result = await self._refine(initial, index, label, seconds)
         except BudgetExceeded as stop:
             outcome, detail = "cancelled", str(stop)
             result = self._reached(label)
@@ -70,11 +72,10 @@ class Paths:
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
         return result
 
-    async def _refine(self, index: int, label: str, seconds: float) -> Phase2Result:
+    async def _refine(self, initial: SolutionScript, index: int, label: str, seconds: float) -> Phase2Result:
         context, phase1 = self._context, self._phase1
         directory = work_dir(context.run_dir, context.task, label)
         with path_context(index, directory):
-            initial = self._start(index)
             score = phase1.initial_score if initial.score is None else initial.score
             work = run_phase2_outer_loop(initial, score, context.task, context.config)
             return await self._stages.within(seconds, work, "phase2", label)

@@ -41,13 +41,13 @@ TITLES: dict[PhaseName, str] = {
 class Stage:
     """A phase that is under way, or one path of Phase 2."""
 
-    def __init__(self, stages: Stages, phase: PhaseName, path: int | None) -> None:
+    def __init__(self, stages: Stages, phase: PhaseName, path: int | None, model: str) -> None:
         self._stages, self.phase, self.path = stages, phase, path
         self.step = phase if path is None else f"{phase}/path-{path}"
         self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
         if path is None:
             logger.info("=== %s ===", TITLES[phase])
-        stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path))
+        stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model))
 
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
         """Record how it went."""
@@ -102,11 +102,11 @@ class Stages:
             return None
         return SolutionScript(content=best[1], phase=PHASE_OF[best[2].split("/")[0]], score=best[0])
 
-    def begin(self, phase: PhaseName, path: int | None = None) -> Stage:
-        """Open a stage."""
+    def begin(self, phase: PhaseName, path: int | None = None, model: str = "") -> Stage:
+        """Open a stage; `model` is what a path begins with, if not the initial solution."""
         if path is None:
             self.context.shared.scored.clear()
-        return Stage(self, phase, path)
+        return Stage(self, phase, path, model)
 
     def skip(self, phase: PhaseName, why: str) -> None:
         """Pass over a phase."""

@@ -68,11 +68,15 @@ class RunFinished(Event):
 
 
 class PhaseStarted(Event):
-    """A phase, or with `path` one refinement path of Phase 2, begins."""
+    """A phase, or with `path` one refinement path of Phase 2, begins.
+
+    `model`: what a path begins with, where that is another candidate than the initial solution.
+    """
 
     kind: Literal["phase_started"] = "phase_started"
     phase: PhaseName
     path: int | None = None
+    model: str = ""
 
 
 class PhaseFinished(Event):
@@ -299,7 +303,10 @@ class ExamPrepared(Event):
 
 
 class FinalistsJudged(Event):
-    """The final pick: what came last into question, each judged on rows that the search never used."""
+    """The final pick: what came last into question, each judged on rows that the search never used.
+
+    `compared` is the score on all hidden rows, by which scripts are chosen. `score` of the chosen one is its promise.
+    """
 
     kind: Literal["finalists_judged"] = "finalists_judged"
     finalists: list[dict[str, Any]] = []

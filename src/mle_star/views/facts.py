@@ -145,9 +145,10 @@ class StepStory:
 
 @dataclass
 class PathStory:
-    """One refinement path."""
+    """One refinement path. `model`: what it began with, where that is not the initial solution."""
 
     index: int
+    model: str = ""
     steps: dict[int, StepStory] = field(default_factory=dict)
     outcome: str = ""
     detail: str = ""

@@ -52,10 +52,11 @@ def lineage_of(story: RunStory) -> Lineage:
     elif source in ("initial", "promoted", "other"):
         lines = []
     ensembles = {f"ensemble {r}": one for r, one in story.ensembles.items()}
+    start = path_start(story, lines[0].index) if source == "path" and lines else None
     return Lineage(
-        candidate=story.chosen_candidate,
-        merges=[merge for _, merge in sorted(story.merges.items()) if merge.accepted],
-        data_changed=story.data_use is not None and story.data_use.changed,
+        candidate=start or story.chosen_candidate,
+        merges=[merge for _, merge in sorted(story.merges.items()) if merge.accepted and start is None],
+        data_changed=story.data_use is not None and story.data_use.changed and start is None,
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         paths=lines,
         ensemble=ensembles.get(picked, story.best_ensemble) if source == "ensemble" else None,
@@ -80,6 +81,12 @@ def handed_over(story: RunStory, line: Lineage) -> str:
     if line.merges:
         return line.merges[-1].step
     return "" if line.candidate is None else line.candidate.step
+
+
+def path_start(story: RunStory, path: int) -> CandidateEvaluated | None:
+    """The candidate that a path began with, where that was not the one that became the initial solution."""
+    model = story.paths[path].model
+    return next((one for one in story.candidates.values() if model and one.model_name == model), None)
 
 
 def _path_line(story: RunStory, index: int) -> PathLine:

@@ -148,7 +148,11 @@ def _winner(story: RunStory, line: Lineage) -> str:
         chosen = next((one for one in story.finalists.finalists if one["name"] == BLEND), {})
         return f"A blend of {chosen.get('members', 'several')} scripts {lead}, its weights found on hidden rows."
     if line.source == "ensemble":
-        return f"An ensemble of {text.plural(len(line.paths), 'refined path')} {lead}; all began from {start}."
+        models = [story.paths[path.index].model for path in line.paths]
+        starts = list(dict.fromkeys(text.one_line(model, 40) if model else start for model in models)) or [start]
+        return (
+            f"An ensemble of {text.plural(len(line.paths), 'refined path')} {lead}; all began from {_listed(starts)}."
+        )
     if line.source == "path" and line.paths:
         steps = text.plural(len(line.paths[0].gains), "accepted change")
         return f"{start} {lead}, refined on path {line.paths[0].index} by {steps}."

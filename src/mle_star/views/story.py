@@ -116,7 +116,8 @@ class RunStory:
     def _phase_started(self, event: events.PhaseStarted) -> None:
         self.phases[event.step or event.phase] = event
         if event.path is not None:
-            self._path(event.path).outcome = ""
+            path = self._path(event.path)
+            path.outcome, path.model = "", event.model
 
     @_hear.register
     def _phase_finished(self, event: events.PhaseFinished) -> None:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from mle_star.views import text
 from mle_star.views.charts import colour, figure, hint, label, link_to
 from mle_star.views.facts import Attempt
-from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.lineage import handed_over, lineage_of, path_start
 from mle_star.views.story import RunStory
 from mle_star.views.tables import link_of
 
@@ -44,10 +44,10 @@ def nodes_of(story: RunStory) -> list[TreeNode]:
 
 def _initial(story: RunStory) -> list[str]:
     """The line to the initial solution: the chosen candidate, what was merged in, the use of data."""
-    line = lineage_of(story)
-    found = [] if line.candidate is None else [line.candidate.step]
-    found += [merge.step for merge in line.merges]
-    return [*found, story.data_use.step] if line.data_changed and story.data_use is not None else found
+    candidate, use = story.chosen_candidate, story.data_use
+    found = [] if candidate is None else [candidate.step]
+    found += [merge.step for _, merge in sorted(story.merges.items()) if merge.accepted]
+    return [*found, use.step] if use is not None and use.changed else found
 
 
 def _parents(story: RunStory, one: Attempt, initial: Sequence[str]) -> list[str]:
@@ -70,7 +70,8 @@ def _kept(story: RunStory, path: int, before: int | None, initial: Sequence[str]
     for t, step in steps:
         if (before is None or t < before) and step.kept is not None:
             return [step.kept.step]
-    return list(initial[-1:])
+    start = path_start(story, path)
+    return [start.step] if start is not None else list(initial[-1:])
 
 
 def chart(story: RunStory) -> Markup | None:
