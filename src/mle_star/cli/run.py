@@ -438,7 +438,7 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         f"{plural(c.ensemble_rounds if c.num_parallel_solutions > 1 else 0, 'ensemble')}",
         "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts, repairs included ({forecast.basis})",
         "money": f"{money}, {limit}",
-        "time": f"{time_in_words(task, config)}, limit {c.time_limit_seconds} s",
+        "time": time_in_words(task, config),
         "run folder": str(folder.root),
     }
     for name, words in lines.items():

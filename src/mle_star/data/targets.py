@@ -57,7 +57,9 @@ def given_target(found: Survey, given: str) -> Target:
     known = [column for table in (found.train, found.labels) if table for column in table.columns]
     if not known:
         raise ConfigError(f"{found.folder}: no training table that could hold the target {given!r}")
-    raise ConfigError(f"{found.folder}: no column {given!r} in the training table; {did_you_mean(given, known[:50])}")
+    table = found.train or found.labels
+    place = found.folder if table is None else table.name
+    raise ConfigError(f"{place}: no column {given!r} in the training table; {did_you_mean(given, known[:50])}")
 
 
 def guess_target(found: Survey, description: str = "") -> Target:

@@ -76,7 +76,7 @@ def _median(values: list[float]) -> float | None:
 def in_words(told: Estimate, limit: float) -> str:
     """An estimate as no more than it is: what was measured here, or a guess below the limit of the run."""
     if told.measured:
-        return f"about {_rough(told.seconds)}, as earlier runs on these data took here"
+        return f"about {_rough(told.seconds)}, as earlier runs on these data took here; at most {_rough(limit)}"
     if told.seconds >= limit:
         return f"up to the limit of {_rough(limit)}"
     return f"perhaps {_rough(told.seconds)}, a guess until the first script has run; at most {_rough(limit)}"
