@@ -203,7 +203,7 @@ async def _run_and_verify(
     logger.info("step 4: run the test script")
     script = test_script
     if not script.content:  # the debugger gets the script that was to be turned into one
-        script = await repair(full.model_copy(update={"phase": SolutionPhase.final, "score": None}), NO_SUBMISSION)
+        script = await repair(full.model_copy(update={"phase": SolutionPhase.final}), NO_SUBMISSION)
     script, result = await _run(script, repair, task, config)
     while not _is_submitted(result) and repair.left > 0:
         script, result = await _run(await repair(script, NO_SUBMISSION), repair, task, config)

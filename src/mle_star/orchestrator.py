@@ -269,7 +269,7 @@ class _Pipeline:
             if partial is not None:
                 return partial
             diagnostics = diagnostics_of(self.context, stop, reason=stop.limit)
-            raise PipelineTimeoutError(f"no solution: {self._explain_stop()}", diagnostics=diagnostics) from stop
+            raise PipelineTimeoutError(self._without_solution(), diagnostics=diagnostics) from stop
         except Exception as error:
             partial = self._partial_phase1()
             stage.ended("failed", str(error), score=None if partial is None else partial.initial_score)
@@ -277,17 +277,15 @@ class _Pipeline:
                 logger.exception("Phase 1 failed: the best solution it had goes on")
                 return partial
             diagnostics = diagnostics_of(self.context, error, reason="phase1")
-            why = self._stop() or self.control.cut_off
-            words = "" if why is None else f"; {why.explain(self.context.run_dir)}"
             causes = "; ".join(f"{name}: {line}" for name, line in getattr(error, "errors", {}).items())
             reason = f"{error} ({causes[:400]})" if causes else str(error)
-            raise PipelineError(f"no solution: {reason}{words}", diagnostics=diagnostics) from error
+            raise PipelineError(self._without_solution(reason), diagnostics=diagnostics) from error
         stage.ended("completed", score=result.initial_score)
         return result
 
     def _partial_phase1(self) -> Phase1Result | None:
         """What Phase 1 had when it was cut off, a script included that was scored and not taken in yet."""
-        partial = partial_phase1(self.task)
+        partial = partial_phase1()
         known = None if partial is None else partial.initial_solution
         return phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
 
@@ -397,7 +395,7 @@ class _Pipeline:
         elapsed, outcomes, stop = self.budget.elapsed(), self.stages.outcomes, self._stop()
         durations = duration_breakdown(self.stages.seconds, elapsed)
         origin = lineage(result, chosen)
-        warnings = [self._explain_stop()] if stop else []
+        warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := self.context.shared.passed_over:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
         logger.info("duration: %s", json.dumps(durations))
@@ -438,9 +436,11 @@ class _Pipeline:
             stop = self.control.request or Stop("time")
         return stop
 
-    def _explain_stop(self) -> str:
-        stop = self._stop()
-        return "" if stop is None else stop.explain(self.context.run_dir)
+    def _without_solution(self, *reasons: str) -> str:
+        """Why there is nothing to hand over, and how the run goes on."""
+        why = self._stop() or self.control.cut_off
+        how = [] if why is None else [why.explain(self.context.run_dir)]
+        return f"no solution: {'; '.join([*reasons, *how])}"
 
     def _paths_at_once(self) -> int:
         """As many as the settings and the client allow."""

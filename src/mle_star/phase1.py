@@ -67,10 +67,10 @@ REPLAY_PAUSE = 0.5
 """How often to look whether recorded results are still being taken over."""
 
 
-def partial_phase1(task: TaskDescription) -> Phase1Result | None:
+def partial_phase1() -> Phase1Result | None:
     """What Phase 1 had found when it was cut off; None when no candidate has a score."""
-    progress = current_run().shared.search.phase1 or Phase1Progress([], task)
-    return None if progress.solution is None else progress.result()
+    progress = current_run().shared.search.phase1
+    return None if progress is None or progress.solution is None else progress.result()
 
 
 # --- Algorithm 1 -----------------------------------------------------------------------------------------

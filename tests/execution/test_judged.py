@@ -116,7 +116,8 @@ def right(number: int, size: int) -> int:
 async def test_a_judged_script_is_recorded_with_its_answers_and_a_score_that_it_need_not_print(
     open_run: OpenRun, exam: Exam
 ) -> None:
-    executor = Answering(lambda number, size: right(number, size) ^ (number % 10 == 0))
+    odd = "Final Validation Performance: 85%\n"  # no score, and none is needed
+    executor = Answering(lambda number, size: right(number, size) ^ (number % 10 == 0), stdout=odd)
     with open_run(CONFIG, executor, shared=RunShared(exam=exam)) as run:
         result = await execute_in_run(scored(0.1))
         (event,) = finished(run)

@@ -11,6 +11,7 @@ import pytest
 from mle_star.execution import LocalExecutor, debug_text, evaluate_solution, exception_line, execute_in_run
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import surroundings_digest
+from mle_star.execution.fitted import STATE
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT, shorten
 from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription
@@ -110,7 +111,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
     linked: bool, open_run: OpenRun, task: TaskDescription, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mle_star.execution")
-    config = CONFIG.model_copy(update={"allow_outside_links": linked})
+    config = CONFIG.model_copy(update={"allow_outside_links": linked, "briefing": () if linked else CONFIG.briefing})
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     (outside / "more.csv").write_text("id\n1\n", encoding="utf-8")
@@ -128,6 +129,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
         }  # fmt: skip
         for purpose in leaves:
             await execute_in_run(scored(0.5), purpose=purpose, timeout_seconds=7)
+            assert (work / STATE).is_dir() == (purpose == "submission" and not linked), "where fitted models are kept"
         expected = []
         for purpose, leaf in leaves.items():
             step = f"phase1/candidate-0/{leaf}"

@@ -498,6 +498,15 @@ async def test_with_the_money_gone_a_refused_repair_is_not_asked_for_again(poor:
     assert poor.agents.names == ["test", "debugger-submission"] and result.submission_path == ""
 
 
+async def test_with_money_and_time_gone_nothing_is_asked_for_and_the_reason_is_said(poor: ScriptedRun) -> None:
+    poor.context.budget.time_limit = 0.0
+    result = await finalize(poor)
+    assert poor.agents.log == [] and (result.submission_path, result.final_solution) == ("", BEST)
+    assert [warning.partition("time spent: ")[0] for warning in result.warnings] == [
+        "no submission by a script of its own: "
+    ]
+
+
 async def test_money_that_ends_on_the_way_leads_to_the_two_last_calls(quick_path: Path) -> None:
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=1.0)) as run:
         run.agents.cost_usd = 0.6

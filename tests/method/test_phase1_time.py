@@ -187,7 +187,7 @@ async def test_what_is_under_way_after_the_candidates_is_cut_off_with_s_0_as_it_
 
 async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: Path) -> None:
     with phase1_run(quick_path) as run:
-        assert partial_phase1(run.task) is None
+        assert partial_phase1() is None
         candidates(run, m0=script(0.5, note="m0"), m1=script(0.6, note="m1"), m2=never)
         phase = asyncio.create_task(run_phase1(run.task, CONFIG))
         await evaluated(run, 2)
@@ -195,6 +195,6 @@ async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: 
         with pytest.raises(asyncio.CancelledError):
             await phase
         assert sorted((e.index, e.score) for e in run.events(CandidateEvaluated)) == [(0, 0.5), (1, 0.6)]
-        found = partial_phase1(run.task)
+        found = partial_phase1()
         assert found is not None and found.candidate_scores == [0.5, 0.6, None]
         assert found.initial_score == 0.6 and found.initial_solution.source_model == "m1"

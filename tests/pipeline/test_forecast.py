@@ -190,7 +190,7 @@ class Talkative(Forecaster):
 
     def news(self, *, spent_usd: float, elapsed: float) -> Forecast | None:
         self.asked.append((spent_usd, elapsed))
-        return Forecast(calls=len(self.asked), scripts=1, cost_usd=None, seconds=None)
+        return Forecast(calls=len(self.asked), scripts=1, cost_usd=spent_usd, seconds=elapsed)
 
 
 def test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money(
