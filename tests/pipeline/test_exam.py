@@ -328,7 +328,7 @@ async def test_the_sample_of_a_large_table_holds_no_label_that_a_script_is_judge
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     task = task.model_copy(update={"data_dir": str(write_task(tmp_path / "many", 70_000))})
-    config = settings(scoring="auto", M=2, L=1, T=1, K=1)
+    config = settings(scoring="auto", M=1, L=1, T=1, K=1)
     await quick(config, agents=liars(), executor=AnsweringExecutor(), task=task)
     assert {run.purpose for run in events(tmp_path / "run", ScriptFinished)} >= {"sample", "solution"}
     (sample,) = (tmp_path / "run" / "views").glob("sample-*")

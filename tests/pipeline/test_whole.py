@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from claude_agent_sdk import PermissionResultDeny
 
-from mle_star.agents import AgentClient, EnvironmentFacts
+from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
 from mle_star.models import (
     ExtractorOutput,
@@ -36,8 +36,8 @@ CANARIES = {
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
 RUNS = [(paths, calm) for paths in (3, 2, 1) for calm in (True, False)] if SOAK else [(2, False)]
 """Numbers of paths, and whether all goes well."""
-AT_A_TIME = None if SOAK else 1
-"""Paths that go one after the other use the same clients."""
+AT_A_TIME, POLICY = (None, CallPolicy()) if SOAK else (1, CallPolicy(look_ahead_after=None))
+"""Paths that go one after the other use the same clients, and none is connected in vain."""
 
 
 def small(paths: int, **changes: Any) -> PipelineConfig:
@@ -110,7 +110,8 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
     brain, config = Remembering(), small(3, max_warm_clients=30)
     async with MessagesServer(brain) as server:
         facts, url = EnvironmentFacts(), server.base_url
-        async with AgentClient(task, config, facts, work_dir=tmp_path / "agents", base_url=url) as client:
+        work_dir = tmp_path / "agents"
+        async with AgentClient(task, config, facts, work_dir=work_dir, base_url=url, policy=POLICY) as client:
             for paths, calm in RUNS:
                 brain.mind, brain.calls = Mind() if calm else troubled(), Counter()
                 run_dir, state = tmp_path / f"{paths}-{calm}", PipelineState()
@@ -192,7 +193,6 @@ async def test_the_client_of_a_run_comes_and_goes_with_it(task: TaskDescription,
     assert {"WebSearch", "WebFetch"} <= set(retriever.tools)
     assert retriever.schema is not None and set(retriever.schema["properties"]) == {"models", "notes"}
     assert {"Read", "Write", "Bash"} <= set(brain.first["init"].tools) and brain.first["init"].schema is None
-    assert "# Python" in retriever.system and "# Judging" not in retriever.system, "scores are those that scripts print"
     assert result.submission_path and leaks(tmp_path / "run") == []
     before, after = events(tmp_path / "run", RunStarted)[0], events(tmp_path / "run", ScriptFinished)[0]
     assert before.isolation.sandbox == after.isolation.sandbox
