@@ -6,6 +6,7 @@ One JSON line per run is kept in `.bench/truth.jsonl`; what stands there is not 
     python benchmarks/truth.py --seconds 60              # the folders, both ways, then the table
     python benchmarks/truth.py --candidates              # a scripted mind with candidates of known quality, and leaks
     python benchmarks/truth.py --speed                   # what views and grades cost
+    python benchmarks/truth.py --coverage                # how often intervals hold the truth, on invented data
     python benchmarks/truth.py --table                   # the table of what was measured so far
 """
 
@@ -99,6 +100,10 @@ def main() -> None:
         from benchmarks.truth_speed import measure
 
         sys.exit(measure(arguments.gigabytes))
+    if arguments.coverage:
+        from benchmarks.truth_coverage import measure as cover
+
+        sys.exit(cover(arguments.repeats))
     if not arguments.table:
         known = {(row.task, row.scoring, row.seconds) for row in read_rows()}
         for folder, scoring in planned(arguments):
@@ -120,7 +125,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--one", type=Path, help="a folder with `task.yaml`: only run there, into its `run/`")
     parser.add_argument("--table", action="store_true", help="run nothing: the table of what is known")
     parser.add_argument("--candidates", action="store_true", help="the scripted part")
-    parser.add_argument("--repeats", type=int, default=40, help="of the scripted part")
+    parser.add_argument("--repeats", type=int, default=40, help="of the scripted part, and of --coverage")
+    parser.add_argument("--coverage", action="store_true", help="how often intervals hold the truth")
     parser.add_argument("--speed", action="store_true", help="what views and grades cost")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the table for --speed")
     return parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import date, timedelta
 from pathlib import Path
@@ -77,7 +78,10 @@ def test_a_promise_comes_with_the_noise_of_the_test_and_a_measure_without(tmp_pa
     measure = exam.measure(answers, exam.select_rows)
     ahead = exam.measure(answers, exam.select_rows, ahead=True)
     width, wider = ((m.high or 0) - (m.low or 0) for m in (measure, ahead))
-    assert wider / width == pytest.approx((1 + len(exam.select_rows) / 25) ** 0.5, rel=0.01)
+    odds = [math.log((m.high or 0) / (1 - (m.high or 0))) for m in (measure, ahead)]
+    middle = math.log(measure.score / (1 - measure.score))
+    noise = (1 + len(exam.select_rows) / 25) ** 0.5
+    assert (odds[1] - middle) / (odds[0] - middle) == pytest.approx(noise, rel=0.01) and 1.8 < wider / width < noise
     assert width == pytest.approx(2 * 1.98 * 0.5 / len(exam.select_rows) ** 0.5, rel=0.15)
 
 

@@ -6,17 +6,22 @@ import csv
 import io
 import random
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mle_star.data.dialect import Dialect
 from mle_star.data.tables import Form, Table
+from mle_star.evaluation.cells import Coded, Packed, codes_of, counted, cut_column, taken, whole_numbers
+from mle_star.evaluation.keys import numbers_of
 from mle_star.evaluation.records import FileRows, named, write_rows
-from mle_star.evaluation.separated import LARGE_BYTES, Separated, Unsupported, read_separated, written
+from mle_star.evaluation.scan import scan
+from mle_star.evaluation.separated import LARGE_BYTES, Separated, Unsupported, alike, read_separated, written
 
 COLUMNS = ("id", "note", "y", "x")
 KNOWN = ["", "1", "-2.5", "plain", " padded ", 'a "quoted" word', "two\nlines", "two\r\nlines", "a,b;c\td|e", "é"]
@@ -85,17 +90,77 @@ def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(made: W
         assert [list(row) for row in zip(*found.columns(COLUMNS), strict=True)] == rows
         backwards = range(len(rows) - 1, -1, -1)
         assert found.cells(["x", "id"], backwards) == [[rows[place][3], rows[place][0]] for place in backwards]
-        for place, cells in enumerate(found.plain_cells(range(len(rows)))):
-            assert cells is None or cells == rows[place]
+        for first, last in ((3, 0), (1, 1), (0, 2)):
+            for place, cells in enumerate(found.plain_cells(range(len(rows)), first, last)):
+                between = made.separator.join(rows[place][first : 4 - last])
+                assert cells is None or cells == [*rows[place][:first], between, *rows[place][4 - last :]]
         for index, name in enumerate(COLUMNS):
             near = found.column_near_an_end(name)
-            assert near is None or near == [row[index] for row in rows]
+            assert near is None or list(near) == [row[index] for row in rows]
             assert near is not None or not found.is_plain or longest > 20
         by_arrow = found._columns_by_arrow(["y", "note"])
         if made.encoding == "cp1252":
             assert by_arrow is None
         elif by_arrow is not None:
-            assert by_arrow == [[row[2] for row in rows], [row[1] for row in rows]]
+            assert list(map(list, by_arrow)) == [[row[2] for row in rows], [row[1] for row in rows]]
+
+
+@given(FILES, st.integers(1, 40), st.integers(1, 40))
+def test_a_file_that_is_looked_at_in_pieces_has_the_same_records(made: Written, block: int, chunk: int) -> None:
+    whole, pieces = (scan(made.content, made.separator, *sizes) for sizes in ((), (block, chunk)))
+    assert whole.starts.tolist() == pieces.starts.tolist()
+    assert (whole.is_quoted, whole.is_plain) == (pieces.is_quoted, pieces.is_plain)
+    assert whole.is_quoted or whole.separators == pieces.separators
+
+
+KEYS = st.one_of(
+    st.tuples(st.just(""), st.integers(0, 10**19).map(str)),
+    st.tuples(st.sampled_from(["r", "row_", "a long name of a row "]), st.from_regex(r"[0-9]{1,9}", fullmatch=True)),
+    st.tuples(st.just(""), st.text("ab01 é\0-", max_size=12)),
+)
+
+
+@given(st.lists(KEYS, min_size=1, max_size=30), st.booleans(), st.booleans())
+@example([("", "7"), ("", "10"), ("", "123456789012345678")], True, True)
+@example([("r", "09"), ("r", "10")], False, True)
+def test_a_column_without_texts_says_what_its_texts_say(
+    keys: list[tuple[str, str]], from_left: bool, same: bool
+) -> None:
+    cells = [(keys[0][0] if same else before) + behind for before, behind in keys]
+    lines = [f"{cell},,x" if from_left else f"x,,{cell}" for cell in cells]
+    data = "\n".join(lines).encode()
+    lengths = [len(line.encode()) for line in lines]
+    begins = np.cumsum([0, *(length + 1 for length in lengths[:-1])])
+    found = cut_column(
+        np.frombuffer(data, np.uint8), begins, begins + lengths, ord(","), 0, from_left=from_left, encoding="utf-8"
+    )  # fmt: skip
+    texts = [cell.strip() for cell in cells]
+    assert found is not None and list(found) == texts and [found[place] for place in range(len(texts))] == texts
+    assert taken(found, [0, -1]) == [texts[0], texts[-1]] and found[1:3] == texts[1:3]
+    assert counted(found) == Counter(texts)
+    codes = codes_of(found).tolist()
+    assert [codes[i] == codes[0] for i in range(len(texts))] == [text == texts[0] for text in texts]
+    assert numbers_of(found) == numbers_of(texts)
+    if all(33 <= ord(letter) < 127 for text in texts for letter in text):
+        held = Packed(np.array([text.encode() for text in texts], "S40").view(np.uint64).reshape(-1, 5), sizes(texts))
+        assert list(held) == texts and numbers_of(held) == numbers_of(texts)
+        numbers = whole_numbers(held, "")
+        assert numbers is None or numbers[0].tolist() == list(map(int, texts))
+
+
+def sizes(texts: list[str]) -> Any:
+    return np.array([len(text) for text in texts])
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5), CELLS)
+def test_rows_like_an_example_are_written_as_if_one_by_one(rows: list[tuple[str, str]], other: str) -> None:
+    table = Table("s.csv", ("id", "y", "x"), {}, 0, True, Form())
+    example, columns = {"id": "0", "y": other, "x": "1"}, [list(column) for column in zip(*rows, strict=True)]
+    made = alike(example, {"id": columns[0], "x": columns[1]}, table, len(rows))
+    plainly = [{"id": one, "y": other, "x": two} for one, two in rows]
+    assert [row if isinstance(row, bytes) else written(row, table) for row in made] == [
+        written(row, table) for row in plainly
+    ]
 
 
 def plainly(made: Written, found: Separated, hidden: list[int], names: dict[int, str], order: list[int]) -> bytes:
@@ -141,7 +206,10 @@ def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change
     assert (tmp_path / "t.csv").stat().st_size > LARGE_BYTES
     table = Table("t.csv", COLUMNS, {}, count, True, Form())
     rows = FileRows(table, tmp_path / "t.csv", count, read_separated(table, tmp_path / "t.csv"))
-    assert rows.column("y") == [str(i % 3) for i in range(count)]
+    assert list(rows.column("y")) == [str(i % 3) for i in range(count)]
+    if quoted == "n 2":
+        assert isinstance(rows.column("y"), Coded) and isinstance(rows.column("id"), Packed)
+        assert list(rows.column("id")) == [str(i) for i in range(count)] and numbers_of(rows.column("id")) is not None
     assert rows.values(["note", "id"], [5000, 5001]) == [[quoted.strip('"'), "5000"], ["a note of number 3", "5001"]]
     write_rows(tmp_path / "all.csv", rows, range(count), [], None)
     assert (tmp_path / "all.csv").read_bytes() == (tmp_path / "t.csv").read_bytes()

@@ -22,7 +22,7 @@ from mle_star.evaluation.blend import blended, find_weights
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
 from mle_star.evaluation.records import read_rows
 from mle_star.evaluation.separated import Unsupported
-from mle_star.evaluation.split import Rule, split_rows
+from mle_star.evaluation.split import Rule, _mixed, split_rows
 from mle_star.evaluation.views import Data, View
 
 ROWS, ASKED = 200, 30
@@ -273,6 +273,13 @@ def test_every_class_has_its_share_of_the_hidden_rows() -> None:
     values = ["rare"] * 40 + ["usual"] * 960
     for part in split_rows(Rule("classes", "c", ""), values, seed=1).views:
         assert sum(values[row] == "rare" for row in part) == 8
+
+
+@given(st.lists(st.sampled_from("aaaaaaaabbc"), min_size=1, max_size=60), st.integers(0, 9), st.data())
+def test_a_few_rows_are_drawn_as_if_all_had_been_looked_at(values: list[str], seed: int, data: st.DataObject) -> None:
+    rule, most = Rule("classes", "c", ""), data.draw(st.integers(0, len(values)))
+    whole = _mixed(rule, values, seed, len(values))
+    assert sorted(whole) == list(range(len(values))) and _mixed(rule, values, seed, most) == whole[:most]
 
 
 def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_others(tmp_path: Path) -> None:

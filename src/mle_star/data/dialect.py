@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mle_star.data.values import is_gap, is_number
+from mle_star.data.values import are_numbers, is_gap, is_number
 
 SNIFFED_CHARACTERS = 20_000
 DELIMITERS = [",", "\t", ";", "|"]
@@ -82,7 +82,10 @@ def rows_of(text: str, separator: str, limit: int) -> Iterator[list[str]]:
 
 def has_blanks(text: str, separator: str) -> bool:
     """Do names or cells begin with a blank, as in `a, b`?"""
-    rows = csv.reader(io.StringIO(text[: 10 * SNIFFED_CHARACTERS], newline=""), delimiter=separator)
+    head = text[: 10 * SNIFFED_CHARACTERS]
+    if re.search(rf'(^|[{re.escape(separator)}"\r\n]) ', head) is None:
+        return False
+    rows = csv.reader(io.StringIO(head, newline=""), delimiter=separator)
     try:
         return any(cell.startswith(" ") for row in rows for cell in row)
     except csv.Error:
@@ -136,4 +139,4 @@ def _is_figure(cell: str) -> bool:
 
 def _mostly_numbers(cells: list[str]) -> bool:
     told = [cell for cell in cells if cell]
-    return bool(told) and sum(map(is_number, told)) >= 0.9 * len(told)
+    return bool(told) and (are_numbers(told) or sum(map(is_number, told)) >= 0.9 * len(told))

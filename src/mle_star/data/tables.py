@@ -9,6 +9,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 from mle_star.data.columns import Column, describe
 from mle_star.data.dialect import Dialect, comma_columns, has_blanks, is_header, rows_of, sniff_separator, with_point
-from mle_star.data.files import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
+from mle_star.data.files import COMPRESSED, WHOLE_BYTES, Pieces, count_lines, open_data, read_pieces, uncollected
 from mle_star.data.values import is_tight, odd_gaps
 
 MAX_ROWS = 20_000
@@ -118,7 +119,8 @@ def _read_table(path: Path, name: str) -> Table | str:
     if form is None:
         return f"{name}: not a table"
     try:
-        return readers[form](path, name)
+        with uncollected():
+            return readers[form](path, name)
     except ImportError as error:
         return f"{name}: reading it needs {error.name} (pip install {error.name})"
     except (
@@ -135,6 +137,14 @@ def _read_csv(path: Path, name: str) -> Table | str:
     pieces = read_pieces(path)
     if pieces is None:
         return f"{name}: binary, not a text"
+    if pieces.whole:
+        return _table_of(pieces, path, name, lambda: count_lines(path))
+    with ThreadPoolExecutor(1) as counter:  # while some of the rows are read
+        return _table_of(pieces, path, name, counter.submit(count_lines, path).result)
+
+
+def _table_of(pieces: Pieces, path: Path, name: str, lines: Callable[[], int]) -> Table | str:
+    """The table that the pieces of a file show; `lines` counts those of the whole file."""
     separator = sniff_separator(path.name, pieces.texts[0])
     rows: list[list[str]] = []
     most = (
@@ -174,7 +184,7 @@ def _read_csv(path: Path, name: str) -> Table | str:
     )  # fmt: skip
     form = Form("csv", pieces.encoding, dialect, has_header, odd_gaps=odd_gaps(cells))
     whole = pieces.whole and len(rows) <= MAX_ROWS and len(body) >= len(rows) - 1
-    count = len(body) if pieces.whole and len(rows) <= MAX_ROWS else max(count_lines(path) - has_header, len(body))
+    count = len(body) if pieces.whole and len(rows) <= MAX_ROWS else max(lines() - has_header, len(body))
     return Table(name, tuple(columns), dict(zip(columns, cells, strict=True)), count, whole, form, notes)
 
 

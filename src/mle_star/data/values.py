@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value, in small letters."""
@@ -44,11 +44,20 @@ def is_number(cell: str) -> bool:
     return "_" not in cell
 
 
+def are_numbers(cells: Sequence[str]) -> bool:
+    """Are all of these numbers? Many are told more quickly than one by one."""
+    try:
+        list(map(float, cells))
+    except ValueError:
+        return False
+    return not any("_" in cell for cell in cells)
+
+
 def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()
     for cells in columns:
-        odd = (_SPELLINGS & set(cells)) - PANDAS_GAPS
+        odd = _SPELLINGS.intersection(cells) - PANDAS_GAPS
         if odd:
             others = [cell for cell in cells if not is_gap(cell)][:200]
             numbers = sum(map(is_number, others))

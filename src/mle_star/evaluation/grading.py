@@ -18,11 +18,10 @@ from mle_star.data.formulas import positive_label, spearman
 from mle_star.data.metrics import Metric
 from mle_star.data.values import is_number
 from mle_star.errors import ConfigError
+from mle_star.evaluation.cells import counted, taken
+from mle_star.evaluation.intervals import FEW_DRAWS, PROPER, drawn_figures, interval, telling_rows
 from mle_star.evaluation.views import Data, View
 
-DRAWS = 200
-FEW_DRAWS = 40
-MANY_ROWS = 4_000
 CONSTANT_SHARE = 0.95
 LOPSIDED_SHARE = 0.9
 FEWEST_DOUBTED = 20
@@ -30,8 +29,6 @@ STRETCHES = 8
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
 SPARE_ROWS = 1000
 """Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""
-PROPER = {"log_loss", "brier_score"}
-"""The metrics for which a number outside of 0 to 1 is no probability; the others only rank."""
 
 
 class Ungradable(ValueError):
@@ -134,8 +131,8 @@ class Judge:
 
     def keys(self, view: View) -> list[str]:
         """What the rows of a view's test file are called."""
-        real, keys = self.data.asked_keys, self.data.keys
-        return [real[p] if p >= 0 else view.names.get(-1 - p, keys[-1 - p]) for p in view.order]
+        real, keys, names = self.data.asked_keys, self.data.keys, view.names
+        return [real[p] if p >= 0 else names[-1 - p] if -1 - p in names else keys[-1 - p] for p in view.order]
 
     def write_real(self, answers: Answers, target: Path) -> None:
         """The part of a submission that answers the real test, in the sample's form and order."""
@@ -177,11 +174,11 @@ class Judge:
         """Is nearly one value right everywhere, so that nearly constant answers can be good ones?"""
         prefix = self.data.layout.target.class_prefix
         if prefix is not None:
-            label, counts = _label(self.names[place].removeprefix(prefix)), Counter(self.told[0])
+            label, counts = _label(self.names[place].removeprefix(prefix)), counted(self.told[0])
             share = sum(often for cell, often in counts.items() if _label(cell) == label) / len(self.told[0])
             return not 1 - LOPSIDED_SHARE < share < LOPSIDED_SHARE
         column = self.told[min(place, len(self.told) - 1)]
-        return Counter(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
+        return counted(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
 
     def _outside(self, cells: list[str], place: int) -> str:
         """What is wrong with values that the target cannot have; each value once."""
@@ -209,11 +206,20 @@ class Judge:
 
         That has noise of its own, by the number of its rows.
         """
+        import numpy as np
+
         truth, said = self._pair(answers, rows)
-        score = self._figure(truth, said)
-        spread = self._spread(truth, said, rows, seed, self.data.asked_units if ahead else 0)
-        low, high = max(score - spread, self.metric.low), min(score + spread, self.metric.high)
-        return Grade(score, min(low, score), max(high, score), len(rows))
+        score, members = self._figure(truth, said), self._members(rows)
+        count = len(truth) if members is None else len(members)
+        beside = count / self.data.asked_units if ahead and self.data.asked_units else 0.0
+        if members is not None and self.data.rule.kind == "time" and count > STRETCHES:
+            # neither are days that follow each other separate observations: whole stretches of time are drawn
+            members = [np.concatenate(members[first:last]) for first, last in _stretches(count)]
+            count = len(members)
+        figures = drawn_figures(self.metric, truth, said, members, seed)
+        telling = telling_rows(self.metric, truth)
+        low, high = interval(self.metric, score, figures, telling=telling, units=count, beside=beside)
+        return Grade(score, low, high, len(rows))
 
     def score(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
         """The metric over these training rows."""
@@ -230,40 +236,6 @@ class Judge:
         if not math.isfinite(score):
             raise Ungradable(f"{self.metric.name} of these answers is {score}")
         return score
-
-    def _spread(self, truth: Any, said: Any, rows: Sequence[int], seed: int, asked: int) -> float:
-        """Half the width of the interval; whole groups are drawn where rows of a group are no separate observations.
-
-        Neither are days that follow each other: where the split goes by time, whole stretches of it are drawn.
-        """
-        import numpy as np
-
-        members = self._members(rows)
-        count = len(truth) if members is None else len(members)
-        beside = count / asked if asked else 0.0
-        if members is not None and self.data.rule.kind == "time" and count > STRETCHES:
-            members = [np.concatenate(members[first:last]) for first, last in _stretches(count)]
-            count = len(members)
-        if count < 2:
-            return math.inf
-        dice, figures = np.random.default_rng(seed), []
-        for _ in range(DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS):
-            drawn = dice.integers(0, count, count)
-            if members is not None:
-                drawn = np.concatenate([members[unit] for unit in drawn])
-            try:
-                pair = (
-                    (truth.iloc[drawn], said.iloc[drawn])
-                    if self.metric.needs == "frames"
-                    else (truth[drawn], said[drawn])
-                )
-                figures.append(self.metric.compute(*pair))
-            except (ValueError, ConfigError):
-                continue  # a draw that holds one class only
-        if len(figures) < 2:
-            return math.inf
-        noise = float(np.std(figures)) * math.sqrt(count / (count - 1) * (1 + beside))
-        return _quantile(count - 1) * noise
 
     def _members(self, rows: Sequence[int]) -> list[Any] | None:
         """The positions in `rows` of each group or moment, in their order; None where every row stands for itself."""
@@ -296,25 +268,25 @@ class Judge:
     # --- arrays ---
 
     @cached_property
-    def told(self) -> list[list[str]]:
+    def told(self) -> list[Sequence[str]]:
         """The targets of the labelled rows, by column."""
         columns, labelled = self.data.truth.columns, self.data.labelled
         if len(labelled) == len(self.data.truth):
             return list(columns)
-        return [[column[place] for place in labelled] for column in columns]
+        return [taken(column, labelled) for column in columns]
 
     @cached_property
     def classes(self) -> list[str]:
         """The classes of the (first) target, in the order that scripts and samples use."""
-        labels = set(self.told[0])
         return sorted(
-            labels, key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label)
+            counted(self.told[0]),
+            key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label),
         )
 
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:
         """The lowest and the highest value of each target that is a number."""
-        different = [self._numbers([(cell,) for cell in dict.fromkeys(column)]) for column in self.told]
+        different = [self._numbers([(cell,) for cell in counted(column)]) for column in self.told]
         return [(float(values.min()), float(values.max())) for values in different]
 
     def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, Any]:
@@ -411,7 +383,7 @@ class Judge:
         told, answer = self.told, tuple[str, ...]()
         if self.metric.needs == "probabilities":
             classes = self.classes
-            prior = [count / len(told[0]) for count in map(Counter(told[0]).__getitem__, classes)]
+            prior = [count / len(told[0]) for count in map(counted(told[0]).__getitem__, classes)]
             prefix = self.data.layout.target.class_prefix
             chance = dict(zip(map(_label, classes), prior, strict=True))
             if prefix is None:
@@ -419,7 +391,7 @@ class Judge:
             else:
                 answer = tuple(str(chance.get(_label(name.removeprefix(prefix)), 0.0)) for name in self.names)
         else:
-            usual = [Counter(column).most_common(1)[0][0] for column in told]
+            usual = [counted(column).most_common(1)[0][0] for column in told]
             answer = tuple(map(_median, told)) if self.metric.needs == "numbers" else tuple(usual)
         try:
             return self.grade(dict.fromkeys(rows, answer), rows)
@@ -431,13 +403,6 @@ def _stretches(count: int) -> Iterator[tuple[int, int]]:
     """Where each of the pieces begins and ends, all about as long."""
     ends = [count * piece // STRETCHES for piece in range(STRETCHES + 1)]
     return pairwise(ends)
-
-
-def _quantile(freedom: int) -> float:
-    """Student's t at 97.5 % (Cornish and Fisher): few observations make wide intervals."""
-    z = 1.959964
-    first = (z**3 + z) / (4 * freedom)
-    return z + first + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def _one_column(values: Any) -> Any:
@@ -458,8 +423,11 @@ def _written(text: str, dialect: Dialect) -> str:
     return text.replace(".", ",") if dialect.decimal == "," and is_number(text) else text
 
 
-def _median(cells: list[str]) -> str:
+def _median(cells: Sequence[str]) -> str:
     """The middle value, in the spelling of the file."""
-    return sorted(cells, key=lambda cell: float(with_point(cell)) if not is_number(cell) else float(cell))[
-        len(cells) // 2
-    ]
+    counts, passed = counted(cells), 0
+    for cell in sorted(counts, key=lambda cell: float(cell if is_number(cell) else with_point(cell))):
+        passed += counts[cell]
+        if passed > len(cells) // 2:
+            return cell
+    return ""

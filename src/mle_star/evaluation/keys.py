@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mle_star.evaluation.cells import MOST_DIGITS, Packed, whole_numbers
+
 _NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
-FITTING_DIGITS = 19
-"""Shorter numbers fit into 64 bits."""
 FILES_SHARE = 0.5
 """So many of the keys must have a file for the files to count as named by key."""
 
@@ -26,7 +26,7 @@ def fresh_keys(old: Numbers | None, asked: Sequence[str], hidden: Sequence[int],
     new = numbers_of(asked) if asked else None
     if old is None or (asked and new is None):
         return {}
-    if new is not None and new.pattern == old.pattern and not (old.high < new.low or new.high < old.low):
+    if new is not None and new.pattern == old.pattern and not old.lies_apart(new):
         return {}
     like = new or old
     first = max(like.high, old.high if like.pattern == old.pattern else 0) + 1
@@ -48,6 +48,10 @@ class Numbers:
     width: int
     goes_up: bool  # each is larger than the one before, so that none comes twice
 
+    def lies_apart(self, other: Numbers) -> bool:
+        """Are all of these smaller than all of the others, or larger?"""
+        return self.high < other.low or other.high < self.low
+
 
 def numbers_of(keys: Sequence[str]) -> Numbers | None:
     """How the keys are numbered; None where they are not."""
@@ -57,19 +61,22 @@ def numbers_of(keys: Sequence[str]) -> Numbers | None:
     if first is None:
         return None
     before, _, behind = first.groups()
-    if (before or behind) and not all(key.startswith(before) and key.endswith(behind) for key in keys):
-        return None
-    digits = [key[len(before) : len(key) - len(behind)] for key in keys] if before or behind else keys
-    if not all(digits) or not "".join(digits).isdecimal():
-        return None
-    filled = any(len(number) > 1 for number in digits if number[0] == "0")
-    longest = max(map(len, digits))
-    if longest < FITTING_DIGITS:
-        values = np.fromiter(map(int, digits), np.int64, len(digits))
-        low, high, goes_up = int(values.min()), int(values.max()), bool((np.diff(values) > 0).all())
+    if isinstance(keys, Packed) and not behind and (found := whole_numbers(keys, before)) is not None:
+        values, filled = found
     else:
-        low, high, goes_up = min(map(int, digits)), max(map(int, digits)), False
-    return Numbers((before, behind), low, high, len(digits[0]) if filled else 0, goes_up)
+        if (before or behind) and not all(key.startswith(before) and key.endswith(behind) for key in keys):
+            return None
+        digits = [key[len(before) : len(key) - len(behind)] for key in keys] if before or behind else list(keys)
+        if not all(digits) or not "".join(digits).isdecimal():
+            return None
+        filled = any(len(number) > 1 for number in digits if number[0] == "0")
+        if max(map(len, digits)) > MOST_DIGITS:
+            numbers = list(map(int, digits))
+            return Numbers((before, behind), min(numbers), max(numbers), len(digits[0]) if filled else 0, False)
+        values = np.fromiter(map(int, digits), np.int64, len(digits))
+    width = len(keys[0]) - len(before) - len(behind) if filled else 0
+    goes_up = bool((values[1:] > values[:-1]).all())
+    return Numbers((before, behind), int(values.min()), int(values.max()), width, goes_up)
 
 
 @dataclass(frozen=True)

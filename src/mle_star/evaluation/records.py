@@ -9,13 +9,16 @@ import os
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from mle_star.data.files import COMPRESSED, open_data
 from mle_star.data.tables import Form, Table
+from mle_star.evaluation.cells import taken
 from mle_star.evaluation.separated import (
     BYTE_ORDER_MARK,
+    Record,
     Separated,
     Unsupported,
     plain_encoding,
@@ -26,9 +29,6 @@ from mle_star.evaluation.separated import (
 AT_ONCE = 1024
 """So many pieces may be handed to the system in one call."""
 
-Record = dict[str, Any] | bytes
-"""A row to be added: its values by column, or the record as it will stand in the file."""
-
 
 @dataclass(frozen=True)
 class FileRows:
@@ -38,7 +38,7 @@ class FileRows:
     path: Path
     count: int
     _content: Any  # separated values, a list of objects, or an arrow table
-    _known: dict[str, list[str]] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[str, Sequence[str]] = field(default_factory=dict, repr=False, compare=False)
 
     def remember(self, names: Iterable[str]) -> None:
         """Read these columns at once and keep them: a large file is gone through once instead of once for each."""
@@ -51,7 +51,7 @@ class FileRows:
             columns = [[_text(row.get(name)) for row in self.objects()] for name in new]
         self._known.update(zip(new, columns, strict=True))
 
-    def column(self, name: str) -> list[str]:
+    def column(self, name: str) -> Sequence[str]:
         """The cells of a column as texts."""
         self.remember([name])
         return self._known[name]
@@ -60,7 +60,8 @@ class FileRows:
         """The cells of these columns as texts, for all rows or for those at `places`; one list per row."""
         if all(name in self._known for name in columns):
             known = [self._known[name] for name in columns]
-            return [[cells[place] for cells in known] for place in (range(self.count) if places is None else places)]
+            some = known if places is None else [taken(column, places) for column in known]
+            return list(map(list, zip(*some, strict=True)))
         if not isinstance(self._content, Separated):
             return [[_text(row.get(column)) for column in columns] for row in self.objects(places)]
         if places is None:
@@ -109,25 +110,40 @@ class FileRows:
         """Their records, cut at the separators; None for each that this is not enough for."""
         separator, encoding = table.form.dialect.separator, plain_encoding(table.form)
         own = {name: index for index, name in enumerate(self.table.columns) if name not in gone}
-        taken = [own.get(name, -1) for name in table.columns]
-        cut = [index for index in range(len(self.table.columns) - 1, -1, -1) if index not in taken]
-        is_cut = sorted(taken) == taken and -1 not in taken
+        columns = [own.get(name, -1) for name in table.columns]
+        cut = [index for index in range(len(self.table.columns)) if index not in columns]
+        renamed = own.get(key or "", -1) if names else -1
+        width, is_cut = len(self.table.columns), sorted(columns) == columns and -1 not in columns
+        first, last = _ends({*cut, renamed} - {-1}, width) if is_cut else (width - 1, 0)
+        # what lies between the first and the last cells is one piece
+        at = [index if index < first else max(first, index - (width - first - last - 1)) for index in range(width)]
         found: list[bytes | None] = []
-        for place, cells in zip(places, source.plain_cells(places), strict=True):
+        odd = {place for place, name in names.items() if any(mark in name for mark in (separator, '"', "\r", "\n"))}
+        for place, cells in zip(places, source.plain_cells(places, first, last), strict=True):
             name = names.get(place)
-            if cells is None or (name is not None and any(mark in name for mark in (separator, '"', "\r", "\n"))):
+            if cells is None or place in odd:
                 found.append(None)
                 continue
-            if name is not None and key in own:
-                cells[own[key]] = name
+            if name is not None and renamed >= 0:
+                cells[at[renamed]] = name
             if is_cut:
-                for index in cut:
-                    del cells[index]
+                for index in reversed(cut):
+                    del cells[at[index]]
             else:
-                cells = [cells[index] if index >= 0 else "" for index in taken]
+                cells = [cells[index] if index >= 0 else "" for index in columns]
             record = separator.join(cells)
             found.append(record.encode(encoding, "replace") if record else None)
         return found
+
+
+def _ends(touched: Collection[int], width: int) -> tuple[int, int]:
+    """How many cells are to be cut off at the beginning and at the end of a row, so that all of these are among them.
+
+    As few as can be; at least one cell lies between them.
+    """
+    places = sorted(touched)
+    ways = [(first + 1, width - last) for first, last in pairwise([-1, *places, width])]
+    return min((way for way in ways if sum(way) < width), key=sum, default=(width - 1, 0))
 
 
 def read_rows(table: Table, folder: Path) -> FileRows:

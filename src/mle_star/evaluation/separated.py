@@ -5,27 +5,31 @@ from __future__ import annotations
 import csv
 import io
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mle_star.data.dialect import long_cells
 from mle_star.data.files import COMPRESSED, open_data
 from mle_star.data.tables import Form, Table
-from mle_star.data.values import is_tight
+from mle_star.evaluation.cells import FEW, SAMPLED, Coded, cut_column
+from mle_star.evaluation.scan import scan
 
-SCANNED_BYTES = 1 << 20
-"""Looked through at a time: what fits into the cache of a processor is scanned several times as fast."""
 LONGEST_CELL = 1 << 30
+POPULATED_BYTES = 4 << 30
+"""Up to this size a file is mapped whole before it is looked at: page by page that takes several times as long."""
 LARGE_BYTES = 8 << 20
 """From this size on columns are read by pyarrow, where it is installed."""
-MOST_STEPS, LOOK, LOOK_FAR = 3, 24, 64
-"""A column is near an end of the rows behind so few separators, its cells within so many bytes."""
-ROWS_AT_ONCE = 1 << 15
+MOST_STEPS = 3
+"""A column is near an end of the rows behind so few separators."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NEWLINE, _RETURN, _QUOTE = 10, 13, 34
+_NEWLINE, _RETURN = 10, 13
+
+Record = dict[str, Any] | bytes
+"""A row to be added: its values by column, or the record as it will stand in the file."""
 
 
 class Unsupported(ValueError):
@@ -48,19 +52,21 @@ class Separated:
         """How many records there are."""
         return max(len(self.starts) - 1, 0)
 
-    @cached_property
-    def bounds(self) -> list[int]:
-        """The starts as plain numbers, which are quicker one by one."""
-        bounds: list[int] = self.starts.tolist()
-        return bounds
-
     def record(self, place: int) -> bytes:
         """The bytes of one record."""
-        return bytes(self.content[self.bounds[place] : self.bounds[place + 1]])
+        return bytes(self.content[int(self.starts[place]) : int(self.starts[place + 1])])
+
+    def records(self, places: Sequence[int]) -> list[Any]:
+        """The bytes of some records, as they lie in the file."""
+        import numpy as np
+
+        chosen, whole = np.asarray(places, np.int64), memoryview(self.content)
+        bounds = zip(self.starts[chosen].tolist(), self.starts[chosen + 1].tolist(), strict=True)
+        return [whole[begin:end] for begin, end in bounds]
 
     # --- reading ---
 
-    def columns(self, names: Sequence[str]) -> list[list[str]]:
+    def columns(self, names: Sequence[str]) -> list[Sequence[str]]:
         """Some columns of all rows, as texts without blanks around them."""
         if len(self.content) >= LARGE_BYTES:
             near = [self.column_near_an_end(name) for name in names]
@@ -75,7 +81,7 @@ class Separated:
 
     def cells(self, names: Sequence[str], places: Sequence[int]) -> list[list[str]]:
         """These cells of some rows."""
-        records = map(self.record, places)
+        records = map(bytes, self.records(places))
         text = "".join(_ended(record).decode(self._encoding, "replace") for record in records)
         return self._parsed(text, names, len(places))
 
@@ -91,7 +97,7 @@ class Separated:
             raise Unsupported(f"{self.table.name} has rows of another number of fields")
         return [row for row in found if row is not None]
 
-    def column_near_an_end(self, name: str) -> list[str] | None:
+    def column_near_an_end(self, name: str) -> Sequence[str] | None:
         """One of the first or of the last columns, cut out of the rows of a plain file without a look at the others.
 
         None where a cell of it lies further inside of its row than is looked at.
@@ -106,18 +112,9 @@ class Separated:
         begins, ends = self.starts[:-1], self.starts[1:] - len(self.line_end)
         if data[self.starts[-1] - 1] != _NEWLINE:
             ends = np.append(ends[:-1], self.starts[-1])
-        pieces = []
-        for first in range(0, self.count, ROWS_AT_ONCE):
-            some = slice(first, first + ROWS_AT_ONCE)
-            piece = _cut_out(data, begins[some], ends[some], mark, steps, from_left=steps == index)
-            if piece is None:
-                return None
-            pieces.append(piece)
-        text = b"".join(pieces).decode(self._encoding, "replace")
-        cells = text.removesuffix("\n").split("\n")
-        return cells if is_tight(text) else [cell.strip() for cell in cells]
+        return cut_column(data, begins, ends, mark, steps, from_left=steps == index, encoding=self._encoding)
 
-    def _columns_by_arrow(self, names: Sequence[str]) -> list[list[str]] | None:
+    def _columns_by_arrow(self, names: Sequence[str]) -> list[Sequence[str]] | None:
         """As `columns`, of a large file and much quicker; None where that is not to be had."""
         form = self.table.form
         if self._encoding.replace("_", "-").lower() not in ("utf-8", "ascii") or form.dialect.blanks:
@@ -171,10 +168,8 @@ class Separated:
 
     def ended(self, places: Sequence[int]) -> list[Any]:
         """Records one by one, each with the line end that the file has."""
-        end, bounds, whole = self.line_end, self.bounds, memoryview(self.content)
-        if self._ends_alike:
-            return [whole[bounds[place] : bounds[place + 1]] for place in places]
-        return [self.record(place).rstrip(b"\r\n") + end for place in places]
+        records = self.records(places)
+        return records if self._ends_alike else [bytes(record).rstrip(b"\r\n") + self.line_end for record in records]
 
     @property
     def line_end(self) -> bytes:
@@ -193,19 +188,22 @@ class Separated:
         alike = (data[ends - 1] == _NEWLINE).all() and not np.isin(before, (_NEWLINE, _RETURN)).any()
         return bool(alike and (len(end) == 1 or (data[ends - 2] == _RETURN).all()))
 
-    def plain_cells(self, places: Sequence[int]) -> Iterator[list[str] | None]:
-        """The cells of each record that is plainly written, without quotes and odd line ends; None for the others."""
-        separator, width = self.table.form.dialect.separator, len(self.table.columns)
-        for place in places:
-            text = self.record(place).decode(self._encoding, "replace").removesuffix("\n").removesuffix("\r")
-            if '"' in text or "\r" in text or "\n" in text or "\0" in text:
+    def plain_cells(self, places: Sequence[int], first: int, last: int) -> Iterator[list[str] | None]:
+        """So many of the first and of the last cells of each record, with all that lies between them in one piece.
+
+        None for a record that is not plainly written, without quotes and odd line ends.
+        """
+        separator, width, encoding = self.table.form.dialect.separator, len(self.table.columns), self._encoding
+        for record in self.records(places):
+            text = str(record, encoding, "replace").removesuffix("\n").removesuffix("\r")
+            if '"' in text or "\r" in text or "\n" in text or "\0" in text or text.count(separator) != width - 1:
                 yield None
                 continue
-            cells = text.split(separator)
-            if len(cells) != width:
-                yield None
-            else:
-                yield cells if text.split(None, 1) == [text] else [cell.strip() for cell in cells]
+            if text.split(None, 1) != [text]:
+                text = separator.join([cell.strip() for cell in text.split(separator)])
+            cells = text.split(separator, first)
+            cells += cells.pop().rsplit(separator, last)
+            yield cells
 
 
 def read_separated(table: Table, path: Path) -> Separated:
@@ -213,16 +211,16 @@ def read_separated(table: Table, path: Path) -> Separated:
     if table.form.encoding.startswith("utf-16"):
         raise Unsupported(f"{table.name} is in UTF-16")
     content = _content(path)
-    scan = _scan(content, table.form.dialect.separator)
-    starts = _without_blank_lines(table, content, scan.starts)
-    is_plain = scan.is_plain and scan.separators == (len(starts) - 1) * (len(table.columns) - 1)
+    found = scan(content, table.form.dialect.separator)
+    starts = _without_blank_lines(table, content, found.starts)
+    is_plain = found.is_plain and found.separators == (len(starts) - 1) * (len(table.columns) - 1)
     if content[:3] == BYTE_ORDER_MARK:
         starts[0] = 3
     header = b""
     if table.form.has_header and len(starts) > 1:
         header = bytes(content[int(starts[0]) : int(starts[1])])
         starts = starts[1:]
-    return Separated(table, content, starts, header, scan.is_quoted, is_plain)
+    return Separated(table, content, starts, header, found.is_quoted, is_plain)
 
 
 def no_records(table: Table, header: bytes = b"") -> Separated:
@@ -236,95 +234,12 @@ def _content(path: Path) -> Any:
     if path.suffix.lower() in COMPRESSED:
         with open_data(path) as stream:
             return stream.read()
+    size = path.stat().st_size
+    if not size:
+        return b""
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
-
-
-class _Scan(NamedTuple):
-    """What one look at every byte tells: where records begin, with the end of the file, and how they are written."""
-
-    starts: Any
-    is_quoted: bool
-    is_plain: bool  # no quotes, and returns nowhere or at the end of every line
-    separators: int
-
-
-def _scan(content: Any, separator: str) -> _Scan:
-    import numpy as np
-
-    data, mark = np.frombuffer(content, np.uint8), ord(separator)
-    found: list[Any] = [np.zeros(0, np.int64)]
-    is_quoted, returns, separators = False, 0, 0
-    for begin, chunk in _chunks(data):
-        found.append(np.flatnonzero(chunk == _NEWLINE) + begin + 1)
-        is_quoted = is_quoted or bool((chunk == _QUOTE).any())
-        if not is_quoted:
-            returns += np.count_nonzero(chunk == _RETURN)
-            separators += np.count_nonzero(chunk == mark)
-    ends = np.concatenate(found)
-    is_plain = not is_quoted and (not returns or (returns == len(ends) and bool((data[ends - 2] == _RETURN).all())))
-    if is_quoted:  # a line end behind an odd number of quotes lies inside of a field
-        ends = ends[np.searchsorted(_places(data, _QUOTE), ends) % 2 == 0]
-    if len(data) and (not len(ends) or ends[-1] != len(data)):
-        ends = np.append(ends, len(data))
-    return _Scan(np.concatenate([np.zeros(1, np.int64), ends]), is_quoted, is_plain, separators)
-
-
-def _chunks(data: Any) -> Iterator[tuple[int, Any]]:
-    return ((begin, data[begin : begin + SCANNED_BYTES]) for begin in range(0, len(data), SCANNED_BYTES))
-
-
-def _places(data: Any, byte: int) -> Any:
-    import numpy as np
-
-    found: list[Any] = [np.flatnonzero(chunk == byte) + begin for begin, chunk in _chunks(data)]
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
-
-
-def _cut_out(data: Any, begins: Any, ends: Any, mark: int, steps: int, *, from_left: bool) -> bytes | None:
-    """The cells that lie so many separators inside of their rows, each with a line end behind it.
-
-    None where a cell is not seen whole: so far from the end of its row it is only looked for within some bytes.
-    """
-    import numpy as np
-
-    width = LOOK_FAR if steps else LOOK
-    seen = _windows(data, begins if from_left else ends - width, width)
-    marks = seen == mark if from_left else (seen == mark)[:, ::-1]
-    rows, stop = np.arange(len(seen)), np.full(len(seen), -1)
-    for _ in range(steps + 1):
-        before, stop = stop, marks.argmax(axis=1)
-        if not marks[rows, stop].all():
-            return None
-        marks[rows, stop] = False
-    if (stop >= ends - begins).any():
-        return None
-    places = np.arange(width)
-    inside: Any = np.ones((len(seen), width + 1), bool)
-    inside[:, :width] = (places > before[:, None]) & (places < stop[:, None])
-    if not from_left:
-        inside[:, :width] = inside[:, width - 1 :: -1].copy()
-    with_ends: Any = np.full((len(seen), width + 1), _NEWLINE, np.uint8)
-    with_ends[:, :width] = seen
-    cut: bytes = with_ends[inside].tobytes()
-    return cut
-
-
-def _windows(data: Any, places: Any, width: int) -> Any:
-    """So many bytes from each place on, with zeros beyond both ends of the file."""
-    import numpy as np
-
-    inside = (places >= 0) & (places + width <= len(data))
-    if inside.all():
-        return np.lib.stride_tricks.sliding_window_view(data, width)[places]
-    seen: Any = np.zeros((len(places), width), np.uint8)
-    if inside.any():
-        seen[inside] = np.lib.stride_tricks.sliding_window_view(data, width)[places[inside]]
-    for row in np.flatnonzero(~inside).tolist():
-        place = int(places[row])
-        low, high = max(place, 0), min(place + width, len(data))
-        seen[row, low - place : high - place] = data[low:high]
-    return seen
+        at_once = getattr(mmap, "MAP_POPULATE", 0) if size <= POPULATED_BYTES else 0
+        return mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED | at_once, prot=mmap.PROT_READ)
 
 
 def _without_blank_lines(table: Table, content: Any, starts: Any) -> Any:
@@ -341,17 +256,18 @@ def _without_blank_lines(table: Table, content: Any, starts: Any) -> Any:
     return starts
 
 
-def _texts(column: Any) -> list[str]:
+def _texts(column: Any) -> Sequence[str]:
     """A column of arrow as texts; the same text is held once where few are different."""
+    import numpy as np
     from pyarrow import compute
 
-    few = len(compute.unique(column.slice(0, 10_000))) < 1_000
-    if few and (coded := compute.dictionary_encode(column)).num_chunks:
-        texts = list[str]()
-        for chunk in coded.chunks:
-            words = [word.strip() for word in chunk.dictionary.to_pylist()]
-            texts += map(words.__getitem__, chunk.indices.to_numpy().tolist())
-        return texts
+    if len(compute.unique(column.slice(0, SAMPLED))) < FEW:
+        coded = compute.dictionary_encode(column).unify_dictionaries()
+        if coded.num_chunks:
+            words = [word.strip() for word in coded.chunk(0).dictionary.to_pylist()]
+            number = {word: place for place, word in enumerate(dict.fromkeys(words))}
+            again = np.array([number[word] for word in words], np.int64)
+            return Coded(list(number), again[np.concatenate([chunk.indices.to_numpy() for chunk in coded.chunks])])
     return [text.strip() for text in column.to_pylist()]
 
 
@@ -362,6 +278,20 @@ def plain_encoding(form: Form) -> str:
 
 def _ended(record: bytes) -> bytes:
     return record if record.endswith(b"\n") else record + b"\n"
+
+
+def alike(example: Mapping[str, Any], others: Mapping[str, Sequence[str]], table: Table, count: int) -> list[Record]:
+    """So many rows of `table` like an example, but for what they have in some columns; records where that is plain."""
+    same = [example.get(column, "") for column in table.columns if column not in others]
+    form, cells = table.form, [same, *others.values()]
+    if form.kind == "csv" and len(table.columns) > 1 and all(isinstance(cell, str) for cell in same):
+        text = "\n".join("\n".join(column) for column in cells if column)
+        is_plain = not any(mark in text for mark in (form.dialect.separator, '"', "\r"))
+        if is_plain and text.count("\n") == sum(map(len, cells)) - 1:
+            filled = [others.get(name) or repeat(example.get(name, ""), count) for name in table.columns]
+            joined = map(form.dialect.separator.join, zip(*filled, strict=True))
+            return [record.encode(plain_encoding(form), "replace") for record in joined]
+    return [{**example, **{name: column[place] for name, column in others.items()}} for place in range(count)]
 
 
 def written(row: dict[str, Any], table: Table) -> bytes:

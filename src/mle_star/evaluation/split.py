@@ -11,6 +11,7 @@ from typing import Any, Literal
 from mle_star.data.columns import Column, as_date, describe
 from mle_star.data.layout import Layout
 from mle_star.data.values import is_number
+from mle_star.evaluation.cells import codes_of
 
 ONE_VIEW_ROWS = 5_000
 """From so many labelled rows on, one hold-out is no noise."""
@@ -29,6 +30,8 @@ FEWEST_LATER = 200
 FEWEST_MOMENTS = 10
 QUANTILES = 10
 LOOKED_AT = 200
+LOOKED_AHEAD = 4
+"""Rows are drawn evenly from the classes among so many times as many: so few rows hold nearly always enough of each."""
 
 SplitKind = Literal["time", "groups", "classes", "quantiles", "random"]
 
@@ -153,16 +156,33 @@ def _mixed(rule: Rule, values: Sequence[str], seed: int, most: int) -> list[int]
     if rule.kind not in ("classes", "quantiles"):
         plainly: list[int] = order[:most].tolist()
         return plainly
-    strata = _strata(rule, values)[order]
+    strata = _strata(rule, values)
     sizes = np.bincount(strata)
-    # a stratum is drawn from evenly: its n-th row comes when this share of all rows has come
+    looked_at, most = LOOKED_AHEAD * most, min(most, len(order))
+    while most:
+        some = strata[order[:looked_at]]
+        turn, seen = _turns(some, sizes)
+        last = np.partition(turn, most - 1)[most - 1]
+        if looked_at >= len(order) or ((seen + 0.5) / np.maximum(sizes, 1) > last)[seen < sizes].all():
+            first = np.flatnonzero(turn <= last)  # no row further behind has its turn before these
+            evenly: list[int] = order[first][np.argsort(turn[first], kind="stable")][:most].tolist()
+            return evenly
+        looked_at *= LOOKED_AHEAD
+    return []
+
+
+def _turns(strata: Any, sizes: Any) -> tuple[Any, Any]:
+    """When each row has its turn, as a share of all turns, and how many rows of each stratum there are.
+
+    A stratum is drawn from evenly: its n-th row comes when this share of all rows has come.
+    """
+    import numpy as np
+
+    seen = np.bincount(strata, minlength=len(sizes))
     by_stratum = np.argsort(strata.astype(np.int16) if len(sizes) < 1 << 15 else strata, kind="stable")
-    number: Any = np.empty(len(order))
-    number[by_stratum] = np.arange(len(order)) - (np.cumsum(sizes) - sizes)[strata[by_stratum]]
-    turn = (number + 0.5) / sizes[strata]
-    first = np.flatnonzero(turn <= np.partition(turn, most - 1)[most - 1]) if 0 < most < len(turn) else slice(None)
-    evenly: list[int] = order[first][np.argsort(turn[first], kind="stable")][:most].tolist()
-    return evenly
+    number: Any = np.empty(len(strata))
+    number[by_stratum] = np.arange(len(strata)) - (np.cumsum(seen) - seen)[strata[by_stratum]]
+    return (number + 0.5) / sizes[strata], seen
 
 
 def _strata(rule: Rule, values: Sequence[str]) -> Any:
@@ -170,8 +190,7 @@ def _strata(rule: Rule, values: Sequence[str]) -> Any:
     import numpy as np
 
     if rule.kind == "classes":
-        place = {value: number for number, value in enumerate(dict.fromkeys(values))}
-        return np.fromiter(map(place.__getitem__, values), np.int64, len(values))
+        return codes_of(values)
     numbers = np.array([float(value) if is_number(value) else 0.0 for value in values])
     ranks: Any = np.empty(len(numbers), np.int64)
     ranks[np.argsort(numbers, kind="stable")] = np.arange(len(numbers))

@@ -9,19 +9,23 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import as_date, describe
+from mle_star.data.files import uncollected
 from mle_star.data.layout import Layout
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
+from mle_star.evaluation.cells import counted, taken
 from mle_star.evaluation.keys import KeyFiles, Numbers, find_key_files, fresh_keys, numbers_of
-from mle_star.evaluation.records import FileRows, named, read_rows, write_rows
-from mle_star.evaluation.separated import Unsupported, no_records, written
+from mle_star.evaluation.records import FileRows, read_rows, write_rows
+from mle_star.evaluation.separated import Unsupported, alike, no_records, written
 from mle_star.evaluation.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
@@ -53,8 +57,8 @@ class Data:
     sample: FileRows | None
     labels: FileRows | None
     truth: Truth  # the targets of every training row, as they stand in the file
-    keys: list[str]  # of every training row; empty where rows have none
-    labelled: list[int]  # the rows that have a label
+    keys: Sequence[str]  # of every training row; empty where rows have none
+    labelled: Sequence[int]  # the rows that have a label
     rule: Rule
 
     @classmethod
@@ -87,8 +91,10 @@ class Data:
         if not self.keys:
             raise Unsupported(f"the training rows have no {key}")
         asked = self.asked_keys
-        goes_up = self.key_numbers is not None and self.key_numbers.goes_up
-        if (not goes_up and len(set(self.keys)) < len(self.keys)) or not set(asked).isdisjoint(self.keys):
+        own, others = self.key_numbers, numbers_of(asked)
+        once = (own is not None and own.goes_up) or len(set(self.keys)) == len(self.keys)
+        apart = own is not None and others is not None and own.lies_apart(others)
+        if not once or not (apart or set(asked).isdisjoint(self.keys)):
             raise Unsupported(f"values of {key} occur more than once")
         sample, test = self.sample, self.test
         if sample is not None and test is not None and sorted(sample.column(key)) != sorted(asked):
@@ -100,7 +106,7 @@ class Data:
         return numbers_of(self.keys)
 
     @cached_property
-    def asked_keys(self) -> list[str]:
+    def asked_keys(self) -> Sequence[str]:
         """The keys of the real test's rows: of its table, else of those that the sample submission asks for."""
         key = self.layout.key
         told = self.test or self.sample
@@ -123,22 +129,22 @@ class Data:
         rule, column = self.rule, self.rule.column
         names = self.layout.target.names
         if not column:
-            values = [""] * len(self.labelled)
+            values: Sequence[str] = [""] * len(self.labelled)
         else:
             whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
-            values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
+            values = whole if len(self.labelled) == len(whole) else taken(whole, self.labelled)
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._asked_values())
         views = tuple(tuple(self.labelled[i] for i in view) for view in chosen.views)
         return Split(rule, views, tuple(self.labelled[i] for i in chosen.select))
 
-    def _asked_values(self) -> list[str]:
+    def _asked_values(self) -> Sequence[str]:
         """What the test rows have in the column that the split goes by; empty where it is no date and no group."""
         if self.test is None or not self.rule.is_grouped:
             return []
         return self.test.column(self.rule.column)
 
     @cached_property
-    def units(self) -> list[str] | None:
+    def units(self) -> Sequence[str] | None:
         """What each training row belongs to, where rows of a group or of a moment are no separate observations.
 
         Moments are written so that they sort as they follow each other.
@@ -148,7 +154,7 @@ class Data:
         values = self.train.column(self.rule.column)
         if self.rule.kind == "groups":
             return values
-        form = describe(self.rule.column, values).date_format
+        form = describe(self.rule.column, list(values)).date_format
         moments = {value: moment.isoformat() for value in set(values) if (moment := as_date(value, form)) is not None}
         return [moments.get(value, value) for value in values]
 
@@ -181,14 +187,25 @@ class Data:
     def _write(self, view: View) -> None:
         layout, hidden, target = self.layout, list(view.hidden), view.folder
         self._link(view)
-        write_rows(target / layout.train.name, self.train, all_but(hidden, self.train.count), [], None)
+        with (
+            uncollected(),
+            ThreadPoolExecutor(1) as writer,
+        ):  # the system copies the rows that stay while those that move are made
+            stay = writer.submit(
+                write_rows, target / layout.train.name, self.train, all_but(hidden, self.train.count), [], None
+            )
+            self._write_labels(view)
+            self._write_test(view)
+            self._write_sample(view)
+            stay.result()
+
+    def _write_labels(self, view: View) -> None:
+        layout, hidden, target = self.layout, view.hidden, view.folder
         if self.labels is not None and layout.labels is not None and layout.labels_key is not None:
             key = self.train.column(layout.labels_key)
             gone = {key[place] for place in hidden}
             stays = [i for i, name in enumerate(self.labels.column(layout.labels_key)) if name not in gone]
             write_rows(target / layout.labels.name, self.labels, stays, [], None)
-        self._write_test(view)
-        self._write_sample(view)
 
     def write_shuffled(self, target: Path, source_of: Mapping[int, int]) -> None:
         """Write all files into `target`, each row with the label of another one."""
@@ -217,7 +234,7 @@ class Data:
         if self.test is None and self.asked:
             return  # the sample submission says which rows are asked for
         gone, hidden = set(self.layout.target.names), list(view.hidden)
-        positions = [place if place >= 0 else view.asked + index for place, index in _indexed(view.order)]
+        positions = _positions(view)
         made = self.test
         if made is None:
             columns = tuple(c for c in self.train.table.columns if c not in gone)
@@ -233,22 +250,23 @@ class Data:
             columns = (*((key,) if key else ()), *names)
             sample = _made(SAMPLE_NAME, columns, Form())
             usual = dict(zip(names, _usual(self.truth), strict=True))
-            rows = [{**usual, **({key: view.names.get(p, self.keys[p])} if key else {})} for p in hidden]
-            positions = [index for _, index in _indexed(view.order)]
-            write_rows(view.folder / SAMPLE_NAME, sample, None, rows, positions)
+            called = {key: _renamed(hidden, taken(self.keys, hidden), view)} if key else {}
+            positions = _positions(view)
+            write_rows(
+                view.folder / SAMPLE_NAME, sample, None, alike(usual, called, sample.table, len(hidden)), positions
+            )
             return
-        example = self.sample.objects([0])[0]
         shared = [c for c in self.sample.table.columns if c in self.train.table.columns and c not in names]
-        known = self.train.values(shared, hidden) if shared else [[] for _ in hidden]
-        rows = [
-            named({**example, **dict(zip(shared, row, strict=True))}, key, view.names.get(place))
-            for place, row in zip(hidden, known, strict=True)
-        ]
+        known = zip(*self.train.values(shared, hidden), strict=True) if hidden else repeat([])
+        told = dict[str, Sequence[str]](zip(shared, known, strict=False))
+        if key is not None and key in told:
+            told[key] = _renamed(hidden, told[key], view)
+        rows = alike(self.sample.objects([0])[0], told, self.sample.table, len(hidden))
         place_of: dict[int, int] = {}
         if key is not None and self.test is not None:
             where = {name: i for i, name in enumerate(self.sample.column(key))}
             place_of = {i: where[name] for i, name in enumerate(self.asked_keys)}
-        positions = [place_of.get(p, p) if p >= 0 else view.asked + index for p, index in _indexed(view.order)]
+        positions = [place_of.get(place, place) for place in _positions(view)]
         write_rows(view.folder / self.sample.table.name, self.sample, None, rows, positions)
 
 
@@ -261,14 +279,20 @@ def all_but(hidden: Sequence[int], count: int) -> Any:
     return np.flatnonzero(stays)
 
 
-def _indexed(order: Sequence[int]) -> list[tuple[int, int]]:
-    """Each entry with its number among the hidden rows, as `hidden` lists them."""
-    places = {place: index for index, place in enumerate(p for p in _hidden_in_order(order))}
-    return [(place, places.get(place, -1)) for place in order]
+def _renamed(rows: Sequence[int], keys: Sequence[str], view: View) -> list[str]:
+    """What these rows are called in the view."""
+    return [view.names.get(row, key) for row, key in zip(rows, keys, strict=True)]
 
 
-def _hidden_in_order(order: Sequence[int]) -> list[int]:
-    return sorted((place for place in order if place < 0), reverse=True)
+def _positions(view: View) -> list[int]:
+    """Each row of the view's test file by its place among the real test's rows and behind them the hidden ones."""
+    import numpy as np
+
+    order = np.asarray(view.order, np.int64)
+    is_hidden = order < 0
+    order[is_hidden] = view.asked + np.argsort(np.argsort(-order[is_hidden]))
+    positions: list[int] = order.tolist()
+    return positions
 
 
 def _made(name: str, columns: tuple[str, ...], form: Form) -> FileRows:
@@ -280,16 +304,14 @@ def _made(name: str, columns: tuple[str, ...], form: Form) -> FileRows:
 
 def _usual(truth: Truth) -> list[str]:
     """The most frequent value of each target."""
-    from collections import Counter
-
-    return [Counter(column).most_common(1)[0][0] for column in truth.columns]
+    return [counted(column).most_common(1)[0][0] for column in truth.columns]
 
 
 @dataclass(frozen=True)
 class Truth(Sequence[list[str]]):
     """The targets of the rows, held by column."""
 
-    columns: tuple[list[str], ...]
+    columns: tuple[Sequence[str], ...]
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -314,15 +336,15 @@ def _truth(layout: Layout, train: FileRows, labels: FileRows | None) -> Truth:
     return Truth(tuple(list(column) for column in zip(*rows, strict=True)) or tuple([] for _ in names))
 
 
-def _labelled(columns: Sequence[list[str]]) -> list[int]:
+def _labelled(columns: Sequence[Sequence[str]]) -> Sequence[int]:
     """The rows that have all of their targets."""
-    rows: Iterable[int] = range(len(columns[0]))
+    rows: Sequence[int] = range(len(columns[0]))
     for column in columns:
-        different = dict.fromkeys(column)
+        different = counted(column)
         told = set(labels_of(list(different)))
         if len(told) < len(different):
             rows = [row for row in rows if column[row] in told]
-    return list(rows)
+    return rows
 
 
 def _refuse(layout: Layout, folder: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from mle_star.evaluation.blend import blended, can_blend, find_weights
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
+from mle_star.evaluation.intervals import widened
 from mle_star.evaluation.portrait import portrait
 from mle_star.execution.bank import BLEND_ANSWERS, fullest, read_bank
 from mle_star.models import (
@@ -221,8 +222,11 @@ class Field:
         shift = sum(shifts) / 2
         if not shift or measure.low is None or measure.high is None:
             return measure
-        moved = {"score": measure.score + shift, "low": measure.low + shift, "high": measure.high + shift}
-        return measure.model_copy(update=moved)
+        metric = self.exam.judge.metric
+        low, high = widened(measure.low, measure.score, measure.high, shift)
+        moved = {"score": measure.score + shift, "low": low + shift, "high": high + shift}
+        bounded = {name: min(max(figure, metric.low), metric.high) for name, figure in moved.items()}
+        return measure.model_copy(update=bounded)
 
     @property
     def everyone(self) -> dict[str, Answers]:
