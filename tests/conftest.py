@@ -14,6 +14,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from tests.execution.machines import cluster as cluster
 
 SECRET_PREFIXES = (
     "ANTHROPIC_",

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 SMALL = 80 << 20
 """Bytes of an object store that take no room from others."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A head without cores of its own, and two machines with one each, by their folders; in the soak only."""
+    if not os.environ.get("MLE_STAR_SOAK"):
+        pytest.skip("a cluster takes a while to start: make soak")
+    with two_machines(str(tmp_path_factory.mktemp(name)) for name in ("one", "two")) as made:
+        yield made
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Scripts as tasks of a real Ray cluster of two machines, which are processes here with folders of their own."""
+"""Scripts as tasks of a real Ray cluster of two machines (`MLE_STAR_SOAK`): processes with folders of their own."""
 
 from __future__ import annotations
 
@@ -26,18 +26,9 @@ from tests.pipeline.mind import Mind, MindAgents, fenced, script
 ray: Any = pytest.importorskip("ray")
 from mle_star.execution.cluster import Machine, RayCarrier, Shares, open_executor  # noqa: E402
 from mle_star.execution.common_turns import Places  # noqa: E402
-from tests.execution.machines import SMALL, two_machines  # noqa: E402
+from tests.execution.machines import SMALL  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A head without cores of its own, and two machines with one each, by their folders."""
-    if not os.environ.get("MLE_STAR_SOAK"):
-        pytest.skip("a cluster takes a while to start: make soak")
-    with two_machines(str(tmp_path_factory.mktemp(name)) for name in ("one", "two")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
-"""Runs of a campaign as actors of a real Ray cluster: where they live, and what becomes of those that are lost."""
+"""Runs of a campaign as actors of a real Ray cluster (`MLE_STAR_SOAK`): where they live, what becomes of lost ones."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.campaign import Campaign
 from mle_star.run.events import AgentFinished, RunFinished, RunResumed, ScriptFinished
-from tests.execution.machines import two_machines
 from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import MindAgents
 
@@ -23,14 +21,6 @@ pytest.importorskip("ray")
 from mle_star.results.hosts import find_hosts
 
 CONFIG = settings(M=1, K=1, L=1, R=1, executor="ray", model="offline", script_cpus=1, scoring="self_reported")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    if not os.environ.get("MLE_STAR_SOAK"):
-        pytest.skip("a cluster takes a while to start: make soak")
-    with two_machines(str(tmp_path_factory.mktemp(name)) for name in ("one", "two")) as made:
-        yield made
 
 
 async def scripted(task: TaskDescription, config: PipelineConfig, **options: Any) -> FinalResult:

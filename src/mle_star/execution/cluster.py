@@ -10,12 +10,12 @@ import tempfile
 import threading
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import psutil
 import ray
@@ -44,6 +44,7 @@ from mle_star.execution.remote import RemoteExecutor
 from mle_star.models import PipelineConfig
 
 logger = logging.getLogger("mle_star.execution")
+T = TypeVar("T")
 
 _remote: Any = ray  # its types know neither all options nor actors made from plain classes
 
@@ -163,15 +164,21 @@ def ask_machines(config: PipelineConfig, shares: Shares) -> list[Machine]:
         for node in _remote.nodes()
         if node["Alive"] and node["Resources"].get("CPU", 0) >= 1 and node["Resources"].get("GPU", 0) >= shares.gpus
     ]
-    ask = _remote.remote(num_cpus=0, max_retries=0)(describe_machine)
-    near = [NodeAffinitySchedulingStrategy(node, soft=False) for node in able]
-    asked = [ask.options(scheduling_strategy=place).remote(config, shares.cpus) for place in near]
-    answered, _ = ray.wait(asked, num_returns=len(asked), timeout=ASKING_SECONDS)
-    machines = []
-    for answer in answered:
-        with contextlib.suppress(RayError):
-            machines.append(cast(Machine, ray.get(answer)))
-    return machines
+    return list(ask_nodes(describe_machine, able, config, shares.cpus).values())
+
+
+def ask_nodes(question: Callable[..., T], nodes: Iterable[str], *facts: object) -> dict[str, T]:
+    """What machines answer to a question, by Ray's names; who fails or takes too long gives no answer."""
+    ask = _remote.remote(num_cpus=0, max_retries=0)(question)
+    near = {node: NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes}
+    asked = {node: ask.options(scheduling_strategy=place).remote(*facts) for node, place in near.items()}
+    answered = ray.wait(list(asked.values()), num_returns=len(asked), timeout=ASKING_SECONDS)[0] if asked else []
+    found: dict[str, T] = {}
+    for node, answer in asked.items():
+        if answer in answered:
+            with contextlib.suppress(RayError):
+                found[node] = cast(T, ray.get(answer))
+    return found
 
 
 def _room(machine: dict[str, float], cpus: int, gpus: float, memory: int) -> int:
@@ -209,13 +216,13 @@ class RayCarrier:
             await asyncio.shield(_end(task))
             raise
         except _LOST as error:
-            raise MachineLost(_first_line(error)) from None
+            raise MachineLost(first_line(error)) from None
         except RayTaskError as error:
             if isinstance(error.cause, ExecutionError):
                 raise error.cause from None
-            raise ExecutionError(f"the cluster could not run the script: {_first_line(error)}") from None
+            raise ExecutionError(f"the cluster could not run the script: {first_line(error)}") from None
         except RayError as error:
-            raise ExecutionError(f"the cluster could not run the script: {_first_line(error)}") from None
+            raise ExecutionError(f"the cluster could not run the script: {first_line(error)}") from None
         finally:
             listening.cancel()
             with contextlib.suppress(RayError):
@@ -229,9 +236,9 @@ class RayCarrier:
         try:
             await answer_of(task)
         except RayTaskError as error:
-            raise ExecutionError(f"{machine}: the data could not be stored: {_first_line(error)}") from None
+            raise ExecutionError(f"{machine}: the data could not be stored: {first_line(error)}") from None
         except RayError as error:
-            raise MachineLost(_first_line(error)) from None
+            raise MachineLost(first_line(error)) from None
 
     async def _listen(self, number: str, hear: Callable[[bytes], None]) -> None:
         """Take the output from the mailbox until the task has closed it; a lost mailbox loses output only."""
@@ -274,7 +281,8 @@ def _node_id(machine: str) -> str:
     return machine.rpartition("/")[2]
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error of Ray says, without its traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if isinstance(error, RayTaskError) else lines[0])[:300] if lines else type(error).__name__
 

@@ -67,18 +67,17 @@ async def execute_in_run(
     """
     run = current_run()
     step = run.next_step(_LEAVES[purpose])
+    job = _Job(script, purpose, step, timeout_seconds, gpu_indices)
     where = () if data is None else (data.root.name,)
     digest = digest_of(purpose, script.content, await surroundings_digest(run), *where)
     event = await _recorded(run, step, digest)
     if event is not None:
         run.journal.tell(event)
     elif not run.config.use_cache:
-        event = await _run_and_record(run, script, purpose, step, digest, timeout_seconds, gpu_indices, data)
+        event = await _run_and_record(run, job, digest, data)
     else:
         async with digest_lock(run, digest):  # always taken before the directory and the slot
-            event = await _cached(run, step, digest) or await _run_and_record(
-                run, script, purpose, step, digest, timeout_seconds, gpu_indices, data
-            )
+            event = await _cached(run, step, digest) or await _run_and_record(run, job, digest, data)
     result = _result_of(event)
     # what a final script prints was not measured on unseen rows, nor what a leaking one does
     if purpose == "solution" and not result.is_error and not script.leaking:
@@ -129,35 +128,36 @@ def _remember(run: RunContext, event: ScriptFinished) -> None:
         run.shared.scripts.done[event.digest] = event.step
 
 
-async def _run_and_record(
-    run: RunContext,
-    script: SolutionScript,
-    purpose: ScriptPurpose,
-    step: str,
-    digest: str,
-    timeout_seconds: float | None,
-    gpu_indices: list[int] | None,
-    data: DataFolder | None,
-) -> ScriptFinished:
+@dataclass(frozen=True)
+class _Job:
+    """A script as a step of a run: what it is for, how long it may take, and which GPUs it has."""
+
+    script: SolutionScript
+    purpose: ScriptPurpose
+    step: str
+    timeout_seconds: float | None
+    gpus: Sequence[int | str] | None
+
+
+async def _run_and_record(run: RunContext, job: _Job, digest: str, data: DataFolder | None) -> ScriptFinished:
     async with directory_lock(run), script_slot(run) as own_gpus:
         run.budget.open_script()
-        gpus = own_gpus if gpu_indices is None else gpu_indices
+        job = job if job.gpus is not None else replace(job, gpus=own_gpus)
         if data is not None:
-            seen = await _run(run, script, purpose, step, timeout_seconds, gpus, data)
-            done = _Done(on_sample(run, seen) if purpose == "sample" else seen)
+            seen = await _run(run, job, data)
+            done = _Done(on_sample(run, seen) if job.purpose == "sample" else seen)
         else:
-            done = await _examine(run, script, purpose, step, timeout_seconds, gpus)
+            done = await _examine(run, job)
     async with run.shared.scripts.locks["grades"]:  # which script was judged first decides on what rows all are
-        return _record(run, script, purpose, step, digest, await _judged(run, done))
+        return _record(run, job, digest, await _judged(run, done))
 
 
-def _record(
-    run: RunContext, script: SolutionScript, purpose: ScriptPurpose, step: str, digest: str, done: _Done
-) -> ScriptFinished:
+def _record(run: RunContext, job: _Job, digest: str, done: _Done) -> ScriptFinished:
     result = done.result
     event = ScriptFinished(
-        step=step, digest=digest, purpose=purpose, script=_storable(script.content), stdout=shorten(result.stdout),
-        stderr=shorten(result.stderr), exit_code=result.exit_code, seconds=result.duration_seconds,
+        step=job.step, digest=digest, purpose=job.purpose, script=_storable(job.script.content),
+        stdout=shorten(result.stdout), stderr=shorten(result.stderr), exit_code=result.exit_code,
+        seconds=result.duration_seconds,
         timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
         score=result.score, score_problem=result.score_problem, refused=result.refused,
         traceback=result.error_traceback, isolation=result.isolation, submission=done.submission,
@@ -177,39 +177,24 @@ class _Done:
     answers: list[str] = field(default_factory=list)
 
 
-async def _examine(
-    run: RunContext,
-    script: SolutionScript,
-    purpose: ScriptPurpose,
-    step: str,
-    timeout_seconds: float | None,
-    gpus: Sequence[int | str] | None,
-) -> _Done:
+async def _examine(run: RunContext, job: _Job) -> _Done:
     """Run a script: a solution on every view of the exam that there is time for, anything else once."""
     exam = run.shared.exam
-    if exam is None or purpose == "submission":
-        result = await _run(run, script, purpose, step, timeout_seconds, gpus, final_data_of(run))
-        return _Done(result, None if purpose == "ablation" else await asyncio.to_thread(keep_submission, run))
-    if purpose == "ablation":
-        return _Done(await _run(run, script, purpose, step, timeout_seconds, gpus, data_of(run)))
-    first = await _on_view(run, exam, script, step, timeout_seconds, gpus, 0)
+    if exam is None or job.purpose == "submission":
+        result = await _run(run, job, final_data_of(run))
+        return _Done(result, None if job.purpose == "ablation" else await asyncio.to_thread(keep_submission, run))
+    if job.purpose == "ablation":
+        return _Done(await _run(run, job, data_of(run)))
+    first = await _on_view(run, exam, job, 0)
     if first.kept is None:
         return _Done(first.result)
-    seen = [first, *await _on_more_views(run, exam, script, step, timeout_seconds, gpus, first.result)]
+    seen = [first, *await _on_more_views(run, exam, job, first.result)]
     if seen[-1].kept is None:
         return _Done(seen[-1].result)
     return _Done(first.result, first.kept.submission, [one.kept.answers for one in seen if one.kept is not None])
 
 
-async def _on_more_views(
-    run: RunContext,
-    exam: Exam,
-    script: SolutionScript,
-    step: str,
-    timeout_seconds: float | None,
-    gpus: Sequence[int | str] | None,
-    first: EvaluationResult,
-) -> list[_OnView]:
+async def _on_more_views(run: RunContext, exam: Exam, job: _Job, first: EvaluationResult) -> list[_OnView]:
     """Run a script that has answered to the first view on the others that there is time for, until one fails.
 
     Where scripts run elsewhere and there is room, side by side, each in a folder of its own.
@@ -219,32 +204,23 @@ async def _on_more_views(
 
     async def on(number: int) -> _OnView:
         if not helpers:
-            return await _on_view(run, exam, script, step, timeout_seconds, gpus, number)
+            return await _on_view(run, exam, job, number)
         with own_folder(run.work_dir, f"view-{number}") as folder:
             own = replace(run, work_dir=folder)
-            return await _on_view(own, exam, script, step, timeout_seconds, gpus, number, f"{step}/view-{number}")
+            return await _on_view(own, exam, job, number, f"{job.step}/view-{number}")
 
     jobs = [partial(on, number) for number in numbers]
     return await abreast(jobs, lambda seen: seen.kept is None, helpers=helpers, place=lambda: script_slot(run))
 
 
-async def _on_view(
-    run: RunContext,
-    exam: Exam,
-    script: SolutionScript,
-    step: str,
-    timeout_seconds: float | None,
-    gpus: Sequence[int | str] | None,
-    number: int,
-    log: str = "",
-) -> _OnView:
+async def _on_view(run: RunContext, exam: Exam, job: _Job, number: int, log: str = "") -> _OnView:
     """Run a script on one view, and keep what it answers."""
     view = exam.views[number]
-    result = await _run(run, script, "solution", step, timeout_seconds, gpus, DataFolder(view.folder), log)
+    result = await _run(run, job, DataFolder(view.folder), log)
     if result.is_error:
         return _OnView(result)
     try:
-        return _OnView(result, await asyncio.to_thread(_keep_answers, run, exam, view, step, number))
+        return _OnView(result, await asyncio.to_thread(_keep_answers, run, exam, view, job.step, number))
     except Ungradable as error:
         return _OnView(_unanswered(result, str(error)))
 
@@ -318,43 +294,34 @@ def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
     return result.model_copy(update={"is_error": True, "score": None, "error_traceback": text})
 
 
-async def _run(
-    run: RunContext,
-    script: SolutionScript,
-    purpose: ScriptPurpose,
-    step: str,
-    timeout_seconds: float | None,
-    gpus: Sequence[int | str] | None,
-    data: DataFolder,
-    log: str = "",
-) -> EvaluationResult:
+async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> EvaluationResult:
     working_dir = str(run.work_dir)
     await _sweep(run)
     if data.root.is_dir():
         await asyncio.to_thread(link_input_data, str(data.root), working_dir, ours=run.run_dir)
-    if purpose == "submission" and "model" in run.config.briefing:
+    if job.purpose == "submission" and "model" in run.config.briefing:
         (run.work_dir / STATE).mkdir(exist_ok=True)  # where this folder is, what is fitted is worth keeping
     try:
-        script_path = write_script(script, working_dir)
+        script_path = write_script(job.script, working_dir)
     except ValueError as error:
         return rejected(error)
-    limit = limit_in_run(run, purpose, timeout_seconds)
+    limit = limit_in_run(run, job.purpose, job.timeout_seconds)
     if limit <= 0:
         raise run.budget.out_of_time()
-    views = 1 if run.shared.exam is None or purpose != "solution" else len(run.shared.exam.views)
-    run.record(ScriptStarted(step=step, purpose=purpose, timeout_seconds=limit))
+    views = 1 if run.shared.exam is None or job.purpose != "solution" else len(run.shared.exam.views)
+    run.record(ScriptStarted(step=job.step, purpose=job.purpose, timeout_seconds=limit))
     request = ScriptRequest(
         script_path=script_path,
         working_dir=working_dir,
         timeout_seconds=limit,
         env={
-            **script_environment(run.config, gpus),
+            **script_environment(run.config, job.gpus),
             "MLE_STAR_SECONDS": f"{limit:.0f}",
             "MLE_STAR_SHARE": f"{share_in_run(run, limit, views):.1f}",
         },
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=await _linked_places(run, data),
-        output_file=log_file(run, log or step),
+        output_file=log_file(run, log or job.step),
     )
     logger.info("run starts: %s in %s, at most %g s", script_path, working_dir, limit)
     before = await asyncio.to_thread(data.stamp)
@@ -362,7 +329,7 @@ async def _run(
     _warn_once(run)
     if raw.reruns:
         run.record(Notice(level="warning", message="a machine was lost while a script ran there: it ran again"))
-    result = build_evaluation_result(raw, purpose, run.task, limit)
+    result = build_evaluation_result(raw, job.purpose, run.task, limit)
     if await asyncio.to_thread(data.stamp) != before:
         result = _spoiled(run, result)
     log_outcome(script_path, limit, raw, result)

@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mle_star.config import effective_config
 from mle_star.errors import MleStarError, PipelineError
-from mle_star.execution.cluster import RayCarrier, Shares, answer_of
+from mle_star.execution.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line
 from mle_star.execution.common_turns import Places, joined_executor
 from mle_star.execution.remote import RemoteExecutor
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
@@ -37,7 +37,7 @@ _remote: Any = ray  # its types know neither all options nor actors made from pl
 Work = Callable[..., Awaitable[FinalResult]]
 LOSSES = 2
 """How often a run goes on elsewhere whose machine was lost."""
-ASKING_SECONDS, ENDING_SECONDS = 60.0, 60.0
+ENDING_SECONDS = 60.0
 PATIENCE_SECONDS = 120.0
 """How long an actor may take to end whose campaign has died, before its run is begun anew."""
 
@@ -66,17 +66,8 @@ def find_hosts(config: PipelineConfig, folder: Path, data: tuple[str, ...]) -> l
     sign = folder.absolute() / f".sign-{uuid.uuid4().hex}"
     sign.touch()
     try:
-        ask = _remote.remote(num_cpus=0, max_retries=0)(can_host)
-        nodes = [node["NodeID"] for node in _remote.nodes() if node["Alive"]]
-        near = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-        asked = [ask.options(scheduling_strategy=place).remote(config, str(sign), data) for place in near]
-        answered, _ = ray.wait(asked, num_returns=len(asked), timeout=ASKING_SECONDS)
-        found = []
-        for node, answer in zip(nodes, asked, strict=True):
-            with contextlib.suppress(RayError):
-                if answer in answered and ray.get(answer):
-                    found.append(node)
-        return found
+        answers = ask_nodes(can_host, sorted(_living()), config, str(sign), data)
+        return [node for node, can in answers.items() if can]
     finally:
         sign.unlink()
 
@@ -128,7 +119,7 @@ class Hosts:
         except RayTaskError as error:
             raise PipelineError(f"the run failed: {error.cause!r}") from None
         except RayError as error:
-            raise _Lost(str(error).strip().split("\n")[0]) from None
+            raise _Lost(first_line(error)) from None
         finally:
             with contextlib.suppress(RayError):
                 ray.kill(host)
