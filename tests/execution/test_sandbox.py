@@ -354,6 +354,17 @@ def test_an_ordinary_user_s_scripts_are_confined_as_well(sandbox: str, open_fold
     assert not seen["left"]
 
 
+def test_in_a_container_that_has_no_other_user_root_s_scripts_run(open_folder: Path) -> None:
+    """As in one without privileges: root is the only user there, and nobody can make namespaces."""
+    alone = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    words = ["unshare", "--map-root-user", "sh", "-c", alone, "sh", sys.executable, str(DRIVER)]
+    process = driver(*words, "suite", "auto", str(open_folder), "x")
+    said, _ = process.communicate(timeout=600)
+    seen = json.loads(said)
+    assert (seen["uid"], seen["sandbox"], seen["plain"]) == (0, "landlock+seccomp", ["0", "0.5"])
+    assert seen["outside"] == "error" and seen["late"] == "-1" and not seen["left"]
+
+
 def test_a_thread_of_its_own_can_run_scripts(tmp_path: Path) -> None:
     """Child watchers and parent-death signals know threads, not only processes."""
     outcome: list[str] = []

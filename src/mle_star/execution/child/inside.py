@@ -55,11 +55,15 @@ def _become_nobody(number: int, order: Order) -> bool:
     """As root without a user namespace: become nobody, if that user can reach all that the script needs."""
     if os.getuid() != 0 or _rights() & _NEEDED_OF_ROOT != _NEEDED_OF_ROOT:
         return False
-    os.setegid(number)
-    os.seteuid(number)
-    reached = all(os.access(path, os.R_OK, effective_ids=True) for path in order["needed"])
-    os.seteuid(0)
-    os.setegid(0)
+    try:
+        os.setegid(number)
+        os.seteuid(number)
+        reached = all(os.access(path, os.R_OK, effective_ids=True) for path in order["needed"])
+    except OSError:  # in a container that has no such user
+        reached = False
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
     if not reached:
         return False
     for path in order["owned"]:
