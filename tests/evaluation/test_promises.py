@@ -120,7 +120,7 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
         grade = judge.grade(said, rows)
         return grade.high - grade.low
 
-    assert width(run=10) > 0.6, "ten days in a row count as one, whatever the spelling of dates sorts like"
+    assert width(run=20) > 0.6, "twenty days in a row count as one, whatever the spelling of dates sorts like"
     assert width(run=1) < 0.15, "days that differ each for itself even each other out"
 
 

@@ -25,7 +25,7 @@ from mle_star.evaluation.views import Data, View
 CONSTANT_SHARE = 0.95
 LOPSIDED_SHARE = 0.9
 FEWEST_DOUBTED = 20
-STRETCHES = 8
+STRETCHES = 4
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
 SPARE_ROWS = 1000
 """Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""
