@@ -167,6 +167,7 @@ def test_the_list_is_searched_two_are_compared_and_each_opens_its_report(places:
 
 def test_marks_are_reached_by_keyboard_and_columns_sort(places: dict[str, str], watch: Watch) -> None:
     page = watch().open(places["report"])
+    assert "that of the result is on rows kept for the end" in page.locator("#scores figcaption").inner_text()
     page.locator("#scores .mark[tabindex='0']").focus()
     for _ in range(6):
         page.keyboard.press("ArrowRight")
