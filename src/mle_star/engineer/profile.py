@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -15,7 +16,7 @@ import pandas as pd
 
 from mle_star.data import metrics as known_metrics
 from mle_star.data import tables as files
-from mle_star.data.columns import Column, as_date, describe, is_id_name
+from mle_star.data.columns import Column, describe, is_id_name
 from mle_star.data.formulas import positive_label
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
@@ -92,8 +93,8 @@ def recipe_for(words: str) -> tuple[str, Recipe, bool]:
 def refuse(metric: str, folder: Path, description: str = "") -> str:
     """Why the engineer cannot work on a task, in one line; an empty text when it can."""
     try:
-        recipe_for(metric)
-        look(metric, folder, description, ())
+        layout, _ = _understood(folder, description, recipe_for(metric)[1])
+        _check_columns(folder, layout, list(itertools.islice(_columns(layout), 2)))
     except ConfigError as error:
         count, what = media_in(folder)
         unreadable = "no training table" in str(error) or "no data found" in str(error)
@@ -116,10 +117,9 @@ def _look(
     metric: str, folder: Path, description: str, packages: tuple[str, ...], stamps: tuple[tuple[str, int, int], ...]
 ) -> Profile:
     name, recipe, higher = recipe_for(metric)
-    layout = find_layout(folder, description)
-    targets = [_target(layout, target, recipe) for target in layout.target.names]
-    columns = _columns(layout)
-    _check_media(folder, layout, columns)
+    layout, targets = _understood(folder, description, recipe)
+    columns = list(_columns(layout))
+    _check_columns(folder, layout, columns)
     lookups = _lookups(layout)
     columns += [column for lookup in lookups for column in _looked_up(lookup, layout)]
     data = _settings(layout, columns, targets, lookups)
@@ -157,6 +157,12 @@ def _look(
 
 
 # --- what is to be predicted -----------------------------------------------------------------------------
+
+
+def _understood(folder: Path, description: str, recipe: Recipe) -> tuple[Layout, list[dict[str, Any]]]:
+    """Which table is which, and the settings of every target."""
+    layout = find_layout(folder, description)
+    return layout, [_target(layout, target, recipe) for target in layout.target.names]
 
 
 def _cells(layout: Layout, name: str) -> list[Any]:
@@ -199,9 +205,9 @@ def _target(layout: Layout, name: str, recipe: Recipe) -> dict[str, Any]:
 # --- the other columns -----------------------------------------------------------------------------------
 
 
-def _columns(layout: Layout) -> list[Column]:
+def _columns(layout: Layout) -> Iterator[Column]:
     """The columns to learn from: those that the test rows have, too, and that say something."""
-    test, found = layout.test, []
+    test = layout.test
     for name in layout.train.columns:
         if name in layout.target.names or name == layout.key or (test is not None and name not in test.columns):
             continue
@@ -209,10 +215,7 @@ def _columns(layout: Layout) -> list[Column]:
         whole = column.kind == "number" and column.unique_share > 0.999 and column.counts_up
         named = is_id_name(name) and column.unique_share > 0.999 and column.kind in ("number", "category")
         if column.kind != "constant" and not whole and not (named and (column.whole or column.kind == "category")):
-            found.append(_as_text(_as_date(column, layout.train.sample[name])))
-    if not found:
-        raise ConfigError("the training table has no column that the test table shares and that says something")
-    return found
+            yield _as_text(_as_date(column, layout.train.sample[name]))
 
 
 def _as_text(column: Column) -> Column:
@@ -243,8 +246,10 @@ def media_in(folder: Path) -> tuple[int, str]:
     return max((pictures, "pictures"), (sounds, "sound"))
 
 
-def _check_media(folder: Path, layout: Layout, columns: list[Column]) -> None:
-    """Refuse tables that only name pictures or sounds."""
+def _check_columns(folder: Path, layout: Layout, columns: list[Column]) -> None:
+    """Refuse tables with nothing to learn from, and those that only name pictures or sounds."""
+    if not columns:
+        raise ConfigError("the training table has no column that the test table shares and that says something")
     count, what = media_in(folder)
     if len(columns) <= 1 and count >= 0.5 * layout.train.rows:
         raise ConfigError(f"it has no model for {what}")
@@ -402,15 +407,14 @@ def _order_in_time(layout: Layout, dates: dict[str, str]) -> tuple[str, str]:
 
 
 def _moments(cells: list[str], form: str) -> list[datetime]:
-    if form in ("mixed", "seconds"):
-        numbers = pd.to_numeric(pd.Series(cells), errors="coerce") if form == "seconds" else None
-        parsed = (
-            pd.to_datetime(pd.Series(cells), format="mixed", errors="coerce", utc=True).dt.tz_localize(None)
-            if numbers is None
-            else pd.to_datetime(numbers, unit="s", errors="coerce")
-        )
-        return [moment.to_pydatetime() for moment in parsed.dropna()]
-    return [moment for cell in cells if (moment := as_date(cell, form)) is not None]
+    texts = pd.Series(cells, dtype=str)
+    if form == "seconds":
+        parsed = pd.to_datetime(pd.to_numeric(texts, errors="coerce"), unit="s", errors="coerce")
+    elif form == "mixed":
+        parsed = pd.to_datetime(texts, format="mixed", errors="coerce", utc=True).dt.tz_localize(None)
+    else:
+        parsed = pd.to_datetime(texts, format=form, errors="coerce")
+    return [moment.to_pydatetime() for moment in parsed.dropna()]
 
 
 def _groups(layout: Layout, columns: list[Column]) -> str:
