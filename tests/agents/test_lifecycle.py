@@ -221,13 +221,16 @@ async def test_a_client_is_reused_while_the_shares_of_the_money_shrink(open_benc
         assert await coders(bench) == [(ready, 0.2)]
 
 
-async def test_the_embedded_model_has_no_cap_and_keeps_its_clients(open_bench: OpenBench) -> None:
+async def test_the_embedded_model_has_no_cap_and_one_client_of_a_kind_even_for_calls_at_once(
+    open_bench: OpenBench,
+) -> None:
     async with open_bench(model="offline") as bench:
-        seen = set()
-        for share in (1.0, 0.1, 0.0):
-            await bench.agents.ask(CODER, "go", label="main", max_cost_usd=share)
-            seen.update(await coders(bench))
+        calls = [bench.agents.ask(CODER, f"go {share}", label="main", max_cost_usd=share) for share in (1.0, 0.1, 0.0)]
+        await asyncio.gather(*calls)
+        seen = await coders(bench)
+        await bench.agents.ask(CODER, "go", label="path-0", max_cost_usd=0.0)
         assert [cap for _, cap in seen] == [None]  # one process served all
+        assert await coders(bench) == seen
 
 
 async def test_by_itself_no_other_model_gets_a_client_again(open_bench: OpenBench) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -117,6 +118,7 @@ class AgentClient:
         self._tools_work = False
         self._pool: Pool | None = None
         self._slots: asyncio.Semaphore | None = None
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._calls: set[asyncio.Future[None]] = set()
 
     # --- life ---
@@ -229,11 +231,9 @@ class AgentClient:
         bill, call = _Bill(label, on_late_cost), asyncio.get_running_loop().create_future()
         self._calls.add(call)
         try:
-            if self._slots is None:
-                return await self._ask(config, prompt, max_cost_usd, bill)
-            if self._slots.locked():
+            if self._slots is not None and self._slots.locked():
                 logger.warning("%s waits: %s sessions are open", label, self.max_concurrent_sessions)
-            async with self._slots:
+            async with self._slots or nullcontext(), self._turn(config, label):
                 return await self._ask(config, prompt, max_cost_usd, bill)
         except asyncio.CancelledError:
             if not bill.ends_later:
@@ -242,6 +242,14 @@ class AgentClient:
         finally:
             self._calls.discard(call)
             call.set_result(None)
+
+    def _turn(self, config: AgentConfig, label: str) -> AbstractAsyncContextManager[None]:
+        """Where replies take less than a client does to start, calls take turns at one client of each kind."""
+        return self._turns[self._launcher.key(config, label)] if self._replies_at_once else nullcontext()
+
+    @property
+    def _replies_at_once(self) -> bool:
+        return self.config.model == OFFLINE and self._launcher.reuse
 
     async def _ask(self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
@@ -400,6 +408,8 @@ class AgentClient:
 
     def _copies(self, now: AgentKey, guess: AgentKey, label: str) -> int:
         """How many clients of this agent will be wanted at once: candidates and paths set out together."""
+        if self._replies_at_once:
+            return 1
         if now[0] == "retriever":
             return self.config.num_retrieved_models
         if guess[0] == "ablation" and label == "main":
