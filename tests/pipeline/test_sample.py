@@ -47,9 +47,10 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
 ) -> None:
     enlarge(task)
     seen: dict[str, list[tuple[bool, bool]]] = {}
-    for choice in ("auto", "off"):
+    for choice in ("auto", "off", "offline"):
         executor, agents = Counting(), MindAgents(Mind(models=1, overrides={"init": crashing}))
-        config = settings(M=1, L=1, T=1, K=1, sample_first=choice, max_debug_attempts=2)
+        chosen = {"model": "offline"} if choice == "offline" else {"sample_first": choice}
+        config = settings(M=1, L=1, T=1, K=1, max_debug_attempts=2, **chosen)
         result = await quick(config, name=choice, task=task, agents=agents, executor=executor)
         assert result.phase1.candidate_scores == [0.5]
         assert agents.count("debugger") == 1
@@ -58,6 +59,7 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
     assert (True, False) not in seen["auto"]
     assert sum(on_sample for _, on_sample in seen["auto"]) == 2  # the solution is quick: later ones need no sample
     assert seen["off"][:2] == [(True, False), (False, False)] and not any(sample for _, sample in seen["off"])
+    assert seen["offline"] == seen["off"]  # its scripts watch the clock: the first whole answer comes first
     runs = events(tmp_path / "auto", ScriptFinished)
     assert [(run.purpose, run.is_error, run.score) for run in runs[:3]] == [
         ("sample", True, None), ("sample", False, None), ("solution", False, 0.5)

@@ -27,8 +27,11 @@ FAR_TOO_SLOW = 2.0
 
 
 async def sample_for(run: RunContext) -> Sample | None:
-    """The sample, where a new script should meet it first; made once a run."""
-    if run.config.sample_first == "off":
+    """The sample, where a new script should meet it first; made once a run.
+
+    Scripts of the embedded engineer watch the clock and fail seldom: with them the first whole answer comes first.
+    """
+    if run.config.sample_first == "off" or run.config.model == "offline":
         return None
     scripts = run.shared.scripts
     async with scripts.locks["sample"]:

@@ -206,6 +206,7 @@ def gather_facts(
     Where scripts run elsewhere, `hardware` says what they find there; else it is what this machine has.
     """
     python, told = inspect_interpreter(config.python), config.briefing
+    sees = config.model == "offline"  # the embedded engineer looks at the tables itself, and reads no prose about them
     packages = {plain_name(name) for name in python.packages}
     share = ScriptShare(
         cores=hardware.get("script_cores") or threads_per_script(config),
@@ -219,7 +220,7 @@ def gather_facts(
         python_version=python.version,
         packages=python.packages,
         judged_by_answers=judged_by_answers,
-        brief=data_brief(Path(task.data_dir), task.description) if "data" in told else "",
+        brief=data_brief(Path(task.data_dir), task.description) if "data" in told and not sees else "",
         knowledge=knowledge_for(task, packages, config.knowledge) if "knowledge" in told else "",
         share=share if "limits" in told else None,
     )
