@@ -1,10 +1,12 @@
 """How good are the submissions? The embedded engineer beside FLAML and AutoGluon, on hidden answers.
 
-Every contender gets the same data, the same seconds of wall clock and the same cores, one after another. A folder holds
+Every contender gets the same data, the same seconds of wall clock and the same number of cores. A folder holds
 `task.yaml`, `input/` and `answers.csv`; beside the folders lies `score.py`, which prints the metric. No contender sees
-the answers.
+the answers. One JSON line per contender is kept in `.bench/quality.jsonl`; what stands there is not measured again.
 
     python benchmarks/quality.py --tasks DIR --seconds 60,150,300 --seeds 1,2,3 --rivals flaml,autogluon
+    python benchmarks/quality.py --cores 1 --side-by-side 2      # two contenders at once, a core each
+    python benchmarks/quality.py --table                         # the table of what was measured so far
 """
 
 from __future__ import annotations
@@ -14,12 +16,18 @@ import asyncio
 import csv
 import itertools
 import json
+import math
+import os
+import queue
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import yaml
@@ -48,37 +56,37 @@ class Row:
     score: float | None
     limit: int = 0
     seed: int = 0
+    cores: int = 0
     promised: float | None = None
     candidate: float | None = None
     candidate_promised: float | None = None
     seconds: float = 0.0
+    first: float | None = None
     scripts: int = 0
     wins: bool = False
     note: str = ""
 
+    @property
+    def key(self) -> tuple[str, str, int, int, int]:
+        """What tells it from all other rows."""
+        return self.task, self.contender, self.limit, self.seed, self.cores
+
 
 def main() -> None:
-    """Run every contender on every task; print the table, write it as CSV and as a picture."""
+    """Measure what was not measured yet; print the table, write it as CSV and as a picture."""
     arguments = read_arguments()
-    folders = [path.parent for path in sorted(arguments.tasks.glob("*/task.yaml"))]
-    chosen = arguments.only.split(",") if arguments.only else [folder.name for folder in folders]
     rivals = [name for name in arguments.rivals.split(",") if name]
-    rows: list[Row] = []
-    for folder in (folder for folder in folders if folder.name in chosen):
-        task = yaml.safe_load((folder / "task.yaml").read_text())
-        for seconds, seed in itertools.product(numbers(arguments.seconds), numbers(arguments.seeds)):
-            these: list[Row] = []
-            for contender in ("mle-star", *rivals):
-                metric, direction = task["evaluation_metric"], task["metric_direction"]
-                row = Row(folder.name, contender, metric, direction, None, seconds, seed)
-                compete(row, folder, seconds, arguments.tasks / "score.py")
-                rows.append(row)
-                these.append(row)
-                print(line_of(row), flush=True)
-                write_csv(rows, BENCH / "quality.csv")  # after each: a long run that is stopped keeps what it has
-            mark_winner(these)
+    wanted = planned(arguments, ["mle-star", *rivals])
+    known = {row.key: row for row in read_rows(arguments.kept)}
+    if not arguments.table:
+        for rival in rivals:
+            interpreter(rival)
+        measure([row for row in wanted if row.key not in known], arguments)
+        known = {row.key: row for row in read_rows(arguments.kept)}
+    rows = [known[row.key] for row in wanted if row.key in known]
+    for _, same in itertools.groupby(rows, lambda row: (row.task, row.limit, row.seed)):
+        mark_winner(list(same))
     write_csv(rows, BENCH / "quality.csv")
-    print_medians(rows)
     print_wins(rows, rivals)
     draw(rows, BENCH / "quality.png")
 
@@ -93,7 +101,59 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", default="42", help="seeds, with commas between them")
     parser.add_argument("--rivals", default="flaml", help="of: flaml, autogluon; empty for none")
     parser.add_argument("--only", default="", help="names of folders, separated by commas")
-    return parser.parse_args()
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores of each contender")
+    parser.add_argument("--side-by-side", type=int, default=1, help="contenders at once, each on cores of its own")
+    parser.add_argument(
+        "--candidates", action="store_true", help="score our best single candidate, too, beside the clock"
+    )
+    parser.add_argument("--kept", type=Path, default=BENCH / "quality.jsonl", help="where rows are kept")
+    parser.add_argument("--table", action="store_true", help="run nothing: the table of what is known")
+    arguments = parser.parse_args()
+    if arguments.cores * arguments.side_by_side > len(os.sched_getaffinity(0)):
+        parser.error("there are not so many cores")
+    return arguments
+
+
+def planned(arguments: argparse.Namespace, contenders: list[str]) -> list[Row]:
+    """All rows of the table, still without a score, the contenders of a task beside each other."""
+    folders = [path.parent for path in sorted(arguments.tasks.glob("*/task.yaml"))]
+    chosen = arguments.only.split(",") if arguments.only else [folder.name for folder in folders]
+    rows = []
+    for seconds, seed in itertools.product(numbers(arguments.seconds), numbers(arguments.seeds)):
+        for folder in (folder for folder in folders if folder.name in chosen):
+            task = yaml.safe_load((folder / "task.yaml").read_text())
+            told = task["evaluation_metric"], task["metric_direction"]
+            rows += [Row(folder.name, name, *told, None, seconds, seed, arguments.cores) for name in contenders]
+    return rows
+
+
+def measure(rows: list[Row], arguments: argparse.Namespace) -> None:
+    """Measure rows and keep each as it is done, so that a long measurement can be stopped and go on."""
+    cores = sorted(os.sched_getaffinity(0))
+    lanes: queue.SimpleQueue[set[int]] = queue.SimpleQueue()
+    for lane in range(arguments.side_by_side):
+        lanes.put(set(cores[lane * arguments.cores : (lane + 1) * arguments.cores]))
+    keeping = threading.Lock()
+
+    def one(row: Row) -> None:
+        lane = lanes.get()
+        try:
+            compete(row, arguments.tasks / row.task, arguments.tasks / "score.py", lane, alone=arguments.candidates)
+        finally:
+            lanes.put(lane)
+        with keeping, arguments.kept.open("a") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+            print(line_of(row), flush=True)
+
+    arguments.kept.parent.mkdir(exist_ok=True)
+    with ThreadPoolExecutor(arguments.side_by_side) as pool:
+        for done in [pool.submit(one, row) for row in rows]:
+            done.result()
+
+
+def read_rows(path: Path) -> list[Row]:
+    """What was measured so far."""
+    return [Row(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def numbers(text: str) -> list[int]:
@@ -101,17 +161,20 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def print_medians(rows: list[Row]) -> None:
-    """The median score over the seeds, for each task, limit and contender."""
-    groups: dict[tuple[str, int, str], list[float]] = {}
+def medians_of(rows: list[Row]) -> dict[tuple[str, int, str], float | None]:
+    """The median score over the seeds by task, limit and contender; a run without a submission counts as the worst."""
+    groups: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
-        if row.score is not None:
-            groups.setdefault((row.task, row.limit, row.contender), []).append(row.score)
-    for (task, limit, contender), scores in groups.items():
-        print(f"{task:20} {limit:5} s  {contender:12} median {statistics.median(scores):.6g} of {len(scores)}")
+        groups.setdefault((row.task, row.limit, row.contender), []).append(row)
+    medians: dict[tuple[str, int, str], float | None] = {}
+    for key, same in groups.items():
+        sign = -1 if same[0].direction == "maximize" else 1
+        middle = statistics.median(math.inf if row.score is None else sign * row.score for row in same)
+        medians[key] = sign * middle if math.isfinite(middle) else None
+    return medians
 
 
-def compete(row: Row, folder: Path, seconds: int, scorer: Path) -> None:
+def compete(row: Row, folder: Path, scorer: Path, cores: set[int], *, alone: bool) -> None:
     """Run one contender on a copy of the folder that lacks the answers, then score what it wrote."""
     with tempfile.TemporaryDirectory() as place:
         given = Path(place) / folder.name
@@ -122,33 +185,55 @@ def compete(row: Row, folder: Path, seconds: int, scorer: Path) -> None:
         submission = run / "final" / "submission.csv"
         if row.contender == "mle-star":
             command = [sys.executable, "-m", "mle_star.cli.app", "run", str(given), "--model", "offline", "--quiet"]
-            command += ["--time-limit", str(seconds), "--output", str(run), "--set", f"seed={row.seed}"]
+            command += ["--time-limit", str(row.limit), "--output", str(run), "--set", f"seed={row.seed}"]
         else:
             script = ROOT / "benchmarks" / "rivals" / f"{row.contender}_run.py"
-            command = [str(interpreter(row.contender)), str(script), str(given), str(submission), str(seconds)]
+            command = [str(interpreter(row.contender)), str(script), str(given), str(submission), str(row.limit)]
             command += [str(row.seed)]
-        started = time.monotonic()
+        started, at = time.monotonic(), datetime.now(timezone.utc)
         try:
-            done = subprocess.run(command, timeout=seconds + GRACE, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                pinned(command, cores), timeout=row.limit + GRACE, capture_output=True, text=True, check=False,
+                cwd=place,
+            )  # fmt: skip
             row.note = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["failed"])[-1][:100]
         except subprocess.TimeoutExpired:
             row.note = "did not end"
         row.seconds = time.monotonic() - started
         row.score = score_of(scorer, folder, submission)
+        take_events(row, run / "journal.jsonl", at)
         if (run / "result.json").exists():
             candidate = take_promises(row, run)
-            answer = asyncio.run(answer_of(candidate, given, Path(place) / "candidate"))
-            row.candidate = score_of(scorer, folder, answer)
+            if alone and candidate:
+                answer = asyncio.run(answer_of(candidate, given, Path(place) / "candidate"))
+                row.candidate = score_of(scorer, folder, answer)
+
+
+def pinned(command: list[str], cores: set[int]) -> list[str]:
+    """The command on these cores only."""
+    code = f"import os, sys; os.sched_setaffinity(0, {cores}); os.execvp(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", code, *command]
+
+
+def take_events(row: Row, journal: Path, started: datetime) -> None:
+    """How many scripts our own run has tried, and after how many seconds it had its first valid submission."""
+    events = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+    scripts = [event for event in events if event["kind"] == "script_finished"]
+    row.scripts = len(scripts)
+    valid = [event for event in scripts if event.get("submission") and event["score"] is not None]
+    if valid:
+        row.first = (datetime.fromisoformat(valid[0]["at"].replace("Z", "+00:00")) - started).total_seconds()
 
 
 def take_promises(row: Row, run: Path) -> str:
-    """What our own run said about itself; the script of its best single candidate."""
+    """What our own run said about itself; the script of its best single candidate, an empty text without one."""
     result = json.loads((run / "result.json").read_text())
-    row.promised = result["final_solution"]["score"]
-    candidates = [c for c in result["phase1"]["candidate_solutions"] if c["score"] is not None]
+    row.promised = (result["final_solution"] or {}).get("score")
+    candidates = [c for c in (result["phase1"] or {}).get("candidate_solutions", []) if c["score"] is not None]
+    if not candidates:
+        return ""
     best = (max if row.direction == "maximize" else min)(candidates, key=lambda candidate: float(candidate["score"]))
     row.candidate_promised = best["score"]
-    row.scripts = (run / "journal.jsonl").read_text().count('"kind":"script_finished"')
     return str(best["content"])
 
 
@@ -206,7 +291,9 @@ def line_of(row: Row) -> str:
     words = [f"{row.task:20} {row.contender:10} {row.metric:9} {_short(row.score):>9} {row.seconds:6.0f} s "]
     if row.promised is not None:
         candidate = f"best candidate {_short(row.candidate)} (promised {_short(row.candidate_promised)})"
-        words += [f"promised {_short(row.promised)}; {candidate}; {row.scripts} scripts"]
+        words += [
+            f"promised {_short(row.promised)}; {candidate}; {row.scripts} scripts, first after {row.first or 0:.0f} s"
+        ]
     return " ".join([*words, row.note])
 
 
@@ -215,17 +302,23 @@ def _short(score: float | None) -> str:
 
 
 def print_wins(rows: list[Row], rivals: list[str]) -> None:
-    """Against each rival: on how many of the tasks are we ahead?"""
-    mine = {(row.task, row.limit, row.seed): row for row in rows if row.contender == "mle-star"}
-    ours = {f"{task} {limit} s, seed {seed}": row for (task, limit, seed), row in mine.items()}
-    for rival in rivals:
-        theirs = [row for row in rows if row.contender == rival]
-        won = [r.task for r in theirs if better(mine[r.task, r.limit, r.seed].score, r.score, r.direction)]
-        print(f"ahead of {rival} on {len(won)} of {len(theirs)}: {', '.join(won)}")
-    seen = [task for task, row in ours.items() if better(row.score, row.candidate, row.direction)]
-    said = [task for task, row in ours.items() if not better(row.candidate_promised, row.promised, row.direction)]
-    print(f"better than the best single candidate on {len(seen)} of {len(ours)}: {', '.join(seen)}")
-    print(f"on validation no worse than it on {len(said)} of {len(ours)}: {', '.join(said)}")
+    """The medians over the seeds; and against each rival: on how many of the tasks are we ahead?"""
+    medians, directions = medians_of(rows), {row.task: row.direction for row in rows}
+    for (task, limit, contender), score in medians.items():
+        print(f"{task:20} {limit:5} s  {contender:12} median {_short(score)}")
+    for rival, limit in itertools.product(rivals, sorted({row.limit for row in rows})):
+        both = [task for task in directions if {(task, limit, "mle-star"), (task, limit, rival)} <= set(medians)]
+        won = [
+            task for task in both
+            if better(medians[task, limit, "mle-star"], medians[task, limit, rival], directions[task])
+        ]  # fmt: skip
+        print(f"{limit} s: ahead of {rival} on {len(won)} of {len(both)}: {', '.join(won)}")
+    ours = [row for row in rows if row.contender == "mle-star"]
+    print(f"a submission in {sum(row.score is not None for row in ours)} of {len(ours)} runs")
+    alone = [row for row in ours if row.candidate is not None]
+    seen = [row.task for row in alone if better(row.score, row.candidate, row.direction)]
+    if alone:
+        print(f"better than the best single candidate on {len(seen)} of {len(alone)}: {', '.join(seen)}")
 
 
 def write_csv(rows: list[Row], path: Path) -> None:

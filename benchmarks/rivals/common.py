@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import yaml
 
 TEXT_LENGTH = 30  # characters on average, from which a column with many values counts as text
 TEXT_WORDS = 1000
+CORES = len(os.sched_getaffinity(0))
 
 
 @dataclass
@@ -22,36 +25,73 @@ class Job:
     test: Any
     sample: Any
     target: str
+    answers: list[str]
     metric: str
-    direction: str
     task_type: str
+    form: dict[str, str]
 
     @property
     def log_target(self) -> bool:
-        """Is the metric on the log scale?"""
-        return self.metric == "rmsle"
+        """Does the metric count errors in proportion?"""
+        return self.metric in ("rmsle", "smape")
 
     @property
     def wants_probability(self) -> bool:
         """Does the metric judge probabilities?"""
-        return self.metric in ("roc_auc", "log_loss")
+        return self.metric in ("roc_auc", "log_loss", "average_precision")
 
 
 def read_job(folder: Path) -> Job:
-    """The job of a task folder; dates become their parts, for both train and test alike."""
+    """The job of a task folder; dates become their parts, lists become texts, for both train and test alike."""
     task = yaml.safe_load((folder / "task.yaml").read_text())
-    tables = [pd.read_csv(folder / "input" / f"{name}.csv") for name in ("train", "test", "sample_submission")]
-    train, test, sample = tables
-    target = next(column for column in train.columns if column not in test.columns)
-    for frame in (train, test):
-        for column in [name for name in frame.columns if _is_date(frame[name])]:
-            moment = pd.to_datetime(frame[column])
-            for part in ("year", "month", "day", "hour", "dayofweek"):
-                frame[f"{column} {part}"] = getattr(moment.dt, part)
-            del frame[column]
-    return Job(
-        train, test, sample, target, task["evaluation_metric"], task["metric_direction"], task["task_type"]
-    )  # fmt: skip
+    train, test, sample = (_read(folder / "input", name) for name in ("train", "test", "sample_submission"))
+    answers = [column for column in sample.columns if column not in test.columns]
+    target = answers[0] if answers[0] in train else next(c for c in train.columns if c not in test.columns)
+    if len(sample.columns) - len(answers) == 1:  # its id
+        key = next(column for column in sample.columns if column not in answers)
+        train, test = train.drop(columns=key), test.drop(columns=key)
+    for column in list(test.columns):
+        if not set(test[column].map(str)) & set(train[column].map(str)) and train[column].nunique() < len(train) / 2:
+            train, test = (
+                train.drop(columns=column),
+                test.drop(columns=column),
+            )  # of other groups than the training rows
+            continue
+        for frame in (train, test):
+            if frame[column].map(lambda cell: isinstance(cell, list)).any():
+                frame[column] = frame[column].map(lambda cell: " ".join("_".join(str(c).split()) for c in cell))
+            _take_apart(frame, column)
+    form = {"sep": ";", "decimal": ","} if _is_european(folder / "input" / "sample_submission.csv") else {}
+    return Job(train, test, sample, target, answers, task["evaluation_metric"], task["task_type"], form)
+
+
+def _read(folder: Path, name: str) -> Any:
+    if (folder / f"{name}.json").exists():
+        return pd.DataFrame(json.loads((folder / f"{name}.json").read_text()))
+    path = folder / f"{name}.csv"
+    european = {"sep": ";", "decimal": ","} if _is_european(path) else {}
+    return pd.read_csv(path, **({} if name == "sample_submission" else {"na_values": ["?"]}), **european)
+
+
+def _is_european(path: Path) -> bool:
+    header = path.open(encoding="utf-8").readline()
+    return ";" in header and "," not in header
+
+
+def _take_apart(frame: Any, column: str) -> None:
+    """A date as its parts, a time of day as its hour; anything else stays."""
+    if frame[column].dtype != object and str(frame[column].dtype) not in ("str", "string"):
+        return
+    head = frame[column].dropna().astype(str).head(50)
+    if not len(head):
+        return
+    if head.str.fullmatch(r"\d{2}[.:]\d{2}[.:]\d{2}").all():
+        frame[column] = frame[column].str.slice(0, 2).astype(float)
+    elif (european := head.str.match(r"\d{2}/\d{2}/\d{4}").all()) or head.str.match(r"\d{4}-\d{2}-\d{2}").all():
+        moment = pd.to_datetime(frame[column], dayfirst=bool(european))
+        for part in ("year", "month", "day", "hour", "dayofweek"):
+            frame[f"{column} {part}"] = getattr(moment.dt, part)
+        del frame[column]
 
 
 def expand_text(job: Job) -> None:
@@ -74,16 +114,13 @@ def expand_text(job: Job) -> None:
             setattr(job, name, pd.concat([frame.drop(columns=column), more], axis=1))
 
 
-def write_answer(job: Job, answer: Any, path: Path) -> None:
-    """The submission, in the sample's shape."""
-    values = np.expm1(answer) if job.log_target else answer
-    job.sample[job.sample.columns[-1]] = values
+def write_answer(job: Job, answer: Any, classes: list[Any], path: Path) -> None:
+    """The submission, in the sample's shape; `answer` has a column for each of `classes` where there are any."""
+    if classes and len(job.answers) > 1:
+        for column in job.answers:
+            job.sample[column] = answer[:, [str(label) for label in classes].index(column)]
+    else:
+        values = answer[:, 1] if classes else answer
+        job.sample[job.answers[0]] = np.expm1(values) if job.log_target else values
     path.parent.mkdir(parents=True, exist_ok=True)
-    job.sample.to_csv(path, index=False)
-
-
-def _is_date(column: Any) -> bool:
-    if column.dtype != object and str(column.dtype) not in ("str", "string"):
-        return False
-    head = column.dropna().astype(str).head(50)
-    return bool(len(head)) and bool(head.str.match(r"\d{4}-\d{2}-\d{2}").all())
+    job.sample.to_csv(path, index=False, **job.form)
