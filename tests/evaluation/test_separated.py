@@ -70,6 +70,7 @@ FILES = st.one_of(
     files(st.text("ab0. é\xa0\x1f", max_size=30), always_quoted=st.just(False)),
 )
 PLAIN = Written([("7", "a  b", "1", "0.5"), ("8", "", "0", " 2")], ",", "\r\n", "utf-8-sig", False, False)
+BARE = Written([("7", "a.b", "1", "0.5"), ("8", "", "0", "2"), ("9", "é", "", "")], ",", "\r\n", "utf-8", False, False)
 
 
 def opened(made: Written, folder: Path) -> Separated:
@@ -79,6 +80,7 @@ def opened(made: Written, folder: Path) -> Separated:
 
 @given(FILES)
 @example(PLAIN)
+@example(BARE)
 def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(made: Written) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = opened(made, Path(folder))
@@ -120,17 +122,19 @@ KEYS = st.one_of(
 )
 
 
-@given(st.lists(KEYS, min_size=1, max_size=30), st.booleans(), st.booleans())
-@example([("", "7"), ("", "10"), ("", "123456789012345678")], True, True)
-@example([("r", "09"), ("r", "10")], False, True)
+@given(st.lists(KEYS, min_size=1, max_size=30), st.booleans(), st.booleans(), st.integers(0, 40))
+@example([("", "7"), ("", "10"), ("", "123456789012345678")], True, True, 0)
+@example([("r", "09"), ("r", "10")], False, True, 0)
+@example([("r", "0000000"), ("", "")], False, False, 35)
+@example([("r", "0000000"), ("", "")], True, False, 35)
 def test_a_column_without_texts_says_what_its_texts_say(
-    keys: list[tuple[str, str]], from_left: bool, same: bool
+    keys: list[tuple[str, str]], from_left: bool, same: bool, around: int
 ) -> None:
     cells = [(keys[0][0] if same else before) + behind for before, behind in keys]
     lines = [f"{cell},,x" if from_left else f"x,,{cell}" for cell in cells]
-    data = "\n".join(lines).encode()
+    data = b"," * around + "\n".join(lines).encode() + b"," * around  # near the ends of a file words are cut elsewhere
     lengths = [len(line.encode()) for line in lines]
-    begins = np.cumsum([0, *(length + 1 for length in lengths[:-1])])
+    begins = around + np.cumsum([0, *(length + 1 for length in lengths[:-1])])
     found = cut_column(
         np.frombuffer(data, np.uint8), begins, begins + lengths, ord(","), 0, from_left=from_left, encoding="utf-8"
     )  # fmt: skip
@@ -179,6 +183,7 @@ def plainly(made: Written, found: Separated, hidden: list[int], names: dict[int,
 
 @given(FILES, st.randoms(use_true_random=False))
 @example(PLAIN, random.Random(1))
+@example(BARE, random.Random(1))
 def test_rows_are_taken_out_and_moved_as_if_every_cell_were_written_anew(made: Written, dice: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = opened(made, Path(folder))

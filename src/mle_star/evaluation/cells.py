@@ -13,7 +13,7 @@ WORD = 8
 """Bytes are looked at by so many at a time, as one number of 64 bits whose lowest byte comes first."""
 MOST_WORDS = 8
 """A cell is looked for within so many words."""
-ROWS_AT_ONCE = 1 << 13
+ROWS_AT_ONCE = 1 << 14
 SAMPLED, FEW = 10_000, 1_000
 """A column whose sampled rows hold fewer different texts than this is held as numbers of these."""
 MOST_DIGITS = 18
@@ -132,8 +132,9 @@ def whole_numbers(column: Packed, before: str) -> tuple[Any, bool] | None:
 
     def convert(first: int, last: int) -> bool:
         """Fill a stretch of the values; does it hold nothing but digits?"""
-        firsts = np.arange(first, last) * letters.shape[1] + len(before)
-        words = _packed(flat, firsts, lengths[first:last])
+        words = column.words[first:last]
+        if before:
+            words = _packed(flat, np.arange(first, last) * letters.shape[1] + len(before), lengths[first:last])
         wrong = 0
         for number in range(words.shape[1]):
             size = np.clip(lengths[first:last] - WORD * number, 0, WORD)
@@ -168,8 +169,7 @@ def cut_column(
         found = _bounds(data, begins[some], ends[some], mark, steps, from_left)
         if found is None:
             return None
-        firsts, lengths = found
-        words = _packed(data, firsts, lengths)
+        firsts, lengths, words = found
         letters = words.view(np.uint8)
         visible = np.count_nonzero(letters - 33 < 94)  # beyond both ends: blanks, zeros, other alphabets
         return _Cut(firsts, lengths, words, bool(visible == lengths.sum()))
@@ -200,36 +200,39 @@ class _Cut(NamedTuple):
     is_visible: bool
 
 
-def _bounds(data: Any, begins: Any, ends: Any, mark: int, steps: int, from_left: bool) -> tuple[Any, Any] | None:
-    """Where each cell begins, and how long it is."""
+def _bounds(data: Any, begins: Any, ends: Any, mark: int, steps: int, from_left: bool) -> tuple[Any, Any, Any] | None:
+    """Where each cell begins, how long it is, and its bytes."""
     import numpy as np
 
-    if from_left:
-        first = begins
-        for step in range(steps + 1):
-            length = _length(data, first, mark, forward=True)
-            if length is None or (first + length >= ends).any():
-                return None
-            first = first if step == steps else first + length + 1
-        return first, length
-    last = ends
+    way = 1 if from_left else -1
+    place, border = (begins, ends) if from_left else (ends, begins)
     for step in range(steps + 1):
-        length = _length(data, last, mark, forward=False)
-        if length is None or (last - length <= begins).any():
+        near = _words(data, place if from_left else place - WORD)
+        length = _length(data, near, place, mark, forward=from_left)
+        if length is None or (way * (border - place) <= length).any():
             return None
-        last = last if step == steps else last - length - 1
-    return np.asarray(last - length), length
+        place = place if step == steps else place + way * (length + 1)
+    first = place if from_left else place - length
+    if int(length.max()) >= WORD:
+        return first, length, _packed(data, first, length)
+    outside = (8 * (WORD - 1 - length)).astype(np.uint64)  # bits, less those of one byte: 64 would be too many
+    eight = np.uint64(8)
+    return first, length, ((near << outside << eight if from_left else near) >> outside >> eight)[:, None]
 
 
-def _length(data: Any, places: Any, mark: int, *, forward: bool) -> Any:
-    """How many bytes lie between each place and the next separator in that direction; None where one is too far."""
+def _length(data: Any, near: Any, places: Any, mark: int, *, forward: bool) -> Any:
+    """How many bytes lie between each place and the next separator in that direction; None where one is too far.
+
+    `near` are the words next to the places.
+    """
     import numpy as np
 
     lengths: Any = np.zeros(len(places), np.int64)
     open_rows: Any = slice(None)
     for number in range(MOST_WORDS):
-        here = places[open_rows]
-        word = _words(data, here + WORD * number if forward else here - WORD * (number + 1))
+        here, word = places[open_rows], near
+        if number:
+            word = _words(data, here + WORD * number if forward else here - WORD * (number + 1))
         other = (word if forward else word.byteswap()) ^ np.uint64(mark * _ONES)  # a zero where the separator is
         low = np.uint64(_LOW_BITS)
         hits = ~(((other & low) + low) | other | low)  # the highest bit of each byte that is zero
@@ -262,9 +265,11 @@ def _words(data: Any, places: Any) -> Any:
     """The eight bytes from each place on as a number, with zeros beyond both ends of the file."""
     import numpy as np
 
-    size = len(data) - WORD
-    if size >= 0 and int(places.min()) >= 0 and int(places.max()) <= size:
-        return np.ndarray(size + 1, "<u8", data, strides=(1,))[places]
+    count = len(data) // WORD
+    number, bits = places >> 3, ((places & (WORD - 1)) << 3).astype(np.uint64)
+    if int(number.min()) >= 0 and int(number.max()) < count - 1:  # numpy is slow at words that lie across two
+        words = data[: WORD * count].view("<u8")
+        return words[number] >> bits | words[number + 1] << np.uint64(1) << np.uint64(63) - bits
     inside = places[:, None] + np.arange(WORD)
     known = (inside >= 0) & (inside < len(data))
     return np.where(known, data[np.clip(inside, 0, len(data) - 1)], 0).astype(np.uint8).view("<u8")[:, 0]

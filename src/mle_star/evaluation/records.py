@@ -26,8 +26,8 @@ from mle_star.evaluation.separated import (
     written,
 )
 
-AT_ONCE = 1024
-"""So many pieces may be handed to the system in one call."""
+AT_ONCE = 64
+"""So many pieces are handed to the system in one call: it copies some megabytes faster than many."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ class FileRows:
     ) -> list[bytes | None]:
         """Their records, cut at the separators; None for each that this is not enough for."""
         separator, encoding = table.form.dialect.separator, plain_encoding(table.form)
+        marks = (separator, '"', "\r", "\n")
         own = {name: index for index, name in enumerate(self.table.columns) if name not in gone}
         columns = [own.get(name, -1) for name in table.columns]
         cut = [index for index in range(len(self.table.columns)) if index not in columns]
@@ -118,7 +119,7 @@ class FileRows:
         # what lies between the first and the last cells is one piece
         at = [index if index < first else max(first, index - (width - first - last - 1)) for index in range(width)]
         found: list[bytes | None] = []
-        odd = {place for place, name in names.items() if any(mark in name for mark in (separator, '"', "\r", "\n"))}
+        odd = {place for place, name in names.items() if not name.isalnum() and any(mark in name for mark in marks)}
         for place, cells in zip(places, source.plain_cells(places, first, last), strict=True):
             name = names.get(place)
             if cells is None or place in odd:

@@ -194,12 +194,17 @@ class Separated:
         None for a record that is not plainly written, without quotes and odd line ends.
         """
         separator, width, encoding = self.table.form.dialect.separator, len(self.table.columns), self._encoding
-        for record in self.records(places):
-            text = str(record, encoding, "replace").removesuffix("\n").removesuffix("\r")
-            if '"' in text or "\r" in text or "\n" in text or "\0" in text or text.count(separator) != width - 1:
+        records = self.records(places)
+        whole = str(b"\n".join(records), encoding, "replace")
+        texts = whole.split()
+        are_bare = len(texts) == len(records) and not separator.isspace() and '"' not in whole and "\0" not in whole
+        if not are_bare:
+            texts = [str(record, encoding, "replace").removesuffix("\n").removesuffix("\r") for record in records]
+        for text in texts:
+            if text.count(separator) != width - 1 or not (are_bare or all(mark not in text for mark in '"\r\n\0')):
                 yield None
                 continue
-            if text.split(None, 1) != [text]:
+            if not are_bare and text.split(None, 1) != [text]:
                 text = separator.join([cell.strip() for cell in text.split(separator)])
             cells = text.split(separator, first)
             cells += cells.pop().rsplit(separator, last)
@@ -283,14 +288,14 @@ def _ended(record: bytes) -> bytes:
 def alike(example: Mapping[str, Any], others: Mapping[str, Sequence[str]], table: Table, count: int) -> list[Record]:
     """So many rows of `table` like an example, but for what they have in some columns; records where that is plain."""
     same = [example.get(column, "") for column in table.columns if column not in others]
-    form, cells = table.form, [same, *others.values()]
+    form, encoding, cells = table.form, plain_encoding(table.form), [same, *others.values()]
     if form.kind == "csv" and len(table.columns) > 1 and all(isinstance(cell, str) for cell in same):
         text = "\n".join("\n".join(column) for column in cells if column)
         is_plain = not any(mark in text for mark in (form.dialect.separator, '"', "\r"))
         if is_plain and text.count("\n") == sum(map(len, cells)) - 1:
             filled = [others.get(name) or repeat(example.get(name, ""), count) for name in table.columns]
             joined = map(form.dialect.separator.join, zip(*filled, strict=True))
-            return [record.encode(plain_encoding(form), "replace") for record in joined]
+            return [record.encode(encoding, "replace") for record in joined]
     return [{**example, **{name: column[place] for name, column in others.items()}} for place in range(count)]
 
 
