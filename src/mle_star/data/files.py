@@ -123,17 +123,20 @@ def in_blocks(size: int, look: Callable[[int, int], _Found], block: int = BLOCK_
 
 def bounded_lines(readline: Callable[[int], AnyStr]) -> Iterator[AnyStr]:
     """The lines of a table that a script wrote; `csv.Error` when they are too long, too blank or take too much time."""
-    blank, number, begun = 0, 0, time.thread_time()
-    while line := readline(MAX_LINE + 1):
-        number += 1
-        if len(line) > MAX_LINE:
-            raise csv.Error("it has lines beyond all length")
-        blank += len(line) < 3 and not line.strip()
-        if blank > MAX_BLANK_LINES:
-            raise csv.Error("it consists of blank lines")
-        if number % _LINES_BETWEEN_LOOKS == 0 and time.thread_time() - begun > MAX_SECONDS:
-            raise csv.Error(f"it takes more than {MAX_SECONDS:.0f} s to read")
-        yield line
+    blank, begun = 0, time.thread_time()
+    while time.thread_time() - begun <= MAX_SECONDS:
+        for _ in range(_LINES_BETWEEN_LOOKS):
+            line = readline(MAX_LINE + 1)
+            if not line:
+                return
+            if len(line) > MAX_LINE:
+                raise csv.Error("it has lines beyond all length")
+            if len(line) < 3:
+                blank += not line.strip()
+                if blank > MAX_BLANK_LINES:
+                    raise csv.Error("it consists of blank lines")
+            yield line
+    raise csv.Error(f"it takes more than {MAX_SECONDS:.0f} s to read")
 
 
 def _decode(chunks: list[bytes]) -> tuple[list[str], str] | None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +100,15 @@ class Judge:
 
     def _cells(self, reader: Iterator[list[str]], asked: int) -> tuple[list[str], list[list[str]]]:
         header = next(filter(None, reader), [])
-        wanted = {*self.names, self.data.layout.key}
+        wanted, width, most = {*self.names, self.data.layout.key}, len(header), 2 * asked + SPARE_ROWS
         places = [place for place, name in enumerate(header) if name in wanted]
         rows: list[list[str]] = []
-        for row in filter(None, reader):
-            if len(row) != len(header):
+        for row in islice(filter(None, reader), most + 1):
+            if len(row) != width:
                 raise Ungradable("the submission is empty or its rows differ in length")
-            rows.append([row[place] for place in places])
-            if len(rows) > 2 * asked + SPARE_ROWS:
-                raise Ungradable(f"the submission has more than {len(rows) - 1} rows, the test file {asked}")
+            rows.append(row if len(places) == width else [row[place] for place in places])
+        if len(rows) > most:
+            raise Ungradable(f"the submission has more than {most} rows, the test file {asked}")
         if not header:
             raise Ungradable("the submission is empty or its rows differ in length")
         return [header[place] for place in places], rows
@@ -122,7 +122,7 @@ class Judge:
             return rows
         place = header.index(key)
         by_key, asked = {row[place]: row for row in rows}, self.keys(view)
-        if not all(text in by_key for text in asked):  # written in another way, such as 17.0
+        if not by_key.keys() >= set(asked):  # written in another way, such as 17.0
             by_key, asked = {_label(row[place]): row for row in rows}, list(map(_label, asked))
         absent = [text for text in asked if text not in by_key]
         if absent:
@@ -131,7 +131,7 @@ class Judge:
 
     def keys(self, view: View) -> list[str]:
         """What the rows of a view's test file are called."""
-        real, keys, names = self.data.asked_keys, self.data.keys, view.names
+        real, keys, names = list(self.data.asked_keys), self.data.keys, view.names
         return [real[p] if p >= 0 else names[-1 - p] if -1 - p in names else keys[-1 - p] for p in view.order]
 
     def write_real(self, answers: Answers, target: Path) -> None:

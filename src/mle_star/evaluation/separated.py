@@ -21,8 +21,8 @@ from mle_star.evaluation.scan import scan
 LONGEST_CELL = 1 << 30
 POPULATED_BYTES = 4 << 30
 """Up to this size a file is mapped whole before it is looked at: page by page that takes several times as long."""
-LARGE_BYTES = 8 << 20
-"""From this size on columns are read by pyarrow, where it is installed."""
+LARGE_BYTES = 1 << 18
+"""From this size on columns are cut out of the bytes or read by pyarrow."""
 MOST_STEPS = 3
 """A column is near an end of the rows behind so few separators."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -119,11 +119,9 @@ class Separated:
         form = self.table.form
         if self._encoding.replace("_", "-").lower() not in ("utf-8", "ascii") or form.dialect.blanks:
             return None
-        try:
-            import pyarrow
-            from pyarrow import csv as arrow
-        except ImportError:
-            return None
+        import pyarrow
+        from pyarrow import csv as arrow
+
         called = [str(number) for number in range(len(self.table.columns))]
         wanted = [called[self.table.columns.index(name)] for name in names]
         try:
