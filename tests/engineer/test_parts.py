@@ -141,6 +141,19 @@ def test_a_family_is_one_file_that_tells_all_about_itself() -> None:
         assert named == [], "no other file knows a family by name"
 
 
+def test_words_phrases_and_pieces_are_counted_as_the_usual_readers_count_them() -> None:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    frame = pd.DataFrame({"text": ["It's GOOD, good & bad!", "", "é ø good  bad", "a", "good bad\ngood bad"]})
+    phrases = CountVectorizer(ngram_range=(1, 3), token_pattern=r"(?u)\b\w+\b|[^\w\s]")
+    pieces = CountVectorizer(analyzer="char_wb", ngram_range=(2, 3))
+    counted = count_words(frame, ["text"], {"words": 3, "pieces": 3, "bits": 16, "longest": 500})
+    for reader, part in ((phrases, counted[:, : 2**16]), (pieces, counted[:, 2**16 :])):
+        wanted = reader.fit_transform(frame["text"]).toarray()
+        found = part.toarray()
+        assert sorted(map(tuple, wanted.T)) == sorted(map(tuple, found[:, found.any(axis=0)].T))
+
+
 @pytest.mark.parametrize("key", steps())
 def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) -> None:
     step = steps()[key]

@@ -131,7 +131,8 @@ def features_section(features: Mapping[str, dict[str, Any]]) -> str:
 
 def words_section(words: Mapping[str, Any]) -> str:
     """The section of the words: how texts and lists are read."""
-    return section("words", f"WORDS = {literal(dict(words))}\n\n\n{definition_of(count_words).source}")
+    own = [d for d in needed([definition_of(count_words)]) if d.module == count_words.__module__]
+    return section("words", f"WORDS = {literal(dict(words))}\n\n\n{_sources(own)}")
 
 
 def model_section(name: str, own: Mapping[str, Any]) -> str:
