@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mle_star.data.tables import TICK_NS, _looked_at
+from mle_star.engineer.brain import serve
 from mle_star.engineer.catalogue import fitting_families
 from mle_star.engineer.profile import look, recipe_for
 from mle_star.engineer.reading import Question, parts_of
@@ -30,6 +34,18 @@ from tests.engineer.small_tasks import TASKS
 def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, tmp_path: Path) -> None:
     seen = profile_of(TASKS[name](tmp_path / "input"))
     assert (seen.kind, seen.metric, seen.data["id"]) == (kind, metric, "id")
+
+
+def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot_read(tmp_path: Path) -> None:
+    asked = Question.of("init", None, write_shop(tmp_path / "input"), "", 0)
+    for path in asked.folder.iterdir():  # a file that has just changed is read anew each time
+        os.utime(path)
+    time.sleep(2 * TICK_NS / 1e9)
+    serve.look_ahead(asked.folder, asked.description)
+    before = _looked_at.cache_info().misses
+    look(asked.metric, asked.folder, asked.description, asked.packages)
+    assert _looked_at.cache_info().misses == before
+    serve.look_ahead(tmp_path / "nowhere", "")
 
 
 def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:

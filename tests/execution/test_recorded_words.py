@@ -18,7 +18,7 @@ from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, Pip
 from mle_star.run.budget import Budget
 from mle_star.run.context import ScriptRequest, digest_of, scope
 from mle_star.run.events import AnyEvent, Event, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
-from mle_star.run.limits import limit_in_run, share_in_run
+from mle_star.run.limits import FIRST_SECONDS, limit_in_run, share_in_run, told_share
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 from tests.method.loops import log_of
 
@@ -104,6 +104,15 @@ def test_a_text_is_kept_whole_up_to_the_limit() -> None:
 
 
 # --- whole: what an executor is asked for, what is recorded, what is said --------------------------------------
+
+
+def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(open_run: OpenRun) -> None:
+    with open_run(CONFIG, FixedExecutor(), budget=Budget(CONFIG, clock=lambda: 0.0)):
+        with scope("phase1", "candidate-0") as first:
+            assert told_share(first, 600.0) == FIRST_SECONDS < share_in_run(first, 600.0)
+            assert told_share(first, 3.0) == share_in_run(first, 3.0)
+        with scope("phase1", "candidate-1") as second:
+            assert told_share(second, 600.0) == share_in_run(second, 600.0)
 
 
 @pytest.mark.parametrize("linked", [False, True])

@@ -395,13 +395,14 @@ class AgentClient:
             return lambda: None
         self._expected[label] = guess
         copies = self._copies(key, guess, label)
-        pending = [(AgentType(guess[0]), guess[1])]
+        beyond = Foresight.beyond(guess) if self._replies_at_once else None  # the next call will be over in no time
+        pending = [guess, *([beyond] if beyond else [])]
 
         def connect() -> None:
             handle.cancel()
             while pending:
-                agent, variant = pending.pop()
-                self.prepare(agent, variant, label=label, copies=copies)
+                agent, variant = pending.pop(0)
+                self.prepare(AgentType(agent), variant, label=label, copies=copies)
 
         handle = asyncio.get_running_loop().call_later(wait, connect)
         return connect

@@ -11,10 +11,12 @@ import hashlib
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mle_star.data.layout import find_layout
 from mle_star.engineer import checks, foreign, moves, planning, repairs, studies
 from mle_star.engineer.catalogue import fitting_families
 from mle_star.engineer.design import assemble, recover
@@ -40,6 +42,13 @@ class Served:
         """Why it cannot work on a task, in one line, before anything runs; an empty text when it can."""
         why = refuse(metric, folder, description)
         return f"the embedded engineer works on tables and texts: {why}" if why else ""
+
+    def look_ahead(self, folder: Path, description: str) -> None:
+        """Read the tables while the first client starts; whatever stands in the way is said by who is asked first."""
+        with suppress(ConfigError, OSError):
+            train = find_layout(folder, description).train
+            for name in train.columns:
+                train.column(name)
 
 
 serve = Served()

@@ -260,6 +260,8 @@ async def connected(
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
+            if (look_ahead := getattr(serve, "look_ahead", None)) is not None:
+                asyncio.get_running_loop().run_in_executor(None, look_ahead, Path(task.data_dir), task.description)
         hardware = journal.started.hardware if journal.started is not None else {}
         facts = await asyncio.to_thread(gather_facts, task, config, hardware, judged_by_answers=judged_by_answers)
         work = journal.path.parent / "work"

@@ -18,10 +18,20 @@ def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit:
     return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
 
 
+FIRST_SECONDS = 4.0
+"""What the first candidate should take for an answer: a whole one comes first, better ones follow."""
+
+
 def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
     """Seconds that a script should take, so that all that is planned for its phase has its turn: told, not enforced."""
     share = run.budget.even_share(_planned(run, measured=run.solution_seconds is not None))
     return min(limit, share if share > 0 else limit / 2) / max(views, 1)
+
+
+def told_share(run: RunContext, limit: float, views: int = 1) -> float:
+    """The share that a script is told: less for the first candidate, lest the run be long without any answer."""
+    share = share_in_run(run, limit, views)
+    return min(share, FIRST_SECONDS) if "candidate-0" in run.parts else share
 
 
 def _planned(run: RunContext, *, measured: bool) -> float:
