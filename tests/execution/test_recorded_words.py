@@ -106,10 +106,14 @@ def test_a_text_is_kept_whole_up_to_the_limit() -> None:
 # --- whole: what an executor is asked for, what is recorded, what is said --------------------------------------
 
 
-def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(open_run: OpenRun) -> None:
-    with open_run(CONFIG, FixedExecutor(), budget=Budget(CONFIG, clock=lambda: 0.0)):
+@pytest.mark.parametrize(("limit", "told"), [(150, FIRST_SECONDS), (1000, 20.0)])
+def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
+    open_run: OpenRun, limit: int, told: float
+) -> None:
+    config = PipelineConfig(time_limit_seconds=limit, num_retrieved_models=2)
+    with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)):
         with scope("phase1", "candidate-0") as first:
-            assert told_share(first, 600.0) == FIRST_SECONDS < share_in_run(first, 600.0)
+            assert told_share(first, 600.0) == told < share_in_run(first, 600.0)
             assert told_share(first, 3.0) == share_in_run(first, 3.0)
         with scope("phase1", "candidate-1") as second:
             assert told_share(second, 600.0) == share_in_run(second, 600.0)

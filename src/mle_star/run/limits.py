@@ -18,8 +18,8 @@ def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit:
     return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
 
 
-FIRST_SECONDS = 4.0
-"""What the first candidate should take for an answer: a whole one comes first, better ones follow."""
+FIRST_SECONDS, FIRST_SHARE = 4.0, 0.02
+"""What the first candidate should take for an answer, or this share of the run's time: better ones follow."""
 
 
 def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
@@ -30,8 +30,8 @@ def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
 
 def told_share(run: RunContext, limit: float, views: int = 1) -> float:
     """The share that a script is told: less for the first candidate, lest the run be long without any answer."""
-    share = share_in_run(run, limit, views)
-    return min(share, FIRST_SECONDS) if "candidate-0" in run.parts else share
+    share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
+    return min(share, first) if "candidate-0" in run.parts else share
 
 
 def _planned(run: RunContext, *, measured: bool) -> float:
