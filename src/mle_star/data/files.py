@@ -9,6 +9,7 @@ import gc
 import gzip
 import lzma
 import os
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,7 @@ MAX_SECONDS = 60.0
 """Of computing, not of waiting: a busy machine must not make a table unreadable."""
 BLOCK_BYTES = 16 << 20
 MOST_THREADS = 4
+SHORT_TURN = 1e-4
 _LINES_BETWEEN_LOOKS = 4096
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSED = (*_OPENERS, ".zip")
@@ -86,6 +88,17 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Let a thread that calls the system again and again go on soon, though another one computes meanwhile."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SHORT_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def count_lines(path: Path) -> int:
     """The lines of a file that hold anything but their end, counted without reading them as text."""
     if path.suffix.lower() not in COMPRESSED:
@@ -102,7 +115,7 @@ def count_lines(path: Path) -> int:
 
 
 def _read_at(file: int, begin: int, end: int) -> Iterator[bytes]:
-    return (os.pread(file, min(1 << 20, end - place), place) for place in range(begin, end, 1 << 20))
+    return (os.pread(file, min(1 << 18, end - place), place) for place in range(begin, end, 1 << 18))
 
 
 def _line_ends(chunks: Iterable[bytes]) -> Iterator[int]:

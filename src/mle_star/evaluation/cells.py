@@ -13,7 +13,7 @@ WORD = 8
 """Bytes are looked at by so many at a time, as one number of 64 bits whose lowest byte comes first."""
 MOST_WORDS = 8
 """A cell is looked for within so many words."""
-ROWS_AT_ONCE = 1 << 14
+ROWS_AT_ONCE = 1 << 15
 SAMPLED, FEW = 10_000, 1_000
 """A column whose sampled rows hold fewer different texts than this is held as numbers of these."""
 MOST_DIGITS = 18

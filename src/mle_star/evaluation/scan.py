@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from mle_star.data.files import BLOCK_BYTES, in_blocks
 
-SCANNED_BYTES = 1 << 18
+SCANNED_BYTES = 1 << 19
 """Looked through at a time: what fits into the cache of a core is scanned several times as fast."""
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 

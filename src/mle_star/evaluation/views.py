@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import as_date, describe
-from mle_star.data.files import uncollected
+from mle_star.data.files import short_turns, uncollected
 from mle_star.data.layout import Layout
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
@@ -187,10 +187,8 @@ class Data:
     def _write(self, view: View) -> None:
         layout, hidden, target = self.layout, list(view.hidden), view.folder
         self._link(view)
-        with (
-            uncollected(),
-            ThreadPoolExecutor(1) as writer,
-        ):  # the system copies the rows that stay while those that move are made
+        # the system copies the rows that stay while those that move are made
+        with uncollected(), short_turns(), ThreadPoolExecutor(1) as writer:
             stay = writer.submit(
                 write_rows, target / layout.train.name, self.train, all_but(hidden, self.train.count), [], None
             )
