@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from mle_star.data.metrics import known_metric
-from mle_star.evaluation.intervals import interval, widened
+from mle_star.evaluation.intervals import interval, telling_rows, widened
 
 from .coverage import World, coverage
 
@@ -27,22 +28,73 @@ def test_nineteen_of_twenty_promises_are_kept_however_few_rows_there_are(
 
 def test_more_rows_make_a_narrow_interval() -> None:
     metric = known_metric("accuracy")
-    figures = [0.9 + 0.005 * (-1) ** i for i in range(200)]
-    low, high = interval(metric, 0.9, figures, telling=4000, units=4000)
+    low, high = interval(metric, 0.9, around(0.9, 0.005), telling=4000, units=4000)
     assert high - low == pytest.approx(2 * 1.97 * 0.005, rel=0.03)
 
 
 @pytest.mark.parametrize(("score", "side"), [(1.0, "low"), (0.0, "high")])
 def test_no_score_on_a_few_rows_is_beyond_doubt(score: float, side: str) -> None:
     low, high = interval(known_metric("accuracy"), score, [score] * 200, telling=40, units=40)
-    assert (low, high)[side == "low"] == score and high - low > 0.05
+    assert (low, high)[side == "low"] == score
+    assert high - low == pytest.approx(0.0644, abs=0.001), "half a row and twenty throws of a coin"
+
+
+@pytest.mark.parametrize("name", ["brier_score", "log_loss", "pearson", "rmse"])
+def test_errors_of_numbers_and_probabilities_have_no_coin(name: str) -> None:
+    assert interval(known_metric(name), 0.1, [0.1] * 200, telling=40, units=40) == pytest.approx((0.1, 0.1))
+
+
+def test_a_coin_takes_nothing_from_what_the_rows_say() -> None:
+    low, high = interval(known_metric("accuracy"), 0.5, around(0.5, 0.2), telling=40, units=40)
+    step = math.log(high / (1 - high))
+    assert step == pytest.approx(4 * 2.03 * 0.2 * math.sqrt(40 / 39), rel=0.01) and low == pytest.approx(1 - high)
+
+
+@pytest.mark.parametrize(
+    ("telling", "units", "draws", "beside", "times"),
+    [
+        (1000, 1000, 200, 0.0, 1.975), (1000, 1000, 10, 0.0, 2.26), (1000, 1000, 200, 3.0, 2 * 1.975),
+        (4, 4, 200, 0.0, 3.56), (4, 100, 200, 0.0, 3.56), (100, 4, 200, 0.0, 3.56),
+    ],
+)  # fmt: skip
+def test_few_rows_groups_or_draws_and_the_noise_of_the_test_itself_make_a_wide_interval(
+    telling: int, units: int, draws: int, beside: float, times: float
+) -> None:
+    low, high = interval(
+        known_metric("rmse"), 1.0, around(1.0, 0.01, draws), telling=telling, units=units, beside=beside
+    )
+    assert math.log(high) == pytest.approx(-math.log(low)) == pytest.approx(times * 0.01, rel=0.01)
+
+
+def test_what_has_an_end_above_alone_lies_on_the_scale_of_the_distance_to_it() -> None:
+    low, high = interval(known_metric("r2"), 0.9, around(0.9, 0.01), telling=1000, units=1000)
+    assert math.log(1 - low) - math.log(1 - high) == pytest.approx(2 * 1.975 * 0.1, rel=0.01)
+
+
+def test_noise_beyond_all_measure_leaves_an_interval() -> None:
+    low, high = interval(known_metric("rmse"), 1.0, around(1.0, 1e6), telling=40, units=40)
+    assert 0 <= low < 1e-100 and 1e100 < high < math.inf
+
+
+@pytest.mark.parametrize(
+    ("name", "rare", "telling"),
+    [
+        ("f1", 10, 20), ("roc_auc", 50, 100), ("f1", 0, 2), ("accuracy", 10, 100), ("error_rate", 0, 100),
+        ("rmse", 1, 100),
+    ],
+)  # fmt: skip
+def test_the_rarer_classes_say_how_many_rows_speak(name: str, rare: int, telling: int) -> None:
+    assert telling_rows(known_metric(name), np.array([0] * (100 - rare) + [1] * rare)) == telling
+
+
+def around(middle: float, spread: float, draws: int = 200) -> list[float]:
+    return [middle + spread * (-1) ** i for i in range(draws)]
 
 
 @pytest.mark.parametrize("name", ["rmse", "r2", "accuracy", "pearson"])
 def test_an_interval_lies_where_the_metric_can_be_and_reaches_further_where_there_is_more_room(name: str) -> None:
     metric = known_metric(name)
-    figures = [0.9 + 0.08 * (-1) ** i for i in range(200)]
-    low, high = interval(metric, 0.9, figures, telling=30, units=30)
+    low, high = interval(metric, 0.9, around(0.9, 0.08), telling=30, units=30)
     assert metric.low <= low < 0.9 < high <= metric.high
     assert (high - 0.9 > 0.9 - low) == math.isinf(metric.high)
 
@@ -52,9 +104,8 @@ def test_too_few_rows_say_nothing() -> None:
 
 
 def test_rows_of_few_groups_are_few_observations_but_no_coins() -> None:
-    figures = [0.9 + 0.01 * (-1) ** i for i in range(200)]
     alone, grouped = (
-        interval(known_metric("accuracy"), 0.9, figures, telling=4000, units=units) for units in (4000, 8)
+        interval(known_metric("accuracy"), 0.9, around(0.9, 0.01), telling=4000, units=units) for units in (4000, 8)
     )
     assert 1.15 < (grouped[1] - grouped[0]) / (alone[1] - alone[0]) < 1.4, (
         "by Student's t for eight, not for eight rows"
