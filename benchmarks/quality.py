@@ -289,11 +289,11 @@ def mark_winner(rows: list[Row]) -> None:
 def line_of(row: Row) -> str:
     """One row of the table."""
     words = [f"{row.task:20} {row.contender:10} {row.metric:9} {_short(row.score):>9} {row.seconds:6.0f} s "]
-    if row.promised is not None:
-        candidate = f"best candidate {_short(row.candidate)} (promised {_short(row.candidate_promised)})"
-        words += [
-            f"promised {_short(row.promised)}; {candidate}; {row.scripts} scripts, first after {row.first or 0:.0f} s"
-        ]
+    if row.scripts:
+        first = "never" if row.first is None else f"after {row.first:.0f} s"
+        words.append(f"promised {_short(row.promised)}; {row.scripts} scripts, the first submission {first}")
+    if row.candidate is not None:
+        words.append(f"best candidate {_short(row.candidate)} (promised {_short(row.candidate_promised)})")
     return " ".join([*words, row.note])
 
 

@@ -50,17 +50,16 @@ def read_job(folder: Path) -> Job:
     if len(sample.columns) - len(answers) == 1:  # its id
         key = next(column for column in sample.columns if column not in answers)
         train, test = train.drop(columns=key), test.drop(columns=key)
-    for column in list(test.columns):
-        if not set(test[column].map(str)) & set(train[column].map(str)) and train[column].nunique() < len(train) / 2:
-            train, test = (
-                train.drop(columns=column),
-                test.drop(columns=column),
-            )  # of other groups than the training rows
-            continue
-        for frame in (train, test):
+    shared = list(test.columns)
+    for frame in (train, test):
+        for column in shared:
             if frame[column].map(lambda cell: isinstance(cell, list)).any():
                 frame[column] = frame[column].map(lambda cell: " ".join("_".join(str(c).split()) for c in cell))
             _take_apart(frame, column)
+    for column in list(test.columns):
+        apart = not set(test[column].map(str)) & set(train[column].map(str))
+        if apart and train[column].nunique() < len(train) / 2:  # of other groups than the training rows
+            train, test = train.drop(columns=column), test.drop(columns=column)
     form = {"sep": ";", "decimal": ","} if _is_european(folder / "input" / "sample_submission.csv") else {}
     return Job(train, test, sample, target, answers, task["evaluation_metric"], task["task_type"], form)
 

@@ -260,8 +260,6 @@ async def connected(
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
-            if (look_ahead := getattr(serve, "look_ahead", None)) is not None:
-                asyncio.get_running_loop().run_in_executor(None, look_ahead, Path(task.data_dir), task.description)
         hardware = journal.started.hardware if journal.started is not None else {}
         facts = await asyncio.to_thread(gather_facts, task, config, hardware, judged_by_answers=judged_by_answers)
         work = journal.path.parent / "work"
@@ -269,4 +267,7 @@ async def connected(
             task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify,
             can_use_tool=can_use_tool,
         )  # fmt: skip
-        yield await stack.enter_async_context(client)
+        await stack.enter_async_context(client)
+        if (look_ahead := getattr(serve, "look_ahead", None)) is not None:  # while the first process of the CLI starts
+            asyncio.get_running_loop().run_in_executor(None, look_ahead, Path(task.data_dir), task.description)
+        yield client

@@ -18,7 +18,7 @@ def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit:
     return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
 
 
-FIRST_SECONDS, FIRST_SHARE = 4.0, 0.02
+FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
 """What the first candidate should take for an answer, or this share of the run's time: better ones follow."""
 
 
