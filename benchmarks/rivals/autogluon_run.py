@@ -27,7 +27,8 @@ def main() -> None:
         train[job.target] = np.log1p(train[job.target])
     with tempfile.TemporaryDirectory() as place:
         predictor = TabularPredictor(
-            label=job.target, eval_metric=METRICS.get(job.metric, job.metric), path=place, verbosity=0
+            label=job.target, eval_metric=METRICS.get(job.metric, job.metric), path=place, verbosity=0,
+            problem_type="regression" if job.task_type == "regression" else None,
         ).fit(
             train, time_limit=seconds - (time.monotonic() - started), presets="medium_quality", num_cpus=CORES
         )  # fmt: skip
