@@ -45,6 +45,7 @@ from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import place_copy
+from mle_star.run.limits import too_late_for
 from mle_star.run.search import Submission
 from mle_star.safety import (
     DebugCallback,
@@ -103,8 +104,11 @@ async def run_finalization(
         exam = run.shared.exam
         has_test = exam is None or exam.judge.data.asked > 0
         solution, remarks = await check_at_last(solution, config, members)
+        late = too_late_for(run, members or (solution.content,))
         if not has_test:
             submission = Submission(solution)
+        elif late and searched_submission(run, solution) is not None:
+            submission = await use_kept_submission(solution, reason=late)
         elif members is not None:
             submission = await submit_blend(solution, members)
         else:

@@ -117,6 +117,9 @@ def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
             assert told_share(first, 2.0) == share_in_run(first, 2.0)
         with scope("phase1", "candidate-1") as second:
             assert told_share(second, 600.0) == share_in_run(second, 600.0)
+        with scope("finalization") as last:  # what is handed over has as long as what was judged
+            last.shared.runtimes["path-0"] = (0.5, 900.0)
+            assert [told_share(last, limit) for limit in (1000.0, 500.0)] == [900.0, 500.0]
 
 
 @pytest.mark.parametrize("linked", [False, True])
