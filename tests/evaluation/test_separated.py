@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mle_star.data.dialect import Dialect
 from mle_star.data.tables import Form, Table
-from mle_star.evaluation.cells import Coded, Packed, codes_of, counted, cut_column, taken, whole_numbers
+from mle_star.evaluation.cells import MOST_DIGITS, Coded, Packed, codes_of, counted, cut_column, taken, whole_numbers
 from mle_star.evaluation.keys import numbers_of
 from mle_star.evaluation.records import FileRows, named, write_rows
 from mle_star.evaluation.scan import scan
@@ -81,6 +81,7 @@ def opened(made: Written, folder: Path) -> Separated:
 @given(FILES)
 @example(PLAIN)
 @example(BARE)
+@example(BARE._replace(always_quoted=True))
 def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(made: Written) -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = opened(made, Path(folder))
@@ -125,6 +126,8 @@ KEYS = st.one_of(
 @given(st.lists(KEYS, min_size=1, max_size=30), st.booleans(), st.booleans(), st.integers(0, 40))
 @example([("", "7"), ("", "10"), ("", "123456789012345678")], True, True, 0)
 @example([("r", "09"), ("r", "10")], False, True, 0)
+@example([("", "9999999999999999999"), ("", "1")], True, True, 20)
+@example([("", "aaaaaaaaaaaaaaaa"), ("", "9d1JBBuJ9MBNGhF1")], True, True, 20)  # the same, when told by one number
 @example([("r", "0000000"), ("", "")], False, False, 35)
 @example([("r", "0000000"), ("", "")], True, False, 35)
 def test_a_column_without_texts_says_what_its_texts_say(
@@ -145,11 +148,15 @@ def test_a_column_without_texts_says_what_its_texts_say(
     codes = codes_of(found).tolist()
     assert [codes[i] == codes[0] for i in range(len(texts))] == [text == texts[0] for text in texts]
     assert numbers_of(found) == numbers_of(texts)
-    if all(33 <= ord(letter) < 127 for text in texts for letter in text):
+    if all(33 <= ord(letter) < 127 for cell in cells for letter in cell):
+        assert isinstance(found, Packed | Coded), "without an object for each"
         held = Packed(np.array([text.encode() for text in texts], "S40").view(np.uint64).reshape(-1, 5), sizes(texts))
         assert list(held) == texts and numbers_of(held) == numbers_of(texts)
-        numbers = whole_numbers(held, "")
-        assert numbers is None or numbers[0].tolist() == list(map(int, texts))
+        before = keys[0][0] if same else ""
+        digits = [text.removeprefix(before) for text in texts]
+        numbers = whole_numbers(held, before)
+        assert (numbers is not None) == all(digit.isdecimal() and len(digit) <= MOST_DIGITS for digit in digits)
+        assert numbers is None or numbers[0].tolist() == list(map(int, digits))
 
 
 def sizes(texts: list[str]) -> Any:
@@ -206,12 +213,13 @@ def test_rows_are_taken_out_and_moved_as_if_every_cell_were_written_anew(made: W
 def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change(quoted: str, tmp_path: Path) -> None:
     count = 80_000
     notes = [quoted if i % 1000 == 0 else f"a note of number {i % 7}" for i in range(count)]
-    lines = [f"{i},{note},{i % 3},{i / 8}" for i, note in enumerate(notes)]
+    labels = ["9" if i == 12_345 else str(i % 3) for i in range(count)]  # one that a sample does not hold
+    lines = [f"{i},{note},{label},{i / 8}" for i, (note, label) in enumerate(zip(notes, labels, strict=True))]
     (tmp_path / "t.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
     assert (tmp_path / "t.csv").stat().st_size > LARGE_BYTES
     table = Table("t.csv", COLUMNS, {}, count, True, Form())
     rows = FileRows(table, tmp_path / "t.csv", count, read_separated(table, tmp_path / "t.csv"))
-    assert list(rows.column("y")) == [str(i % 3) for i in range(count)]
+    assert list(rows.column("y")) == labels
     if quoted == "n 2":
         assert isinstance(rows.column("y"), Coded) and isinstance(rows.column("id"), Packed)
         assert list(rows.column("id")) == [str(i) for i in range(count)] and numbers_of(rows.column("id")) is not None
@@ -223,18 +231,21 @@ def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change
     assert (tmp_path / "some.csv").read_text().splitlines()[1:] == [lines[i] for i in kept]
 
 
-@pytest.mark.parametrize("text", ["id,note,y,x\n1,a,0,1\n\n2,b,1,1\n", "id,note,y,x\n1,a,0\n2,b,1,1\n"])
-def test_rows_that_cannot_be_told_apart_are_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(text)
+@pytest.mark.parametrize("many", [1, LARGE_BYTES // 8])
+@pytest.mark.parametrize(("odd", "why"), [("\n", "blank lines"), ("1,a,0\n", "number of fields")])
+def test_rows_that_cannot_be_told_apart_are_refused(odd: str, why: str, many: int, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,note,y,x\n" + "1,a,0,1\n" * many + odd + "2,b,1,1\n")
     table = Table("t.csv", COLUMNS, {}, 2, True, Form())
-    with pytest.raises(Unsupported):
+    with pytest.raises(Unsupported, match=why):
         read_separated(table, tmp_path / "t.csv").columns(["y"])
 
 
-def test_a_return_inside_of_a_cell_makes_a_file_that_is_not_plain(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(b"id,note,y,x\r\n1,a\rb,0,1\r\n2,b,1,1\r\n")
+@pytest.mark.parametrize("odd", [b"\r", b"\0", b'"'])
+def test_a_return_a_zero_or_a_quote_inside_of_a_cell_is_nothing_plain(odd: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"id,note,y,x\r\n1,a" + odd + b"b,0,1\r\n2,b,1,1" + b"\r\n")
     found = read_separated(Table("t.csv", COLUMNS, {}, 2, True, Form()), tmp_path / "t.csv")
-    assert not found.is_plain and list(found.plain_cells([0, 1], 1, 1)) == [None, ["2", "b,1", "1"]]
+    assert list(found.plain_cells(range(found.count), 1, 1))[:1] == [None]
+    assert not found.is_plain or odd == b"\0"
 
 
 def test_lines_that_end_in_two_ways_are_moved_with_the_line_end_of_the_header(tmp_path: Path) -> None:

@@ -138,8 +138,8 @@ def whole_numbers(column: Packed, before: str) -> tuple[Any, bool] | None:
         wrong = 0
         for number in range(words.shape[1]):
             size = np.clip(lengths[first:last] - WORD * number, 0, WORD)
-            word = words[:, number] << (np.uint64(8) * (WORD - size).astype(np.uint64) & np.uint64(63))
-            word[size == 0] = 0  # a number of 64 bits cannot be moved by 64
+            bits = np.uint64(8) * (WORD - size).astype(np.uint64)
+            word = words[:, number] << (bits & np.uint64(63))  # no more than 63: a word without digits is zero anyhow
             inside = word.view(np.uint8)
             wrong += np.count_nonzero(inside) - np.count_nonzero(inside - 48 < 10)
             for shift, ten, mask in _DIGITS:  # pairs of digits, then pairs of these, and so on

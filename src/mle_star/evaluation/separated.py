@@ -195,7 +195,7 @@ class Separated:
         records = self.records(places)
         whole = str(b"\n".join(records), encoding, "replace")
         texts = whole.split()
-        are_bare = len(texts) == len(records) and not separator.isspace() and '"' not in whole and "\0" not in whole
+        are_bare = len(texts) == len(records) and '"' not in whole and "\0" not in whole
         if not are_bare:
             texts = [str(record, encoding, "replace").removesuffix("\n").removesuffix("\r") for record in records]
         for text in texts:
