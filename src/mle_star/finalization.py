@@ -10,11 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from mle_star.errors import BudgetExceeded
-from mle_star.evaluation.blend import blended
-from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.execution import (
     check_submission_format,
-    clean_output_directory,
     debug_text,
     detect_error_masking,
     evaluate_with_retry,
@@ -23,10 +20,10 @@ from mle_star.execution import (
     get_submission_info,
     verify_submission,
 )
-from mle_star.execution.bank import disagreement, read_bank, searched_submission
+from mle_star.execution.bank import disagreement, searched_submission
+from mle_star.execution.blending import answer_together, keep_members
 from mle_star.execution.fingerprint import final_data_of
-from mle_star.execution.fitted import STATE, add_fitted, fitted_digest, forget_fitted, note_fitted
-from mle_star.execution.recorded import execute_in_run
+from mle_star.execution.fitted import fitted_digest, keep_fitted, note_fitted
 from mle_star.method.codeblocks import compiles, has_code_fence, replacement
 from mle_star.models import (
     AgentType,
@@ -42,7 +39,7 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
-from mle_star.run.context import RunContext, current_run, scope
+from mle_star.run.context import current_run, scope
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import place_copy
 from mle_star.run.limits import too_late_for
@@ -104,13 +101,14 @@ async def run_finalization(
         exam = run.shared.exam
         has_test = exam is None or exam.judge.data.asked > 0
         solution, remarks = await check_at_last(solution, config, members)
-        late = too_late_for(run, members or (solution.content,))
+        if members is not None:
+            await asyncio.to_thread(keep_members, run, members)
         if not has_test:
             submission = Submission(solution)
-        elif late and searched_submission(run, solution) is not None:
-            submission = await use_kept_submission(solution, reason=late)
         elif members is not None:
             submission = await submit_blend(solution, members)
+        elif late := _too_late_for(solution):
+            submission = await use_kept_submission(solution, reason=late)
         else:
             submission = await _best_submission(solution, task, config)
         logger.info("step 7: check for contamination")
@@ -135,6 +133,12 @@ async def run_finalization(
         has_test=has_test,
         warnings=[*(LEAKING_SOLUTION for script in (solution,) if script.leaking), *remarks, *submission.warnings],
     )
+
+
+def _too_late_for(solution: SolutionScript) -> str:
+    """Why a solution that has answered in the search does not run again, or an empty text."""
+    run = current_run()
+    return too_late_for(run, solution.content) if searched_submission(run, solution) is not None else ""
 
 
 async def _best_submission(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
@@ -164,7 +168,7 @@ async def _submit(solution: SolutionScript, task: TaskDescription, config: Pipel
     test_script = await generate_test_submission(task, full)
     logger.info("step 3: check the test script for leakage")
     test_script = await check_before_running(test_script, config)
-    repair = _Repairs(make_debug_callback(task, config, purpose="submission"), config.max_debug_attempts)
+    repair = _Repairs(make_debug_callback(task, config, purpose="submission"), config.max_debug_attempts, solution)
     return await _run_and_verify(test_script, full, solution, repair, task, config)
 
 
@@ -173,23 +177,25 @@ async def _submit_on_the_reserve(solution: SolutionScript, task: TaskDescription
     logger.warning("the money is gone: finalization makes two calls at most")
     test_script = await generate_test_submission(task, solution)
     callback = make_debug_callback(task, config, purpose="submission", leakage_check=False)
-    return await _run_and_verify(test_script, solution, solution, _Repairs(callback, 1), task, config)
+    return await _run_and_verify(test_script, solution, solution, _Repairs(callback, 1, solution), task, config)
 
 
 # --- steps 4 to 6: run, verify, repair, fall back --------------------------------------------------------
 
 
 class _Repairs:
-    """A debug callback that counts: crashes and missing files share one limit."""
+    """A debug callback that counts: crashes and missing files share one limit. What repairs cost in time is gone."""
 
-    def __init__(self, callback: DebugCallback, limit: int) -> None:
-        self.callback, self.limit, self.used = callback, limit, 0
+    def __init__(self, callback: DebugCallback, limit: int, judged: SolutionScript) -> None:
+        self.callback, self.limit, self.judged, self.used = callback, limit, judged, 0
 
     @property
     def left(self) -> int:
         return self.limit - self.used
 
     async def __call__(self, script: SolutionScript, traceback: str) -> SolutionScript:
+        if late := _too_late_for(self.judged):
+            raise BudgetExceeded(limit="time", message=late)
         self.used += 1
         logger.warning("repair: attempt %d of %d, %s", self.used, self.limit, exception_line(traceback))
         return await self.callback(script, traceback)
@@ -214,7 +220,7 @@ async def _run_and_verify(
     if not _is_submitted(result):
         reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
         return await use_kept_submission(validated, reason=reason)
-    fitted = await asyncio.to_thread(_keep_fitted, current_run(), first=True)
+    fitted = await asyncio.to_thread(keep_fitted, current_run(), first=True)
     return await _hand_over(
         script, validated, subsampling_removed=full.content != validated.content, fitted=fitted
     )  # fmt: skip
@@ -272,50 +278,12 @@ async def _hand_over(
     return submission
 
 
-def _keep_fitted(run: RunContext, *, first: bool) -> bool:
-    """Keep what a script of the solution has just fitted; False where it was not run anew."""
-    if not (run.work_dir / STATE).is_dir():
-        return False
-    if first:
-        forget_fitted(run.run_dir)
-    add_fitted(run.run_dir, run.work_dir / STATE)
-    return True
-
-
 async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:
-    """Run the members of a blend on the untouched data and hand over the weighted mean of their answers.
-
-    A member that fails there answers with what it said in the search.
-    """
+    """Run the members of a blend on the untouched data and hand over what they say together."""
     run = current_run()
-    exam = run.shared.exam
-    assert exam is not None
-    bank = await asyncio.to_thread(read_bank, run, exam)
-    said, warnings, fitted = dict[str, Answers](), list[str](), list[bool]()
-    for number, script in enumerate(members, 1):
-        with scope(f"member-{number}"):
-            member = SolutionScript(content=script, phase=SolutionPhase.final)
-            result = await execute_in_run(member, purpose="submission", timeout_seconds=run.config.time_limit_seconds)
-            try:
-                if result.is_error:
-                    raise Ungradable(exception_line(result.error_traceback or "it failed"))
-                if not verify_submission(str(run.work_dir)):
-                    raise Ungradable("it wrote no submission")
-                said[script] = exam.judge.read(run.work_dir / SUBMISSION, exam.real_view())
-                fitted.append(await asyncio.to_thread(_keep_fitted, run, first=number == 1))
-            except (OSError, Ungradable) as error:
-                warnings.append(f"member {number} of the blend answers as in the search: {error}")
-                fitted.append(False)
-                said[script] = Answers({}, bank[script].real)
-        folder = run.run_dir / "solution"
-        folder.mkdir(exist_ok=True)
-        (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
-    await asyncio.to_thread(clean_output_directory, str(run.work_dir))  # or a link of the last member is written to
-    exam.judge.write_real(blended(said, members), run.work_dir / SUBMISSION)
-    if any(fitted) and not all(fitted):
-        await asyncio.to_thread(forget_fitted, run.run_dir)
-    done = await _hand_over(solution, solution, subsampling_removed=False, fitted=all(fitted))
-    return Submission(done.script, done.path, [*warnings, *done.warnings], facts=done.facts)
+    told = await answer_together(run, members)
+    done = await _hand_over(solution, solution, subsampling_removed=False, fitted=told.fitted)
+    return Submission(done.script, done.path, [*told.warnings, *done.warnings], facts=done.facts)
 
 
 async def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mle_star.data.metrics import Metric, known_metric
-from mle_star.evaluation.intervals import drawn_figures, interval, telling_rows, widened
+from mle_star.evaluation.intervals import drawn_figures, interval, shifted, telling_rows
 
 ENDLESS = 5000
 """So many rows tell what a script is worth on all rows that there could be."""
@@ -85,8 +85,8 @@ def _promise(
         there = _best(metric, truth, said, np.concatenate([others, half]))
         gain = metric.compute(truth[other], said[there][other]) - metric.compute(truth[other], said[chosen][other])
         shift += gain / 2
-    low, high = widened(low, score, high, shift)
-    return low + shift, high + shift
+    _, low, high = shifted(metric, score, low, high, shift)
+    return low, high
 
 
 def _best(metric: Metric, truth: Any, said: Sequence[Any], rows: Any) -> int:

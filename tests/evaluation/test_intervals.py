@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mle_star.data.metrics import known_metric
-from mle_star.evaluation.intervals import interval, telling_rows, widened
+from mle_star.evaluation.intervals import after_more_rows, interval, shifted, telling_rows
 
 from .coverage import World, coverage
 
@@ -113,5 +113,15 @@ def test_rows_of_few_groups_are_few_observations_but_no_coins() -> None:
 
 
 def test_a_score_that_was_moved_far_is_less_sure() -> None:
-    assert widened(0.5, 0.6, 0.8, 0.0) == pytest.approx((0.5, 0.8))
-    assert widened(0.5, 0.6, 0.8, -0.1) == pytest.approx((0.6 - math.hypot(0.1, 0.2), 0.6 + math.hypot(0.2, 0.2)))
+    metric = known_metric("accuracy")
+    assert shifted(metric, 0.6, 0.5, 0.8, 0.0) == pytest.approx((0.6, 0.5, 0.8))
+    ends = 0.5 - math.hypot(0.1, 0.2), 0.5 + math.hypot(0.2, 0.2)
+    assert shifted(metric, 0.6, 0.5, 0.8, -0.1) == pytest.approx((0.5, *ends))
+    assert shifted(metric, 0.9, 0.8, 0.95, 0.2) == pytest.approx((1.0, 1.1 - math.hypot(0.1, 0.4), 1.0))
+
+
+def test_what_learns_from_more_rows_may_be_better_than_what_was_judged_but_not_worse() -> None:
+    assert after_more_rows(known_metric("rmse"), 2.0, 3.0, 0.64) == pytest.approx((1.6, 3.0))
+    assert after_more_rows(known_metric("accuracy"), 0.8, 0.9, 0.64) == pytest.approx((0.8, 0.92))
+    assert after_more_rows(known_metric("r2"), 0.5, 0.75, 0.64) == pytest.approx((0.5, 0.8))
+    assert after_more_rows(known_metric("rmse"), 2.0, 3.0, 1.0) == (2.0, 3.0)

@@ -77,11 +77,13 @@ def test_a_promise_comes_with_the_noise_of_the_test_and_a_measure_without(tmp_pa
     answers = guesses(exam, 1)
     measure = exam.measure(answers, exam.select_rows)
     ahead = exam.measure(answers, exam.select_rows, ahead=True)
-    width, wider = ((m.high or 0) - (m.low or 0) for m in (measure, ahead))
-    odds = [math.log((m.high or 0) / (1 - (m.high or 0))) for m in (measure, ahead)]
+    width = (measure.high or 0) - (measure.low or 0)
+    odds = [math.log((m.low or 0) / (1 - (m.low or 0))) for m in (measure, ahead)]
     middle = math.log(measure.score / (1 - measure.score))
     noise = (1 + len(exam.select_rows) / 25) ** 0.5
-    assert (odds[1] - middle) / (odds[0] - middle) == pytest.approx(noise, rel=0.01) and 1.8 < wider / width < noise
+    assert (odds[1] - middle) / (odds[0] - middle) == pytest.approx(noise, rel=0.01)
+    best = (1 + math.exp(odds[1] - 2 * middle)) ** -1  # as far to the other side, before more rows are learned from
+    assert 1 - (ahead.high or 0) == pytest.approx((1 - best) * 0.8**0.5, rel=0.01)
     assert width == pytest.approx(2 * 1.98 * 0.5 / len(exam.select_rows) ** 0.5, rel=0.15)
 
 

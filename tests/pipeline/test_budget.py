@@ -75,6 +75,22 @@ def test_the_shares_can_be_chosen() -> None:
     assert budget.open_phase("phase2") == pytest.approx(600 * 0.3 / 0.6)
 
 
+def test_time_to_run_the_solution_again_is_kept_from_all_phases_before() -> None:
+    budget, clock = ledger(time_limit_seconds=1000)
+    clock.now += 100
+    budget.again_seconds = 90.0  # finalization's share is more
+    assert budget.open_phase("phase2") == pytest.approx(900 * 0.65 / 0.9)
+    budget.again_seconds = 150.0
+    assert budget.open_phase("phase2") == pytest.approx(850 * 0.65 / 0.9)
+    assert budget.spare_seconds == pytest.approx(750)
+    clock.now += 600
+    assert budget.open_phase("phase3") == pytest.approx(250 * 0.15 / 0.25)
+    clock.now += 150
+    assert budget.open_phase("finalization") == pytest.approx(150)
+    budget.again_seconds = 5000.0
+    assert budget.spare_seconds == pytest.approx(1000 - 200 - 850), "a fifth of the time at most"
+
+
 @given(st.lists(st.floats(0, 2000), min_size=4, max_size=4), st.integers(1, 100_000))
 def test_whatever_the_phases_use_the_shares_never_exceed_the_limit(used: list[float], limit: int) -> None:
     budget, clock = ledger(time_limit_seconds=limit)

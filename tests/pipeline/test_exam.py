@@ -24,7 +24,7 @@ from mle_star.models import (
 from mle_star.orchestrator import run_pipeline
 from mle_star.pipeline.rescore import rescore
 from mle_star.pipeline.setup import gather_facts
-from mle_star.run.context import ScriptRequest
+from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.events import (
     AgentFinished,
     AnyEvent,
@@ -350,6 +350,35 @@ async def test_without_time_to_run_as_long_as_it_was_judged_the_solution_is_not_
     assert (bool(again), bool(late)) == ((True, False) if seconds < 2400 else (False, True))
     assert Path(result.submission_path).read_text().startswith("id,label")
     assert ("the submission is what the judged script itself said in the search" in result.warnings) == bool(late)
+
+
+@dataclass
+class FailingAtLast(AnsweringExecutor):
+    """The run on all rows takes much of the time that is left, and fails."""
+
+    kept: float = 0.0
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        if "views" in Path(str(request.input_dir)).parts:
+            return await super().run(request)
+        budget = current_run().budget
+        self.kept, budget.time_limit = budget.again_seconds, budget.time_limit - 2000
+        return ExecutionRawResult(
+            stdout="", stderr="Traceback (most recent call last):\nOSError: odd\n", exit_code=1,
+            duration_seconds=2000.0, timed_out=False,
+        )  # fmt: skip
+
+
+async def test_a_final_script_is_not_repaired_when_it_would_have_less_time_than_it_was_judged_by(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    executor = FailingAtLast(seconds=1500.0)
+    result = await quick(settings(scoring="auto", M=1, L=1, T=1, K=1, R=1), agents=liars(), executor=executor)
+    again = [run.is_error for run in events(tmp_path / "run", ScriptFinished) if run.purpose == "submission"]
+    assert executor.kept == 1.5 * 1500, "the phases before leave as much, as far as they can"
+    assert again == [True], "a second run would be told to be quicker, and be worse than what was promised"
+    assert any("s are left, and the judged solution ran for 1500 s" in warning for warning in result.warnings)
+    assert "the submission is what the judged script itself said in the search" in result.warnings
 
 
 async def test_a_final_script_that_answers_otherwise_is_not_handed_over(quick: QuickRun, tmp_path: Path) -> None:

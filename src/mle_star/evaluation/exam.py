@@ -15,6 +15,7 @@ from mle_star.data.layout import find_layout
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
 from mle_star.errors import ConfigError
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
+from mle_star.evaluation.intervals import after_more_rows, shifted
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.split import Split
 from mle_star.evaluation.views import Data, View
@@ -124,12 +125,16 @@ class Exam:
         if not covered:
             raise Ungradable("there is no answer for any of the hidden rows")
         grade = self.judge.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
-        shift = self._shift(reference, wanted, covered)
-        metric = self.judge.metric
-        score, low, high = (
-            min(max(figure + shift, metric.low), metric.high) for figure in (grade.score, grade.low, grade.high)
-        )
+        low, high = grade.low, grade.high
+        if ahead and self.judge.data.asked:
+            low, high = after_more_rows(self.judge.metric, low, high, self.learned_share)
+        score, low, high = shifted(self.judge.metric, grade.score, low, high, self._shift(reference, wanted, covered))
         return Measure(score=score, low=low, high=high, rows=grade.rows, measured="harness", printed=printed)
+
+    @property
+    def learned_share(self) -> float:
+        """The share of the labelled rows that a script learns from while it is judged."""
+        return 1 - len(self.split.views[0]) / len(self.judge.data.labelled)
 
     def figure(self, answers: Answers, rows: Sequence[int], reference: Answers | None = None) -> float:
         """The score alone, without its interval."""

@@ -81,9 +81,22 @@ def interval(
     return min(lower, score), max(upper, score)
 
 
-def widened(low: float, score: float, high: float, shift: float) -> tuple[float, float]:
-    """The ends of an interval around a score that was moved: by how much is as uncertain as the move is large."""
-    return score - math.hypot(score - low, 2 * shift), score + math.hypot(high - score, 2 * shift)
+def shifted(metric: Metric, score: float, low: float, high: float, shift: float) -> tuple[float, float, float]:
+    """A score that is moved, and the ends of its interval: by how much to move is as uncertain as the move is large."""
+    ends = score - math.hypot(score - low, 2 * shift), score + math.hypot(high - score, 2 * shift)
+    moved = [min(max(figure + shift, metric.low), metric.high) for figure in (score, *ends)]
+    return moved[0], moved[1], moved[2]
+
+
+def after_more_rows(metric: Metric, low: float, high: float, share: float) -> tuple[float, float]:
+    """The ends for what has learned from all rows, where what was judged has learned from this share of them.
+
+    How much it gains nobody has measured. With the rows the distance to a perfect score shrinks by their root at most.
+    """
+    gain = math.sqrt(share)
+    if metric.higher_is_better:
+        return low, metric.high - (metric.high - high) * gain if math.isfinite(metric.high) else high
+    return metric.low + (low - metric.low) * gain if math.isfinite(metric.low) else low, high
 
 
 def _apart(score: float, reach: float, low: float, high: float) -> tuple[float, float]:

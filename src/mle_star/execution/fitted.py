@@ -17,6 +17,7 @@ from pathlib import Path
 from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
 from mle_star.execution.workspace import copy_plain
+from mle_star.run.context import RunContext
 from mle_star.run.folder import RunFolder
 
 logger = logging.getLogger("mle_star.execution")
@@ -73,6 +74,16 @@ def add_fitted(run_dir: Path, made: Path, *, most: int = MOST_BYTES) -> None:
     except (OSError, ExecutionError) as why:
         logger.warning("what the solution has fitted is not kept (%s): `predict` fits anew", why)
         forget_fitted(run_dir)
+
+
+def keep_fitted(run: RunContext, *, first: bool) -> bool:
+    """Keep what a script of the solution has just fitted; False where it was not run anew."""
+    if not (run.work_dir / STATE).is_dir():
+        return False
+    if first:
+        forget_fitted(run.run_dir)
+    add_fitted(run.run_dir, run.work_dir / STATE)
+    return True
 
 
 def note_fitted(run_dir: Path, digest: str) -> None:

@@ -14,6 +14,7 @@ from mle_star.pipeline.ending import Stop, stop_of
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
 from mle_star.run.events import PhaseFinished, PhaseName, PhaseStarted
+from mle_star.run.limits import keep_time_to_run_again
 
 logger = logging.getLogger("mle_star.orchestrator")
 
@@ -106,6 +107,7 @@ class Stages:
         """Open a stage; `model` is what a path begins with, if not the initial solution."""
         if path is None:
             self.context.shared.scored.clear()
+            keep_time_to_run_again(self.context, phase)
         return Stage(self, phase, path, model)
 
     def skip(self, phase: PhaseName, why: str) -> None:

@@ -34,6 +34,8 @@ ABLATION_RUNS = 4
 """A study runs the solution and up to three variants of it."""
 ABLATION_SECONDS = 600.0
 """A study may take ten minutes in a long run, however quick the solution is."""
+MOST_AGAIN = 0.2
+"""Running the solution once more at the end takes no more than this share of the time from the search."""
 PHASES: tuple[PhaseName, ...] = ("phase1", "phase2", "phase3", "finalization")
 
 
@@ -122,6 +124,7 @@ class Budget:
         self._phase_deadline: float | None = None
         self.share_end, self.share_seconds = math.inf, math.inf
         self._kept_for_later = 0.0
+        self.again_seconds = 0.0
         self._warned: set[str] = set()
         self._when_spent: list[Callable[[], None]] = []
 
@@ -147,14 +150,15 @@ class Budget:
     def open_phase(self, phase: PhaseName) -> float:
         """Begin `phase`: set its deadline from the shares of the phases still to come; the seconds it has.
 
-        Whatever the phases before used, finalization keeps its share of the whole time. Phase 1 has nothing to fall
-        back on: at `share_end` it goes on with the candidates that have a score, but as long as there is none it is
-        cut off only where finalization's share begins.
+        Whatever the phases before used, finalization keeps its share of the whole time, and what running the solution
+        again takes beyond that. Phase 1 has nothing to fall back on: at `share_end` it goes on with the candidates that
+        have a score, but as long as there is none it is cut off only where finalization's share begins.
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
         shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) :]]
-        free = left if phase == "finalization" else max(left - shares[-1] * self.time_limit, 0.0)
-        seconds = min(left * shares[0] / sum(shares), free)
+        shared = left if phase == "finalization" else max(left - self._extra_seconds, 0.0)
+        free = left if phase == "finalization" else max(shared - shares[-1] * self.time_limit, 0.0)
+        seconds = min(shared * shares[0] / sum(shares), free)
         self._phase = phase
         self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
         if phase == "phase1":
@@ -243,7 +247,13 @@ class Budget:
     @property
     def spare_seconds(self) -> float:
         """Seconds until finalization's share of the whole time begins."""
-        return self.time_limit * (1 - self._shares.finalization) - self.elapsed()
+        return self.time_limit * (1 - self._shares.finalization) - self._extra_seconds - self.elapsed()
+
+    @property
+    def _extra_seconds(self) -> float:
+        """What running the solution again (`again_seconds`) takes beyond finalization's share of the time."""
+        wanted = min(self.again_seconds, MOST_AGAIN * self.time_limit)
+        return max(wanted - self._shares.finalization * self.time_limit, 0.0)
 
     def open_finalization(self) -> float:
         """Begin the last phase, on the reserve when the money is gone; the seconds it has."""

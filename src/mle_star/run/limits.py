@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator
 
 from mle_star.run.budget import ablation_limit, script_limit
 from mle_star.run.context import RunContext
-from mle_star.run.events import ScriptFinished, ScriptPurpose
+from mle_star.run.events import PhaseName, ScriptFinished, ScriptPurpose
 from mle_star.run.forecast import critical_steps
 
 FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
 """What the first candidate should take for an answer, or this share of the run's time: better ones follow."""
 AGAIN = 1.5
 """A judged script runs once more, on all rows, where so many times what it took is left."""
+GROWTH = 2.0
+"""So many times as long as the candidates may what is refined of them take."""
 
 
 def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
@@ -39,20 +41,28 @@ def told_share(run: RunContext, limit: float, views: int = 1) -> float:
     return min(share, first) if "candidate-0" in run.parts else share
 
 
-def too_late_for(run: RunContext, scripts: Collection[str]) -> str:
-    """Why judged scripts have no time to run once more for as long as they ran, or an empty text.
+def too_late_for(run: RunContext, script: str) -> str:
+    """Why a script judged by hidden rows has no time to run once more for as long as it ran, or an empty text.
 
     A script that watches the clock would hand over something worse than what was judged, and say nothing.
     """
-    took = {
-        event.script: event.seconds
-        for event in run.journal.events
-        if isinstance(event, ScriptFinished) and event.purpose == "solution" and event.script in scripts
-    }
+    took = max((event.seconds for event in solutions_run(run) if event.script == script and event.answers), default=0.0)
     left = run.budget.remaining_seconds()
-    if run.replaying or AGAIN * sum(took.values()) <= left:
+    if run.replaying or AGAIN * took <= left:
         return ""
-    return f"{left:.0f} s are left, and the judged solution ran for {sum(took.values()):.0f} s"
+    return f"{left:.0f} s are left, and the judged solution ran for {took:.0f} s"
+
+
+def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
+    """Where hidden rows judge, what is handed over learns from all rows in the end: leave time for it."""
+    if run.shared.exam is not None:
+        slowest = max((event.seconds for event in solutions_run(run)), default=0.0)
+        run.budget.again_seconds = AGAIN * slowest * (GROWTH if phase == "phase2" else 1.0)
+
+
+def solutions_run(run: RunContext) -> Iterator[ScriptFinished]:
+    """The attempts at a solution that have ended."""
+    return (e for e in run.journal.events if isinstance(e, ScriptFinished) and e.purpose == "solution")
 
 
 def _planned(run: RunContext, *, measured: bool) -> float:

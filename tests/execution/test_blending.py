@@ -1,4 +1,4 @@
-"""A blend: what its members leave in their folder is read and written past, never through."""
+"""A blend: its members run again while there is time; what they leave in their folder is read and written past."""
 
 from __future__ import annotations
 
@@ -59,3 +59,23 @@ async def test_the_answers_of_a_blend_are_written_to_no_place_that_a_member_chos
     assert any("answers as in the search: it wrote no submission" in warning for warning in done.warnings)
     said = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
     assert [(int(key), float(answer)) for key, answer in said] == [(i, i * 7 % 50 > 25) for i in range(400, 440)]
+
+
+async def test_members_vote_anew_while_there_is_time_and_the_others_as_in_the_search(
+    open_run: OpenRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    slow = "pass\nelse:\n    import time; time.sleep(3)"
+    wrong = MEMBER.replace("> 25", "<= 25")
+    members = [script(text.replace("LINK", last)) for text, last in ((MEMBER, "pass"), (wrong, "pass"), (MEMBER, slow))]
+    config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=3600)
+    exam = Exam.prepare(task, config, tmp_path / "run")
+    with open_run(config, LocalExecutor(config), shared=RunShared(exam=exam)) as run:
+        for member in members:
+            await execute_in_run(member, purpose="solution")
+        run.budget.time_limit = run.budget.elapsed() + 4
+        done = await submit_blend(members[0], {member.content: 1 / 3 for member in members})
+    assert [warning for warning in done.warnings if "of the blend" in warning] == [
+        "member 3 of the blend answers as in the search: 4 s are left, and the judged solution ran for 3 s"
+    ]
+    said = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
+    assert [(int(key), answer) for key, answer in said] == [(i, str(int(i * 7 % 50 > 25))) for i in range(400, 440)]

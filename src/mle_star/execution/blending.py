@@ -1,0 +1,78 @@
+"""The members of a blend, run once more on the untouched data: what they say together is the submission."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mle_star.evaluation.blend import blended, votes
+from mle_star.evaluation.grading import Answers, Ungradable
+from mle_star.execution.bank import read_bank
+from mle_star.execution.fitted import forget_fitted, keep_fitted
+from mle_star.execution.outcome import exception_line
+from mle_star.execution.recorded import execute_in_run
+from mle_star.execution.submission import verify_submission
+from mle_star.execution.workspace import clean_output_directory
+from mle_star.models import SolutionPhase, SolutionScript
+from mle_star.run.context import RunContext, scope
+from mle_star.run.limits import too_late_for
+
+SUBMISSION = "final/submission.csv"
+
+
+@dataclass
+class Told:
+    """What came of it: why members did not answer anew, and is all that they fitted kept?"""
+
+    warnings: list[str] = field(default_factory=list)
+    fitted: bool = False
+
+
+async def answer_together(run: RunContext, members: dict[str, float]) -> Told:
+    """Run the members, the weightiest first, and write the submission.
+
+    A member that fails, or for which it is too late, answers with what it said in the search.
+    """
+    exam = run.shared.exam
+    assert exam is not None
+    bank = await asyncio.to_thread(read_bank, run, exam)
+    said, kept, told = dict[str, Answers](), list[bool](), Told()
+    for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
+        kept.append(False)
+        try:
+            with scope(f"member-{number}"):
+                said[script] = await _answers_anew(run, script)
+                kept[-1] = await asyncio.to_thread(keep_fitted, run, first=not any(kept))
+        except (OSError, Ungradable) as error:
+            told.warnings.append(f"member {number} of the blend answers as in the search: {error}")
+            said[script] = Answers({}, bank[script].real)
+    await asyncio.to_thread(clean_output_directory, str(run.work_dir))  # or a link of the last member is written to
+    exam.judge.write_real(blended(said, members, vote=votes(exam.judge)), run.work_dir / SUBMISSION)
+    if any(kept) and not all(kept):
+        await asyncio.to_thread(forget_fitted, run.run_dir)
+    told.fitted = all(kept)
+    return told
+
+
+def keep_members(run: RunContext, members: Iterable[str]) -> None:
+    """Put the scripts of a blend where the program looks for them that runs them again."""
+    folder = run.run_dir / "solution"
+    folder.mkdir(exist_ok=True)
+    for number, script in enumerate(members, 1):
+        (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
+
+
+async def _answers_anew(run: RunContext, script: str) -> Answers:
+    """What a script says after learning from all rows; `Ungradable` says why it says nothing."""
+    exam = run.shared.exam
+    assert exam is not None
+    if late := too_late_for(run, script):
+        raise Ungradable(late)
+    member = SolutionScript(content=script, phase=SolutionPhase.final)
+    result = await execute_in_run(member, purpose="submission", timeout_seconds=run.config.time_limit_seconds)
+    if result.is_error:
+        raise Ungradable(exception_line(result.error_traceback or "it failed"))
+    if not verify_submission(str(run.work_dir)):
+        raise Ungradable("it wrote no submission")
+    return exam.judge.read(run.work_dir / SUBMISSION, exam.real_view())
