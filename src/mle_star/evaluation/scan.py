@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from mle_star.data.files import BLOCK_BYTES, in_blocks
 
-SCANNED_BYTES = 1 << 19
-"""Looked through at a time: what fits into the cache of a core is scanned several times as fast."""
+SCANNED_BYTES = 1 << 20
+"""Looked through at a time: little enough for caches, and so much that threads seldom wait for each other."""
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -34,8 +34,8 @@ def scan(content: Any, separator: str, block: int = BLOCK_BYTES, chunk: int = SC
     """Find the records of a file. Its bytes are held nowhere: memory is needed for the places of its lines."""
     import numpy as np
 
-    data, whole = np.frombuffer(content, np.uint8), memoryview(content)
-    blocks = in_blocks(len(data), lambda begin, end: _look(whole[begin:end], begin, ord(separator), chunk), block)
+    data = np.frombuffer(content, np.uint8)
+    blocks = in_blocks(len(data), lambda begin, end: _look(data[begin:end], begin, ord(separator), chunk), block)
     starts = np.concatenate([np.zeros(1, np.int64), *(places for block in blocks for places in block.ends)])
     ends = starts[1:]
     quotes, returns = sum(block.quotes for block in blocks), sum(block.returns for block in blocks)
@@ -49,15 +49,17 @@ def scan(content: Any, separator: str, block: int = BLOCK_BYTES, chunk: int = SC
     return Scan(starts, quotes > 0, is_plain, sum(block.separators for block in blocks))
 
 
-def _look(block: memoryview, begin: int, mark: int, size: int) -> _Block:
+def _look(block: Any, begin: int, mark: int, size: int) -> _Block:
     import numpy as np
 
     ends, behind = list[Any](), list[Any]()
     quotes = returns = separators = 0
+    # A byte that is in no text is soonest missed in a copy. Behind a last, shorter chunk what came before still stands.
+    text = bytearray(min(size, len(block)))
     for first in range(0, len(block), size):
-        text = bytes(block[first : first + size])  # a byte that is in no text is soonest missed in a copy
-        chunk = np.frombuffer(text, np.uint8)
-        places = np.flatnonzero(chunk == _NEWLINE)
+        chunk = np.frombuffer(text, np.uint8)[: len(block) - first]
+        np.copyto(chunk, block[first : first + size])  # numpy lets other threads go on meanwhile
+        places = _places(chunk == _NEWLINE)
         if quotes or b'"' in text:
             inside = np.flatnonzero(chunk == _QUOTE)
             behind.append((np.searchsorted(inside, places) + quotes & 1).astype(np.int8))
@@ -69,3 +71,13 @@ def _look(block: memoryview, begin: int, mark: int, size: int) -> _Block:
         places += begin + first + 1
         ends.append(places)
     return _Block(ends, behind, quotes, returns, separators)
+
+
+def _places(flags: Any) -> Any:
+    """Where flags are set. As few are, eight are looked at together first, which takes half of the time."""
+    import numpy as np
+
+    eights = np.packbits(flags)
+    some = np.flatnonzero(eights != 0)
+    inside = np.flatnonzero(np.unpackbits(eights[some]).view(bool))
+    return (some[inside >> 3] << 3) + (inside & 7)
