@@ -152,22 +152,23 @@ def _mixed(rule: Rule, values: Sequence[str], seed: int, most: int) -> list[int]
     """So many rows at random, but so that every stretch of them holds each stratum in its share."""
     import numpy as np
 
-    order = np.random.default_rng(seed).permutation(len(values))
+    count = len(values)
+    most = min(most, count)
     if rule.kind not in ("classes", "quantiles"):
-        plainly: list[int] = order[:most].tolist()
+        plainly: list[int] = np.random.default_rng(seed).choice(count, most, replace=False).tolist()
         return plainly
     strata = _strata(rule, values)
     sizes = np.bincount(strata)
-    looked_at, most = LOOKED_AHEAD * most, min(most, len(order))
+    looked_at = min(LOOKED_AHEAD * most, count)
     while most:
-        some = strata[order[:looked_at]]
-        turn, seen = _turns(some, sizes)
+        order = np.random.default_rng(seed).choice(count, looked_at, replace=False)
+        turn, seen = _turns(strata[order], sizes)
         last = np.partition(turn, most - 1)[most - 1]
-        if looked_at >= len(order) or ((seen + 0.5) / np.maximum(sizes, 1) > last)[seen < sizes].all():
+        if looked_at == count or ((seen + 0.5) / np.maximum(sizes, 1) > last)[seen < sizes].all():
             first = np.flatnonzero(turn <= last)  # no row further behind has its turn before these
             evenly: list[int] = order[first][np.argsort(turn[first], kind="stable")][:most].tolist()
             return evenly
-        looked_at *= LOOKED_AHEAD
+        looked_at = min(LOOKED_AHEAD * looked_at, count)
     return []
 
 
