@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import random
 import tempfile
 from collections import Counter
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +21,7 @@ from mle_star.data.dialect import Dialect
 from mle_star.data.tables import Form, Table
 from mle_star.evaluation.cells import MOST_DIGITS, Coded, Packed, codes_of, counted, cut_column, taken, whole_numbers
 from mle_star.evaluation.keys import numbers_of
-from mle_star.evaluation.records import FileRows, named, write_rows
+from mle_star.evaluation.records import FileRows, _settle, named, write_rows
 from mle_star.evaluation.scan import scan
 from mle_star.evaluation.separated import LARGE_BYTES, Separated, Unsupported, alike, read_separated, written
 
@@ -253,3 +255,10 @@ def test_lines_that_end_in_two_ways_are_moved_with_the_line_end_of_the_header(tm
     found = read_separated(Table("t.csv", COLUMNS, {}, 2, True, Form()), tmp_path / "t.csv")
     assert list(map(bytes, found.ended([1, 0]))) == [b"2,b,1,1\n", b"1,a,0,1\n"]
     assert found.columns(["x", "id"]) == [["1", "1"], ["1", "2"]] and not found.is_plain
+
+
+def test_what_cannot_be_brought_to_a_disk_is_left_to_the_system() -> None:
+    seen, file = os.pipe()
+    _settle(file, Event())
+    assert os.read(seen, 1) == b""  # nobody holds the other end any more
+    os.close(seen)

@@ -8,9 +8,11 @@ import json
 import os
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from mle_star.data.files import COMPRESSED, open_data
@@ -28,6 +30,8 @@ from mle_star.evaluation.separated import (
 
 AT_ONCE = 64
 """So many pieces are handed to the system in one call: it copies some megabytes faster than many."""
+SETTLED_EVERY = 0.05
+"""Seconds between two times that what is written so far is sent to the disk."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +193,14 @@ def _write(target: Path, pieces: Sequence[Any]) -> None:
     """The content, compressed as the name says; without compression, piece by piece."""
     suffix = target.suffix.lower()
     if suffix not in COMPRESSED:
+        is_written = Event()
         with target.open("wb", buffering=0) as stream:
-            for first in range(0, len(pieces), AT_ONCE):
-                _write_all(stream.fileno(), pieces[first : first + AT_ONCE])
+            Thread(target=_settle, args=(os.dup(stream.fileno()), is_written), daemon=True).start()
+            try:
+                for first in range(0, len(pieces), AT_ONCE):
+                    _write_all(stream.fileno(), pieces[first : first + AT_ONCE])
+            finally:
+                is_written.set()
         return
     content = b"".join(pieces)
     if suffix == ".gz":
@@ -204,6 +213,14 @@ def _write(target: Path, pieces: Sequence[Any]) -> None:
     else:
         raise Unsupported(f"{target.name} cannot be written anew")
     target.write_bytes(content)
+
+
+def _settle(file: int, is_written: Event) -> None:
+    """Let the system bring a long file to the disk while it is written: otherwise that begins when all is done."""
+    with suppress(OSError):
+        while not is_written.wait(SETTLED_EVERY):
+            os.fsync(file)
+    os.close(file)
 
 
 def _write_all(file: int, pieces: Sequence[Any]) -> None:
