@@ -62,6 +62,7 @@ class Data:
     rule: Rule
 
     @classmethod
+    @uncollected()
     def read(cls, layout: Layout, folder: Path, *, check: bool = True) -> Data:
         """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
         _refuse(layout, folder)
@@ -124,6 +125,7 @@ class Data:
         tables = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels, *layout.others) if t}
         return find_key_files(self.folder, self.keys, self.asked_keys, tables) if self.keys else None
 
+    @uncollected()
     def split(self, *, seed: int, folds: int | None = None) -> Split:
         """The hidden rows of the views, as places among all training rows."""
         rule, column = self.rule, self.rule.column
@@ -169,8 +171,17 @@ class Data:
 
     def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """Write the files of a view into `target`; what it does not change is linked."""
-        view = self.plan_view(name, hidden, target, seed=seed)
-        self._write(view)
+        self._link(hidden, target)
+        # the system copies the rows that stay while those that move are made
+        with uncollected(), short_turns(), ThreadPoolExecutor(1) as writer:
+            stays = all_but(hidden, self.train.count)
+            stay = writer.submit(write_rows, target / self.layout.train.name, self.train, stays, [], None)
+            view = self.plan_view(name, hidden, target, seed=seed)
+            self._link_moved(view)
+            self._write_labels(view)
+            self._write_test(view)
+            self._write_sample(view)
+            stay.result()
         return view
 
     def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
@@ -183,19 +194,6 @@ class Data:
         if self.keys and not any(layout.key in other.columns for other in layout.others):
             names = fresh_keys(self.key_numbers, self.asked_keys, hidden, seed=seed)
         return View(name, target, tuple(hidden), tuple(order), asked, names)
-
-    def _write(self, view: View) -> None:
-        layout, hidden, target = self.layout, list(view.hidden), view.folder
-        self._link(view)
-        # the system copies the rows that stay while those that move are made
-        with uncollected(), short_turns(), ThreadPoolExecutor(1) as writer:
-            stay = writer.submit(
-                write_rows, target / layout.train.name, self.train, all_but(hidden, self.train.count), [], None
-            )
-            self._write_labels(view)
-            self._write_test(view)
-            self._write_sample(view)
-            stay.result()
 
     def _write_labels(self, view: View) -> None:
         layout, hidden, target = self.layout, view.hidden, view.folder
@@ -215,18 +213,22 @@ class Data:
         link_rest(self.folder, target, {self.layout.train.name})
         write_rows(target / self.layout.train.name, self.train, [], mixed, range(len(mixed)))
 
-    def _link(self, view: View) -> None:
-        """The files that stay as they are; those of hidden rows go to where the test rows have theirs."""
+    def _link(self, hidden: Sequence[int], target: Path) -> None:
+        """The files that stay as they are."""
         layout, files = self.layout, self.files
         left_out = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
-        moved: dict[Path, Path] = {}
         if files is not None:
-            for place in view.hidden:
-                key = self.keys[place]
-                moved |= {file: files.place(file, key, view.names.get(place, key)) for file in files.of(key)}
-        link_rest(self.folder, view.folder, left_out | {file.as_posix() for file in moved})
-        for file, new in moved.items():
-            _link_file(self.folder / file, view.folder / new)
+            left_out |= {file.as_posix() for place in hidden for file in files.of(self.keys[place])}
+        link_rest(self.folder, target, left_out)
+
+    def _link_moved(self, view: View) -> None:
+        """The files of hidden rows go to where the test rows have theirs."""
+        if (files := self.files) is None:
+            return
+        for place in view.hidden:
+            key = self.keys[place]
+            for file in files.of(key):
+                _link_file(self.folder / file, view.folder / files.place(file, key, view.names.get(place, key)))
 
     def _write_test(self, view: View) -> None:
         if self.test is None and self.asked:
