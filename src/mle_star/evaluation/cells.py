@@ -13,7 +13,7 @@ WORD = 8
 """Bytes are looked at by so many at a time, as one number of 64 bits whose lowest byte comes first."""
 MOST_WORDS = 8
 """A cell is looked for within so many words."""
-ROWS_AT_ONCE = 1 << 15
+ROWS_AT_ONCE = 1 << 16
 SAMPLED, FEW = 10_000, 1_000
 """A column whose sampled rows hold fewer different texts than this is held as numbers of these."""
 MOST_DIGITS = 18
@@ -283,16 +283,21 @@ def _coded(column: Packed) -> Coded | None:
     for number in range(1, column.words.shape[1]):  # a number for the whole text: nearly always another for another
         keys = keys * np.uint64(0x9E3779B97F4A7C15) ^ column.words[:, number]
     known = np.unique(keys[:: max(1, len(keys) // SAMPLED)])
-    codes: Any = None
+
+    def look_up(first: int, last: int) -> tuple[Any, Any]:
+        """The codes of a stretch, and its keys that are not known yet."""
+        some = keys[first:last]
+        found = np.minimum(np.searchsorted(known, some), len(known) - 1)
+        return found, some[known[found] != some]
+
     while len(known) < FEW:
-        codes = np.searchsorted(known, keys)
-        codes[codes == len(known)] = 0
-        others = keys[known[codes] != keys]
-        if not len(others):
+        found, others = zip(*in_blocks(len(keys), look_up, ROWS_AT_ONCE), strict=True)
+        if not any(map(len, others)):
             break
-        known = np.union1d(known, others[: SAMPLED * 10])
+        known = np.union1d(known, np.concatenate(others)[: SAMPLED * 10])
     else:
         return None
+    codes = np.concatenate(found)
     places: Any = np.empty(len(known), np.int64)
     places[codes] = np.arange(len(codes))
     if column.words.shape[1] > 1 and not (column.words[places][codes] == column.words).all():
