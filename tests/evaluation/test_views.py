@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
-from mle_star.evaluation.blend import best_voters, blended, find_weights
+from mle_star.evaluation.blend import blended, find_weights
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
 from mle_star.evaluation.records import read_rows
 from mle_star.evaluation.separated import Unsupported
@@ -333,22 +333,6 @@ def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -
     assert judge.better(whole.hidden, bank["noise"].hidden, rows) == 1.0
     with_commas = {"a": Answers({0: ("1,5",)}, ()), "b": Answers({0: ("2.5",)}, ())}
     assert blended(with_commas, {"a": 0.5, "b": 0.5}).hidden == {0: ("2.0",)}
-
-
-def test_labels_are_voted_on_by_as_many_of_the_best_as_are_right_together(tmp_path: Path) -> None:
-    judge = Judge(opened(write(tmp_path / "data", "csv")), known_metric("accuracy"))
-    rows, right = list(range(ROWS)), [row[0] for row in judge.data.truth]
-
-    def says(wrong: int) -> Answers:  # on one of five rows
-        cells = [str(1 - int(cell)) if row % 5 == wrong else cell for row, cell in enumerate(right)]
-        return Answers({row: (cells[row],) for row in rows}, tuple((cell,) for cell in cells[:9]))
-
-    bank = {"a": says(0), "b": says(0), "c": says(1), "d": says(2), "e": says(3), "left out": says(4)}
-    weights = best_voters(judge, bank, rows)
-    assert weights == dict.fromkeys("abcde", 0.2), "two of the first three are wrong together"
-    whole = blended(bank, weights, vote=True)
-    assert judge.score(whole.hidden, rows) == 1.0 and [cell for (cell,) in whole.real] == right[:9]
-    assert best_voters(judge, {"a": says(0), "b": says(1)}, rows) == {}, "two cannot outvote each other"
 
 
 def test_a_dummy_knows_the_frequencies(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from mle_star.evaluation.exam import Exam
 from mle_star.execution import LocalExecutor, execute_in_run
 from mle_star.finalization import submit_blend
-from mle_star.models import PipelineConfig, TaskDescription
-from mle_star.run.context import RunShared
+from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
+from mle_star.run.context import RunShared, ScriptRequest
+from mle_star.run.events import ScriptFinished
 from tests.execution.conftest import OpenRun, script
 
 MEMBER = """
@@ -61,21 +63,34 @@ async def test_the_answers_of_a_blend_are_written_to_no_place_that_a_member_chos
     assert [(int(key), float(answer)) for key, answer in said] == [(i, i * 7 % 50 > 25) for i in range(400, 440)]
 
 
-async def test_members_vote_anew_while_there_is_time_and_the_others_as_in_the_search(
+class SlowInTheSearch(LocalExecutor):
+    """What calls itself slow has taken most of an hour, as far as anybody is told."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        raw = await super().run(request)
+        is_slow = "# slow" in Path(request.script_path).read_text(encoding="utf-8")
+        return raw.model_copy(update={"duration_seconds": 3000.0}) if is_slow else raw
+
+
+async def test_members_answer_anew_while_there_is_time_and_the_others_as_in_the_search(
     open_run: OpenRun, task: TaskDescription, tmp_path: Path
 ) -> None:
-    slow = "pass\nelse:\n    import time; time.sleep(3)"
-    wrong = MEMBER.replace("> 25", "<= 25")
-    members = [script(text.replace("LINK", last)) for text, last in ((MEMBER, "pass"), (wrong, "pass"), (MEMBER, slow))]
-    config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=3600)
+    right, wrong = MEMBER.replace("LINK", "pass"), MEMBER.replace("LINK", "pass").replace("> 25", "<= 25")
+    members = [script(text) for text in (right, wrong, f"{right}# slow")]
+    config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=4000)
     exam = Exam.prepare(task, config, tmp_path / "run")
-    with open_run(config, LocalExecutor(config), shared=RunShared(exam=exam)) as run:
+    with open_run(config, SlowInTheSearch(config), shared=RunShared(exam=exam)) as run:
         for member in members:
             await execute_in_run(member, purpose="solution")
-        run.budget.time_limit = run.budget.elapsed() + 4
-        done = await submit_blend(members[0], {member.content: 1 / 3 for member in members})
-    assert [warning for warning in done.warnings if "of the blend" in warning] == [
-        "member 3 of the blend answers as in the search: 4 s are left, and the judged solution ran for 3 s"
-    ]
+        done = await submit_blend(script("# the blend"), {member.content: 1 / 3 for member in members})
+        again = [e.script for e in run.journal.events if isinstance(e, ScriptFinished) and e.purpose == "submission"]
+    assert again == [member.content for member in members[:2]]
+    (warning,) = (warning for warning in done.warnings if "of the blend" in warning)
+    assert re.fullmatch(
+        r"member 3 of the blend answers as in the search: \d+ s are left, and the judged solution ran for 3000 s",
+        warning,
+    )
     said = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
-    assert [(int(key), answer) for key, answer in said] == [(i, str(int(i * 7 % 50 > 25))) for i in range(400, 440)]
+    assert [(int(key), round(3 * float(answer))) for key, answer in said] == [
+        (i, 2 if i * 7 % 50 > 25 else 1) for i in range(400, 440)
+    ]

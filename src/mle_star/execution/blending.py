@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mle_star.evaluation.blend import blended, votes
+from mle_star.evaluation.blend import blended
 from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.execution.bank import read_bank
 from mle_star.execution.fitted import forget_fitted, keep_fitted
@@ -48,7 +48,7 @@ async def answer_together(run: RunContext, members: dict[str, float]) -> Told:
             told.warnings.append(f"member {number} of the blend answers as in the search: {error}")
             said[script] = Answers({}, bank[script].real)
     await asyncio.to_thread(clean_output_directory, str(run.work_dir))  # or a link of the last member is written to
-    exam.judge.write_real(blended(said, members, vote=votes(exam.judge)), run.work_dir / SUBMISSION)
+    exam.judge.write_real(blended(said, members), run.work_dir / SUBMISSION)
     if any(kept) and not all(kept):
         await asyncio.to_thread(forget_fitted, run.run_dir)
     told.fitted = all(kept)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-from mle_star.evaluation.blend import best_voters, blended, can_blend, find_weights, votes
+from mle_star.evaluation.blend import blended, can_blend, find_weights
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.evaluation.intervals import shifted
@@ -97,7 +97,7 @@ def _judge(
     field = Field(exam, {name: bank[solution.content] for name, solution in entries.items()}, reference)
     weights = _blend_weights(exam, {script: a for script, a in bank.items() if script not in run.shared.leaking})
     try:
-        field.blend = blended(bank, weights, vote=votes(exam.judge)) if weights else None
+        field.blend = blended(bank, weights) if weights else None
         if field.blend is not None and exam.sample is not None:
             exam.judge.write_real(field.blend, run.run_dir / BLEND_ANSWERS)
     except Ungradable as error:
@@ -118,7 +118,7 @@ def _judge(
     logger.info("final pick: %s, %s on %s rows", chosen, measures[chosen].score, measures[chosen].rows)
     finalists = {name: Finalist(name, {s.content: 1.0}, s, measures[name]) for name, s in entries.items()}
     if weights:
-        finalists[BLEND] = Finalist(BLEND, weights, _blend_solution(exam, weights), measures[BLEND])
+        finalists[BLEND] = Finalist(BLEND, weights, _blend_solution(weights), measures[BLEND])
     picked = Pick(finalists.pop(chosen), list(finalists.values()), _single_model(exam, phase1, bank, reference))
     return picked, FinalistsJudged(finalists=table, chosen=chosen), _examined(exam, field.everyone[chosen])
 
@@ -271,30 +271,17 @@ def _blend_weights(exam: Exam, bank: dict[str, Answers]) -> dict[str, float]:
         sign = -1 if exam.judge.metric.higher_is_better else 1
         scores = {script: exam.figure(answers, rows) for script, answers in bank.items()}
         members = sorted(bank, key=lambda script: sign * scores[script])[:MOST_MEMBERS]
-        find = best_voters if votes(exam.judge) else find_weights
-        weights = find(exam.judge, {script: bank[script] for script in members}, rows)
+        weights = find_weights(exam.judge, {script: bank[script] for script in members}, rows)
     except (Ungradable, ValueError) as error:
         logger.info("no blend: %s", error)
         return {}
     return weights if len(weights) > 1 else {}
 
 
-def _blend_solution(exam: Exam, weights: dict[str, float]) -> SolutionScript:
-    content = blend_script(list(weights.values()), vote=votes(exam.judge))
-    return SolutionScript(content=content, phase=SolutionPhase.ensemble)
+def _blend_solution(weights: dict[str, float]) -> SolutionScript:
+    return SolutionScript(content=blend_script(list(weights.values())), phase=SolutionPhase.ensemble)
 
 
-_MEAN = '''def together(said):
-    """The weighted mean."""
-    return sum(weight * float(answer) for weight, answer in said)
-'''
-_VOTE = '''def together(said):
-    """The answer with the most weight."""
-    weights = {}
-    for weight, answer in said:
-        weights[answer] = weights.get(answer, 0.0) + weight
-    return max(weights, key=weights.get)
-'''
 _BLEND_SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""
 
 import csv
@@ -303,9 +290,6 @@ import sys
 from pathlib import Path
 
 WEIGHTS = {weights}
-
-
-{together}
 
 answers = []
 for number, weight in enumerate(WEIGHTS, 1):
@@ -319,7 +303,7 @@ first = answers[0][1]
 ANSWERS = [n for n in names if any(rows[i][n] != first[i][n] for _, rows in answers for i in range(len(first)))]
 for i, row in enumerate(first):
     for name in ANSWERS:
-        row[name] = together([(weight, rows[i][name]) for weight, rows in answers])
+        row[name] = sum(weight * float(rows[i][name]) for weight, rows in answers)
 with Path("final/submission.csv").open("w", newline="") as stream:
     writer = csv.DictWriter(stream, names)
     writer.writeheader()
@@ -327,7 +311,6 @@ with Path("final/submission.csv").open("w", newline="") as stream:
 '''
 
 
-def blend_script(weights: list[float], *, vote: bool = False) -> str:
+def blend_script(weights: list[float]) -> str:
     """The program that does again what a blend did: its members lie beside it in `solution/`."""
-    together = _VOTE if vote else _MEAN
-    return _BLEND_SCRIPT.format(weights=[round(weight, 6) for weight in weights], together=together)
+    return _BLEND_SCRIPT.format(weights=[round(weight, 6) for weight in weights])
