@@ -69,7 +69,7 @@ class SlowInTheSearch(LocalExecutor):
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         raw = await super().run(request)
         is_slow = "# slow" in Path(request.script_path).read_text(encoding="utf-8")
-        return raw.model_copy(update={"duration_seconds": 3000.0}) if is_slow else raw
+        return raw.model_copy(update={"duration_seconds": 3500.0}) if is_slow else raw
 
 
 async def test_members_answer_anew_while_there_is_time_and_the_others_as_in_the_search(
@@ -87,7 +87,7 @@ async def test_members_answer_anew_while_there_is_time_and_the_others_as_in_the_
     assert again == [member.content for member in members[:2]]
     (warning,) = (warning for warning in done.warnings if "of the blend" in warning)
     assert re.fullmatch(
-        r"member 3 of the blend answers as in the search: \d+ s are left, and the judged solution ran for 3000 s",
+        r"member 3 of the blend answers as in the search: \d+ s are left, and the judged solution ran for 3500 s",
         warning,
     )
     said = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]

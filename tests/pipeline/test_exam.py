@@ -339,7 +339,7 @@ async def test_the_sample_of_a_large_table_holds_no_label_that_a_script_is_judge
     assert (sample / "test.csv").read_bytes() == (view / "test.csv").read_bytes()
 
 
-@pytest.mark.parametrize("seconds", [2300.0, 2500.0])  # of one hour: 1.5 times as much is left, or is not
+@pytest.mark.parametrize("seconds", [2800.0, 3000.0])  # of one hour: 1.25 times as much is left, or is not
 async def test_without_time_to_run_as_long_as_it_was_judged_the_solution_is_not_run_again(
     quick: QuickRun, tmp_path: Path, seconds: float
 ) -> None:
@@ -347,7 +347,7 @@ async def test_without_time_to_run_as_long_as_it_was_judged_the_solution_is_not_
     result = await quick(settings(scoring="auto", M=1, L=1, T=1, K=1, R=1), agents=liars(), executor=executor)
     again = [run for run in events(tmp_path / "run", ScriptFinished) if run.purpose == "submission"]
     late = [warning for warning in result.warnings if "s are left, and the judged solution ran for" in warning]
-    assert (bool(again), bool(late)) == ((True, False) if seconds < 2400 else (False, True))
+    assert (bool(again), bool(late)) == ((True, False) if seconds < 2900 else (False, True))
     assert Path(result.submission_path).read_text().startswith("id,label")
     assert ("the submission is what the judged script itself said in the search" in result.warnings) == bool(late)
 
