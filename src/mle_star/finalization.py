@@ -24,6 +24,7 @@ from mle_star.execution.bank import disagreement, searched_submission
 from mle_star.execution.blending import answer_together, keep_members
 from mle_star.execution.fingerprint import final_data_of
 from mle_star.execution.fitted import fitted_digest, keep_fitted, note_fitted
+from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import compiles, has_code_fence, replacement
 from mle_star.models import (
     AgentType,
@@ -55,7 +56,6 @@ from mle_star.safety import (
 logger = logging.getLogger(__name__)
 
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
-SUBMISSION = Path("final") / "submission.csv"
 LEAKING_SOLUTION = "data leakage was found in the solution and could not be mended: its score may be too good"
 _PHASES = {
     "phase1/candidate": SolutionPhase.init, "phase1": SolutionPhase.merged, "phase2": SolutionPhase.refined,

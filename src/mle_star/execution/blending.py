@@ -12,13 +12,11 @@ from mle_star.execution.bank import read_bank
 from mle_star.execution.fitted import forget_fitted, keep_fitted
 from mle_star.execution.outcome import exception_line
 from mle_star.execution.recorded import execute_in_run
-from mle_star.execution.submission import verify_submission
+from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.execution.workspace import clean_output_directory
 from mle_star.models import SolutionPhase, SolutionScript
 from mle_star.run.context import RunContext, scope
 from mle_star.run.limits import too_late_for
-
-SUBMISSION = "final/submission.csv"
 
 
 @dataclass

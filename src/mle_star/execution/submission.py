@@ -16,6 +16,8 @@ from mle_star.data.files import read_pieces
 from mle_star.execution.table_facts import MAX_CELLS, TableFacts, read_facts
 
 DEFAULT_NAME = "submission.csv"
+SUBMISSION = f"final/{DEFAULT_NAME}"
+"""Where a script leaves its answers, below its working directory; a run has them at the same place."""
 MAX_EXAMPLES = 5
 MAX_PROBLEM = 2000
 MAX_BYTES = 1 << 30

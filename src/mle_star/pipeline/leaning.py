@@ -11,7 +11,7 @@ from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.importance import permuted_view
 from mle_star.evaluation.separated import Unsupported
 from mle_star.execution.recorded import execute_in_run
-from mle_star.execution.submission import verify_submission
+from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.models import SolutionScript
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import Notice, ScriptFinished, SolutionExamined
@@ -22,7 +22,7 @@ SHARE = 0.05
 """Of the time that the run has taken so far, so much may go into this."""
 ENOUGH = 2.0
 """It is begun when so many times what the solution took is left before finalization's time."""
-STEP, SUBMISSION = "importance", "final/submission.csv"
+STEP = "importance"
 
 
 async def examine_columns(solution: SolutionScript) -> None:
