@@ -195,11 +195,15 @@ async def test_a_reused_client_is_one_process_and_a_fresh_one_serves_once(open_b
 
 async def coders(bench: Bench) -> list[tuple[int, float | None]]:
     """Process and cap of the coder's clients, once those that are let go have gone."""
+    return await clients(bench, "coder")
+
+
+async def clients(bench: Bench, agent: str = "--agent") -> list[tuple[int, float | None]]:
     assert bench.agents._pool is not None
     await bench.agents.prepared()
     while bench.agents._pool._leaving:
         await asyncio.sleep(0.02)
-    lines = {pid: words for pid, words in bench.command_lines.items() if "coder" in words}
+    lines = {pid: words for pid, words in bench.command_lines.items() if agent in words}
     caps = [(pid, dict(itertools.pairwise(words)).get("--max-budget-usd")) for pid, words in lines.items()]
     return [(pid, None if cap is None else float(cap)) for pid, cap in caps]
 
@@ -221,16 +225,21 @@ async def test_a_client_is_reused_while_the_shares_of_the_money_shrink(open_benc
         assert await coders(bench) == [(ready, 0.2)]
 
 
-async def test_the_embedded_model_has_no_cap_and_one_client_of_a_kind_even_for_calls_at_once(
+async def test_the_embedded_model_has_no_cap_and_one_client_for_all_agents_which_the_api_still_tells_apart(
     open_bench: OpenBench,
 ) -> None:
     async with open_bench(model="offline") as bench:
         calls = [bench.agents.ask(CODER, f"go {share}", label="main", max_cost_usd=share) for share in (1.0, 0.1, 0.0)]
         await asyncio.gather(*calls)
-        seen = await coders(bench)
-        await bench.agents.ask(CODER, "go", label="path-0", max_cost_usd=0.0)
+        seen = await clients(bench)
         assert [cap for _, cap in seen] == [None]  # one process served all
-        assert await coders(bench) == seen
+        asked = [CODER, agent_config(AgentType.leakage, "correction"), agent_config(AgentType.planner)]
+        for config in asked:
+            await bench.agents.ask(config, "go", label="path-0", max_cost_usd=0.0)
+        assert await clients(bench) == seen
+        named = [(request.agent, request.variant) for request in bench.brain.requests[3:]]
+        assert named == [("coder", None), ("leakage", "correction"), ("planner", None)]
+        assert all(not request.tools for request in bench.brain.requests)
 
 
 async def test_by_itself_no_other_model_gets_a_client_again(open_bench: OpenBench) -> None:

@@ -15,6 +15,7 @@ import pytest
 from mle_star import finalization
 from mle_star.errors import AgentError
 from mle_star.execution import evaluate_solution
+from mle_star.execution.submission import SUBMISSION
 from mle_star.finalization import (
     LEAKING_SOLUTION,
     check_contamination,
@@ -419,7 +420,7 @@ async def test_a_script_that_may_hide_errors_runs_with_a_warning(
 @pytest.mark.req("REQ-FN-045")
 def test_prompt_and_verifier_mean_the_same_file() -> None:
     assert "./final/submission.csv" in PromptRegistry().get(AgentType.test).template
-    assert finalization.SUBMISSION.as_posix() == "final/submission.csv"
+    assert SUBMISSION == "final/submission.csv"
 
 
 # --- the submission that was kept on the way -------------------------------------------------------------

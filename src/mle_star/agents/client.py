@@ -108,7 +108,7 @@ class AgentClient:
             cli_retries=self.policy.cli_retries,
             can_use_tool=can_use_tool,
             notify=self._notify,
-            plain=config.tool_use == "none",
+            plain=config.tool_use == "none" or config.model == OFFLINE,
         )
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
         self._tariff = Tariff(self._launcher.say_once, own, config.model)
@@ -244,12 +244,8 @@ class AgentClient:
             call.set_result(None)
 
     def _turn(self, config: AgentConfig, label: str) -> AbstractAsyncContextManager[None]:
-        """Where replies take less than a client does to start, calls take turns at one client of each kind."""
-        return self._turns[self._launcher.key(config, label)] if self._replies_at_once else nullcontext()
-
-    @property
-    def _replies_at_once(self) -> bool:
-        return self.config.model == OFFLINE and self._launcher.reuse
+        """Where one client serves all agents, calls take turns."""
+        return self._turns[self._launcher.key(config, label)] if self._launcher.shares_client else nullcontext()
 
     async def _ask(self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
@@ -358,7 +354,7 @@ class AgentClient:
             busy = _BUSY_WORDS[status]
             self._notify(f"{agent}: {busy} ({status}), waiting {seconds:.1f} s (attempt {attempt} of {attempts})")
 
-        done = worker.start(self._launcher.prompt(config, prompt), bill.label, on_wait)
+        done = worker.start(config, self._launcher.prompt(config, prompt), bill.label, on_wait)
         try:
             while not done.done() and loop.time() < deadline:
                 await asyncio.wait({done}, timeout=max(deadline - loop.time(), 0))
@@ -391,17 +387,16 @@ class AgentClient:
         guess = self._foresight.observe(label, key)
         self._expected.pop(label, None)
         wait = self.policy.look_ahead_after
-        if guess is None or wait is None:
+        if guess is None or wait is None or self._launcher.shares_client:
             return lambda: None
         self._expected[label] = guess
         copies = self._copies(key, guess, label)
-        beyond = Foresight.beyond(guess) if self._replies_at_once else None  # the next call will be over in no time
-        pending = [guess, *([beyond] if beyond else [])]
+        pending = [guess]
 
         def connect() -> None:
             handle.cancel()
             while pending:
-                agent, variant = pending.pop(0)
+                agent, variant = pending.pop()
                 self.prepare(AgentType(agent), variant, label=label, copies=copies)
 
         handle = asyncio.get_running_loop().call_later(wait, connect)
@@ -409,8 +404,6 @@ class AgentClient:
 
     def _copies(self, now: AgentKey, guess: AgentKey, label: str) -> int:
         """How many clients of this agent will be wanted at once: candidates and paths set out together."""
-        if self._replies_at_once:
-            return 1
         if now[0] == "retriever":
             return self.config.num_retrieved_models
         if guess[0] == "ablation" and label == "main":

@@ -23,6 +23,7 @@ from mle_star.agents.definitions import STRUCTURED_TOOL
 from mle_star.agents.hooks import CallSite
 from mle_star.agents.meter import Meter, Tariff
 from mle_star.agents.processes import kill_marked
+from mle_star.models import AgentConfig
 from mle_star.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -110,9 +111,11 @@ class Worker:
         if self.failure is not None:
             raise self.failure
 
-    def start(self, prompt: str, label: str, on_wait: OnWait) -> asyncio.Future[Turn]:
-        """Send a prompt, verbatim; the future gets what came of it and never an exception."""
-        self.site.label = label
+    def start(self, config: AgentConfig, prompt: str, label: str, on_wait: OnWait) -> asyncio.Future[Turn]:
+        """Send a prompt to an agent, verbatim; the future gets what came of it and never an exception."""
+        self.site.agent, self.site.label = config.agent_type.value, label
+        if self._proxy is not None:
+            self._proxy.rename(self._api_key, config.agent_type.value, config.variant)
         self._free.clear()
         job = _Job(prompt, on_wait)
         self._current = job

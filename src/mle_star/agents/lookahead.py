@@ -50,11 +50,6 @@ class Foresight:
         self._last[label] = state
         return self._guess(state)
 
-    @staticmethod
-    def beyond(key: AgentKey) -> AgentKey | None:
-        """What usually follows a call that is still to come."""
-        return _USUAL.get(key)
-
     def _guess(self, state: tuple[AgentKey | None, AgentKey]) -> AgentKey | None:
         seen = self._seen.get(state)
         if seen:

@@ -136,6 +136,14 @@ class Launcher:
         chosen = self.config.client_reuse
         return self.config.model == OFFLINE if chosen == "auto" else chosen == "clear"
 
+    @property
+    def shares_client(self) -> bool:
+        """Does one client serve all agents? The embedded engineer replies in less time than a client takes to start.
+
+        It is sent no tools, so that all its clients would be alike; whose call it is says the proxy.
+        """
+        return self.config.model == OFFLINE and self.reuse
+
     def model(self, config: AgentConfig) -> str:
         """The model name that requests of an agent carry."""
         if self.config.model == OFFLINE:
@@ -180,6 +188,8 @@ class Launcher:
 
     def key(self, config: AgentConfig, label: str) -> str:
         """Calls with equal keys can use the same client; those that write have one per path, in its folder."""
+        if self.shares_client:
+            return OFFLINE
         place = label if WRITING_TOOLS & set(self.tools(config)) else ""
         kind = "plain" if self.plain else "text" if self.by_text else "tools"
         return "/".join((config.agent_type.value, config.variant or "", place, kind, self.fingerprint(config)))

@@ -71,9 +71,12 @@ class CredentialProxy:
     def key(self, agent: str, variant: str | None = None) -> str:
         """A new API key for one CLI of an agent: requests with it go out under this agent's name."""
         key = f"mle-star-{secrets.token_urlsafe(24)}"
-        named = {} if variant is None else {VARIANT_HEADER: variant}
-        self._callers[key] = _Caller({AGENT_HEADER: agent, **named})
+        self._callers[key] = _Caller(_named(agent, variant))
         return key
+
+    def rename(self, key: str, agent: str, variant: str | None) -> None:
+        """From now on requests with this key go out under the name of another agent."""
+        self._callers[key].named = _named(agent, variant)
 
     def listen(self, key: str, meter: Meter) -> None:
         """Let `meter` hear what the replies to one CLI use that it asks for from now on."""
@@ -166,6 +169,10 @@ class CredentialProxy:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await response.aclose()
+
+
+def _named(agent: str, variant: str | None) -> dict[str, str]:
+    return {AGENT_HEADER: agent, **({} if variant is None else {VARIANT_HEADER: variant})}
 
 
 class _Ear:
