@@ -152,3 +152,11 @@ def test_a_blend_must_win_where_its_weights_were_not_found(tmp_path: Path) -> No
     assert field.choose(exam.select_rows) == "path 1"
     field.blend = Answers({row: (truth[row][0],) for row in exam.hidden_rows}, ())
     assert field.choose(exam.select_rows) == BLEND
+
+
+def test_of_equal_scripts_that_is_picked_of_which_more_rows_say_so(tmp_path: Path) -> None:
+    exam = exam_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+    right: dict[int, tuple[str, ...]] = {row: (exam.judge.data.truth[row][0],) for row in exam.hidden_rows}
+    some = Answers({row: right[row] for row in exam.split.views[0]}, ())
+    field = Field(exam, {"on one view": some, "on all": Answers(right, ())}, None, Answers(right, ()))
+    assert field.choose(exam.select_rows) == "on all", "and one script rather than a blend that is no better"

@@ -126,3 +126,13 @@ def open_run(tmp_path: Path, task: TaskDescription) -> OpenRun:
                 yield context
 
     return opened
+
+
+def write_sizes(folder: Path) -> Path:
+    """A task of 400 labelled rows and 40 to answer; the label follows from the size."""
+    folder.mkdir()
+    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(440)]
+    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in rows[:400]))
+    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s, _ in rows[400:]))
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, *_ in rows[400:]))
+    return folder

@@ -13,7 +13,7 @@ from mle_star.finalization import submit_blend
 from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
 from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import ScriptFinished
-from tests.execution.conftest import OpenRun, script
+from tests.execution.conftest import OpenRun, script, write_sizes
 
 MEMBER = """
 import csv, os, shutil
@@ -33,13 +33,7 @@ LINKS = {
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(440)]
-    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in rows[:400]))
-    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s, _ in rows[400:]))
-    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, *_ in rows[400:]))
-    return folder
+    return write_sizes(tmp_path / "data")
 
 
 @pytest.mark.parametrize("what", LINKS)

@@ -21,7 +21,7 @@ from mle_star.run.budget import Budget
 from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import Notice, ScriptStarted
 from mle_star.run.limits import limit_in_run, share_in_run
-from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored
+from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, write_sizes
 
 CONFIG = PipelineConfig(scoring="auto", score_views=5, time_limit_seconds=3600)
 HITS = """
@@ -94,12 +94,7 @@ class Meeting:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(440)]
-    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in rows[:400]))
-    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s, _ in rows[400:]))
-    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, *_ in rows[400:]))
+    folder = write_sizes(tmp_path / "data")
     (tmp_path / "score.py").write_text(HITS)
     return folder
 
