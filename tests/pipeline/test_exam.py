@@ -288,7 +288,7 @@ async def test_the_submissions_of_a_run_are_scored_anew(quick: QuickRun, tmp_pat
     boasting = next(row for row in rows.values() if row.printed == 0.99)
     assert boasting.search is not None and boasting.truth == pytest.approx(boasting.search.score, abs=0.2)
     (data_dir / "train.csv").write_text((data_dir / "train.csv").read_text() + "999,3,0\n")
-    with pytest.raises(ConfigError, match="not those of the run"):
+    with pytest.raises(ConfigError, match="have changed since, or another version"):
         rescore(tmp_path / "run")
 
 

@@ -69,7 +69,10 @@ def _exam(events: list[AnyEvent], task: TaskDescription, config: PipelineConfig,
     except (Unsupported, Ungradable, OSError) as error:
         raise ConfigError(f"the data in {task.data_dir} can no longer be split as the run did: {error}") from None
     if exam.digest != prepared.digest:
-        raise ConfigError(f"the data in {task.data_dir} are not those of the run: its hidden rows are others now")
+        raise ConfigError(
+            f"the hidden rows of the run cannot be drawn again: the data in {task.data_dir} have changed since, "
+            "or another version of mle-star made the run"
+        )
     return exam
 
 
