@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,8 +17,8 @@ from mle_star.execution.recorded import KEPT_TEXT, shorten
 from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import ScriptRequest, digest_of, scope
-from mle_star.run.events import AnyEvent, Event, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
-from mle_star.run.limits import FIRST_SECONDS, limit_in_run, share_in_run, told_share
+from mle_star.run.events import AnyEvent, Event, Notice, PhaseName, ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.run.limits import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, told_share
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 from tests.method.loops import log_of
 
@@ -117,9 +117,41 @@ def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
             assert told_share(first, 2.0) == share_in_run(first, 2.0)
         with scope("phase1", "candidate-1") as second:
             assert told_share(second, 600.0) == share_in_run(second, 600.0)
-        with scope("finalization") as last:  # what is handed over has as long as what was judged
+        with scope("finalization") as last:  # what is handed over has as long as what was judged, and what is left
+            assert told_share(last, 1000.0) == 800.0
             last.shared.runtimes["path-0"] = (0.5, 900.0)
             assert [told_share(last, limit) for limit in (1000.0, 500.0)] == [900.0, 500.0]
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(100, 5.0), (400, 10.0)])
+def test_a_script_is_told_more_than_its_even_share_where_it_would_mostly_start_up(
+    open_run: OpenRun, seconds: int, told: float
+) -> None:
+    config = PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50)
+    budget = Budget(config, clock=lambda: 0.0)
+    with open_run(config, FixedExecutor(), budget=budget):
+        phases: list[tuple[PhaseName, float]] = [("phase2", told), ("phase3", 2 * told)]
+        for phase, least in phases:
+            with scope(phase) as place:
+                budget.open_phase(phase)
+                assert share_in_run(place, 600.0, 9) < told_share(place, 600.0, 9) == least
+                assert told_share(place, 4.0, 9) == 2.0, "half of its limit at most"
+
+
+@pytest.mark.parametrize(("script", "kept"), [("print(1)", 1.5 * 7), ('os.environ["MLE_STAR_SHARE"]', 240.0)])
+def test_scripts_that_take_the_time_they_are_told_leave_more_of_it_for_the_last(
+    open_run: OpenRun, script: str, kept: float
+) -> None:
+    with open_run(CONFIG, FixedExecutor()) as run:
+        run.shared.exam = cast(Any, object())
+        run.record(
+            ScriptFinished(
+                step="phase1/a", digest="", script=script, stdout="", stderr="", exit_code=0, seconds=7.0,
+                is_error=False, score=0.5, isolation=Isolation(),
+            )
+        )  # fmt: skip
+        keep_time_to_run_again(run, "phase3")
+        assert run.budget.again_seconds == kept
 
 
 @pytest.mark.parametrize("linked", [False, True])

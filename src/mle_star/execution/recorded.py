@@ -34,7 +34,7 @@ from mle_star.execution.workspace import link_input_data, own_folder, reset_work
 from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
 from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
-from mle_star.run.limits import limit_in_run, share_in_run, told_share
+from mle_star.run.limits import SHARE, limit_in_run, share_in_run, told_share
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -317,7 +317,7 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> E
         env={
             **script_environment(run.config, job.gpus),
             "MLE_STAR_SECONDS": f"{limit:.0f}",
-            "MLE_STAR_SHARE": f"{told_share(run, limit, views):.1f}",
+            SHARE: f"{told_share(run, limit, views):.1f}",
         },
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=await _linked_places(run, data),

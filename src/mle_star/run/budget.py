@@ -34,7 +34,7 @@ ABLATION_RUNS = 4
 """A study runs the solution and up to three variants of it."""
 ABLATION_SECONDS = 600.0
 """A study may take ten minutes in a long run, however quick the solution is."""
-MOST_AGAIN = 0.25
+MOST_AGAIN = 1 / 3
 """Running the solution once more at the end takes no more than this share of the time from the search."""
 PHASES: tuple[PhaseName, ...] = ("phase1", "phase2", "phase3", "finalization")
 

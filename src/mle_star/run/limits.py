@@ -17,6 +17,15 @@ KEPT = 1.5
 """So many times what a script took is kept for that: before it, the finalists are judged."""
 GROWTH = 2.0
 """So many times as long as the candidates may what is refined of them take."""
+LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
+"""A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
+An ensemble, which trains all models of several scripts, has twice that."""
+LAST_SECONDS = 240.0
+"""Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
+TOLD = 0.8
+"""... and of its limit it is told so much."""
+SHARE = "MLE_STAR_SHARE"
+"""The variable that tells it."""
 
 
 def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
@@ -38,9 +47,10 @@ def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
 def told_share(run: RunContext, limit: float, views: int = 1) -> float:
     """The share that a script is told: less for the first candidate, lest the run be long without any answer."""
     share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
-    if run.phase == "finalization":  # what is handed over has as long as what was judged
-        return min(limit, max([share, *(seconds for _, seconds in run.shared.runtimes.values())]))
-    return min(share, first) if "candidate-0" in run.parts else share
+    if run.phase == "finalization":  # what is handed over has as long as what was judged, and all that is left
+        return min(limit, max([share, TOLD * limit, *(seconds for _, seconds in run.shared.runtimes.values())]))
+    least = min(LEAST_SHARE * run.config.time_limit_seconds, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
+    return min(share, first) if "candidate-0" in run.parts else max(share, min(least, limit / 2))
 
 
 def too_late_for(run: RunContext, script: str) -> str:
@@ -48,18 +58,24 @@ def too_late_for(run: RunContext, script: str) -> str:
 
     A script that watches the clock would hand over something worse than what was judged, and say nothing.
     """
-    took = max((event.seconds for event in solutions_run(run) if event.script == script and event.answers), default=0.0)
-    left = run.budget.remaining_seconds()
+    took, left = seconds_judged(run, script), run.budget.remaining_seconds()
     if run.replaying or AGAIN * took <= left:
         return ""
     return f"{left:.0f} s are left, and the judged solution ran for {took:.0f} s"
 
 
+def seconds_judged(run: RunContext, script: str) -> float:
+    """How long a script took that hidden rows have judged; 0 where they have not."""
+    return max((event.seconds for event in solutions_run(run) if event.script == script and event.answers), default=0.0)
+
+
 def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
     """Where hidden rows judge, what is handed over learns from all rows in the end: leave time for it."""
     if run.shared.exam is not None:
-        slowest = max((event.seconds for event in solutions_run(run)), default=0.0)
-        run.budget.again_seconds = KEPT * slowest * (GROWTH if phase == "phase2" else 1.0)
+        solutions = list(solutions_run(run))
+        slowest = max((event.seconds for event in solutions), default=0.0)
+        last = LAST_SECONDS if any(SHARE in event.script for event in solutions) else 0.0
+        run.budget.again_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)
 
 
 def solutions_run(run: RunContext) -> Iterator[ScriptFinished]:
