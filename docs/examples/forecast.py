@@ -159,7 +159,7 @@ class Clock:
         self.started = time.monotonic()
         limit = float(os.environ.get("MLE_STAR_SECONDS") or 600.0)
         share = float(os.environ.get("MLE_STAR_SHARE") or wanted)
-        self.seconds = max(2.0, min(wanted, share, 0.6 * limit))
+        self.seconds = max(2.0, min(wanted, share, 0.8 * limit))
         self.most = max(self.seconds, 0.35 * limit)
 
     def left(self) -> float:
@@ -182,10 +182,11 @@ class Pace:
 
     Where there is time for few rounds only, their steps are larger; where there is time for too few, it takes longer
     than it should; and where even that would not do, it begins again with fewer rows (`enough`).
+    `answering`: the seconds that each round adds to the time in which the model answers.
     """
 
-    def __init__(self, settings: dict[str, Any], job: Job, rows: int) -> None:
-        self.settings, self.job, self.rows, self.enough = settings, job, rows, rows
+    def __init__(self, settings: dict[str, Any], job: Job, rows: int, answering: float = 0.0) -> None:
+        self.settings, self.job, self.rows, self.enough, self.answering = settings, job, rows, rows, answering
         self.times: list[float] = []
         self.seconds, self.rate = max(job.seconds, job.most), settings["rate"]
 
@@ -194,7 +195,7 @@ class Pace:
         self.times.append(time.monotonic())
         if len(self.times) != 6:
             return False
-        fewest, each = min(100, self.settings["rounds"]), max((self.times[-1] - self.times[0]) / 5, 1e-5)
+        fewest, each = min(100, self.settings["rounds"]), max(self.spent / 5, 1e-5)
         self.seconds = max(self.job.seconds, min(self.job.most, fewest * each))
         wanted = min(30.0, self.settings["rounds"] * self.settings["rate"])
         self.rate = float(min(0.2, max(self.settings["rate"], wanted * each / self.seconds)))
@@ -204,10 +205,19 @@ class Pace:
         return True
 
     @property
+    def spent(self) -> float:
+        """Seconds that the rounds so far take, for learning and for answering."""
+        return self.times[-1] - self.times[0] + (len(self.times) - 1) * self.answering
+
+    @property
+    def late(self) -> bool:
+        """Is its time over? A few rounds it has in any case."""
+        return len(self.times) >= 20 and self.spent > self.seconds
+
+    @property
     def over(self) -> bool:
-        """Must the model end now? A few rounds it has in any case."""
-        late = len(self.times) >= 20 and self.times[-1] - self.times[0] > self.seconds
-        return late or self.enough < self.rows
+        """Must the model end now?"""
+        return self.late or self.enough < self.rows
 
 
 def few_rows(y: np.ndarray, count: int, job: Job) -> np.ndarray:
@@ -653,7 +663,16 @@ MODELS = {}
 
 
 # --- model: CatBoost ------------------------------------------------------------------------------
-CATBOOST = {"rounds": 250, "rate": 0.05, "depth": 4, "l2": 5.0, "borders": 64, "one_hot": 20, "patience": 0}
+CATBOOST = {
+    "rounds": 250,
+    "rate": 0.05,
+    "depth": 4,
+    "l2": 5.0,
+    "borders": 64,
+    "one_hot": 20,
+    "patience": 0,
+    "absolute": 0,
+}
 
 
 def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
@@ -691,7 +710,7 @@ def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job)
         "thread_count": job.threads,
         "allow_writing_files": False,
         "verbose": False,
-        **({"loss_function": "MAE"} if job.loss == "absolute" else {}),
+        **({"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}),
     }
     x, categories = plain_levels(rows.frame), list(rows.frame.select_dtypes("category"))
     probe, watch = InTime(), InTime()
@@ -704,7 +723,7 @@ def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job)
         held = (x.iloc[stop], y[stop])
         patience = int(settings["patience"])
         model.fit(x.iloc[fit], y[fit], categories, eval_set=held, early_stopping_rounds=patience, callbacks=[watch])
-        job.found.update(rounds=max(10, model.tree_count_), rate=probe.pace.rate)
+        job.found.update(rounds=max(10, model.tree_count_), rate=probe.pace.rate, late=watch.pace.late)
     else:
         model.fit(x, y, categories, callbacks=[watch])
     return model
@@ -774,14 +793,20 @@ def cross_validate(
     said.asked = {name: np.zeros((len(test.frame), *size[1:])) for name in models}
     paces: dict[str, float] = {}
     found: dict[str, list[dict[str, Any]]] = {}
-    rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([(np.arange(len(y)), None)] if refit else [])]
+    everything = (np.arange(len(y)), None)
+    rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([everything] if refit else [])]
+    judged = np.cumsum([0 if held is None else len(held) for _, held in rounds])
+    once = min(int(np.searchsorted(judged, len(y))) + 1, len(rounds))  # what follows has the time that is left over
+    if not refit:
+        rounds.insert(once, everything)
     chosen = {name: settings_of for name, (_, settings_of, _) in models.items()}
     seconds, bagged = clock.left(), 0
     for number, (fit, held) in enumerate(rounds):
         begun = time.monotonic()
-        late = number > 0 and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1)
-        if job.memory.hold(bool, late):
+        needed = 0.0 if number == 0 or (held is None and not bagged) else 1.4 if refit and held is not None else 0.7
+        if job.memory.hold(bool, needed > 0 and clock.left() < needed * paces["round"]):
             continue
+        weight = once if held is None and not refit else 1  # a model of all rows counts as much as those of all folds
         others = [rows.take(held)] if held is not None else []
         others += [test] if held is None or not refit else []
         truth = scaled(y[fit], scale) if job.numeric else y[fit]
@@ -794,7 +819,7 @@ def cross_validate(
         base = [anchor_of(each, anchor, truth) for each in built]
         goal = truth - base[0] if job.numeric else truth
         for place, (name, (learn, _, timed)) in enumerate(models.items()):
-            jobs = max(1.0, (len(rounds) - number) * len(models) - place)
+            jobs = max(1.0, ((once if number < once else len(rounds)) - number) * len(models) - place)
             most = 0.8 * clock.room() / (len(models) - place) / (2 if refit and held is not None else 1)
             share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs), most=most, found={})
             only = chosen[name].get("only")
@@ -814,11 +839,18 @@ def cross_validate(
             if held is not None:
                 said.known[name][held] += answers[0]
             if held is None or not refit:
-                said.asked[name] += answers[-1]
+                said.asked[name] += weight * answers[-1]
         if held is not None:
             times[held] += 1
-        bagged += held is None or not refit
+        bagged += weight if held is None or not refit else 0
         paces["round"] = time.monotonic() - begun
+        short = not refit and number == 0 < len(folds) - 1 and any(each[0].get("late") for each in found.values())
+        if job.memory.hold(bool, short):  # too little time for many folds: the rest goes to models of all rows
+            refit, bagged = True, 0
+            once = 2 if len(folds[0][1]) >= 500 else 3
+            rounds[1:] = [*folds[1 : once - 1], everything, everything, everything]
+            chosen = {name: with_found(own, found.get(name, []), 1) for name, own in chosen.items()}
+            said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
     said.judged = np.flatnonzero(times)
     for name in models:
         said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
@@ -846,7 +878,7 @@ def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scal
 
 def with_found(settings: dict[str, Any], found: list[dict[str, Any]], enough: int) -> dict[str, Any]:
     """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
-    told = [each for each in found if each]
+    told = [each for each in found if each and not each["late"]]
     if len(told) < enough or not settings.get("patience"):
         return settings
     mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}

@@ -16,7 +16,7 @@ from mle_star.engineer import parts
 from mle_star.engineer.catalogue import all_blends, families, steps
 from mle_star.engineer.moves import ANCHOR, changed
 from mle_star.engineer.parts.blends import deciding
-from mle_star.engineer.parts.core import Clock, Job, Rows, few_rows, inner_split
+from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, few_rows, inner_split
 from mle_star.engineer.parts.features.encoding import build_features
 from mle_star.engineer.parts.features.words import count_words
 from mle_star.engineer.parts.validation.crossval import cross_validate, with_found
@@ -302,9 +302,41 @@ def test_no_class_is_lost_to_the_rows_that_stop() -> None:
 
 def test_later_folds_learn_from_all_rows_for_as_long_as_the_first_ones_did() -> None:
     settings = {"rounds": 600, "rate": 0.05, "patience": 50, "leaves": 31}
-    found = [{"rounds": 90, "rate": 0.1}, {"rounds": 110, "rate": 0.1}]
+    found = [{"rounds": 90, "rate": 0.1, "late": False}, {"rounds": 110, "rate": 0.1, "late": False}]
     assert with_found(settings, found[:1], 2) == settings
     assert with_found(settings, found, 2) == {"rounds": 110, "rate": 0.1, "patience": 0, "leaves": 31}
+    cut = {"rounds": 20, "rate": 0.2, "late": True}
+    assert with_found(settings, [*found[:1], cut], 2) == settings, "one that was cut off found nothing"
+
+
+@pytest.mark.parametrize(("late", "sizes"), [(False, [480] * 5 + [600]), (True, [480, 480, 600, 600, 600])])
+def test_models_learn_from_all_rows_too_and_from_few_folds_where_time_is_short(late: bool, sizes: list[int]) -> None:
+    seen: list[int] = []
+
+    def fit(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
+        seen.append(len(y))
+        job.found.update(rounds=30, rate=0.1, late=late)
+        return [np.full(len(part.frame), 7.0 if len(y) == 600 else 1.0) for part in others]
+
+    frame, y = pd.DataFrame({"n0": DICE.normal(size=600)}), DICE.normal(size=600)
+    columns: dict[str, Any] = {"numbers": ["n0"], "categories": [], "steps": {}}
+    said = cross_validate(
+        Rows(frame), y, Rows(frame.head(9)), make_folds(frame, y, {"kind": "plain", "count": 5}, 1),
+        {"model": (fit, {"patience": 50, "rate": 0.1, "rounds": 90}, True)}, {}, {}, columns, job("regression"),
+        Clock(20.0),
+    )  # fmt: skip
+    assert seen == sizes
+    assert len(said.judged) == (240 if late else 600), "what no fold has judged is not counted"
+    assert said.asked["model"] == pytest.approx(7.0 if late else 4.0), "all rows weigh as much as all folds"
+
+
+def test_the_time_in_which_a_model_answers_counts_as_its_own() -> None:
+    settings = {"rounds": 3000, "rate": 0.05}
+    quick, slow = (Pace(settings, job("regression"), 5000, answering) for answering in (0.0, 1.0))
+    for pace in (quick, slow):
+        for _ in range(30):
+            pace.tick()
+    assert (quick.late, slow.late) == (False, True) and slow.rate > quick.rate
 
 
 def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() -> None:

@@ -17,6 +17,8 @@ from mle_star.engineer.studies import findings_in
 
 WANTED_SECONDS = 90.0
 MANY_CELLS = 4_000_000
+MANY_FAMILIES = 3
+"""So many families an ensemble has at least."""
 SURE = 0.25
 """How far luck may shift a worth: guesses are no more certain than that."""
 
@@ -228,7 +230,8 @@ def next_ensemble_plan(tried: list[tuple[str, float | None]], profile: Profile) 
     gone = " ".join(plan for plan, _ in tried)
     chosen = next((blend for blend in ranked if blend.title not in gone), ranked[len(tried) % len(ranked)])
     return (
-        f"Pool the models of all solutions. {chosen.title}. {chosen.why} All models are trained on the same folds, "
+        f"Pool the models of all solutions, with promising ones that none of them has. {chosen.title}. {chosen.why} "
+        "All models are trained on the same folds, "
         "each with the features of its own solution, and the combination is learned from out-of-fold predictions alone."
     )
 
@@ -244,8 +247,18 @@ def ensemble(scripts: list[str], plan: str, profile: Profile) -> str:
     designs = [design for script in scripts if (design := recover(script)) is not None]
     if not designs or len(scripts) < 2:
         return scripts[0] if scripts else ""
-    pooled = united(designs, blend_named(plan, profile).key)
+    pooled = completed(united(designs, blend_named(plan, profile).key), profile)
     return assemble(pooled.changed(rows=None))
+
+
+def completed(design: Design, profile: Profile) -> Design:
+    """With those of the most promising families that no solution has come to: different models make a better blend."""
+    seen = {own["family"] for own in design.models.values()}
+    missing = [family for family in fitting_families(profile)[:MANY_FAMILIES] if family.key not in seen]
+    first = next(iter(design.models.values()))
+    alike = {"only": first["only"]} if "only" in first else {}
+    models = design.models | {f.name: {"family": f.key, **f.usual(profile), **alike} for f in missing}
+    return design.changed(doc=_doc(design, models), models=models)
 
 
 def final(design: Design) -> Design:

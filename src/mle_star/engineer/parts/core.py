@@ -55,7 +55,7 @@ class Clock:
         self.started = time.monotonic()
         limit = float(os.environ.get("MLE_STAR_SECONDS") or 600.0)
         share = float(os.environ.get("MLE_STAR_SHARE") or wanted)
-        self.seconds = max(2.0, min(wanted, share, 0.6 * limit))
+        self.seconds = max(2.0, min(wanted, share, 0.8 * limit))
         self.most = max(self.seconds, 0.35 * limit)
 
     def left(self) -> float:
@@ -78,10 +78,11 @@ class Pace:
 
     Where there is time for few rounds only, their steps are larger; where there is time for too few, it takes longer
     than it should; and where even that would not do, it begins again with fewer rows (`enough`).
+    `answering`: the seconds that each round adds to the time in which the model answers.
     """
 
-    def __init__(self, settings: dict[str, Any], job: Job, rows: int) -> None:
-        self.settings, self.job, self.rows, self.enough = settings, job, rows, rows
+    def __init__(self, settings: dict[str, Any], job: Job, rows: int, answering: float = 0.0) -> None:
+        self.settings, self.job, self.rows, self.enough, self.answering = settings, job, rows, rows, answering
         self.times: list[float] = []
         self.seconds, self.rate = max(job.seconds, job.most), settings["rate"]
 
@@ -90,7 +91,7 @@ class Pace:
         self.times.append(time.monotonic())
         if len(self.times) != 6:
             return False
-        fewest, each = min(100, self.settings["rounds"]), max((self.times[-1] - self.times[0]) / 5, 1e-5)
+        fewest, each = min(100, self.settings["rounds"]), max(self.spent / 5, 1e-5)
         self.seconds = max(self.job.seconds, min(self.job.most, fewest * each))
         wanted = min(30.0, self.settings["rounds"] * self.settings["rate"])
         self.rate = float(min(0.2, max(self.settings["rate"], wanted * each / self.seconds)))
@@ -100,10 +101,19 @@ class Pace:
         return True
 
     @property
+    def spent(self) -> float:
+        """Seconds that the rounds so far take, for learning and for answering."""
+        return self.times[-1] - self.times[0] + (len(self.times) - 1) * self.answering
+
+    @property
+    def late(self) -> bool:
+        """Is its time over? A few rounds it has in any case."""
+        return len(self.times) >= 20 and self.spent > self.seconds
+
+    @property
     def over(self) -> bool:
-        """Must the model end now? A few rounds it has in any case."""
-        late = len(self.times) >= 20 and self.times[-1] - self.times[0] > self.seconds
-        return late or self.enough < self.rows
+        """Must the model end now?"""
+        return self.late or self.enough < self.rows
 
 
 def few_rows(y: np.ndarray, count: int, job: Job) -> np.ndarray:

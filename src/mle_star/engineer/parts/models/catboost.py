@@ -46,7 +46,7 @@ def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job)
         "thread_count": job.threads,
         "allow_writing_files": False,
         "verbose": False,
-        **({"loss_function": "MAE"} if job.loss == "absolute" else {}),
+        **({"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}),
     }
     x, categories = plain_levels(rows.frame), list(rows.frame.select_dtypes("category"))
     probe, watch = InTime(), InTime()
@@ -59,7 +59,7 @@ def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job)
         held = (x.iloc[stop], y[stop])
         patience = int(settings["patience"])
         model.fit(x.iloc[fit], y[fit], categories, eval_set=held, early_stopping_rounds=patience, callbacks=[watch])
-        job.found.update(rounds=max(10, model.tree_count_), rate=probe.pace.rate)
+        job.found.update(rounds=max(10, model.tree_count_), rate=probe.pace.rate, late=watch.pace.late)
     else:
         model.fit(x, y, categories, callbacks=[watch])
     return model
@@ -70,13 +70,14 @@ FAMILY = Family(
     package="catboost",
     fit=fit_catboost,
     settings={
-        "rounds": Setting(700, 30, 4000, "most trees"),
+        "rounds": Setting(2000, 30, 8000, "most trees"),
         "rate": Setting(0.08, 0.01, 0.3, "how much each tree adds"),
         "depth": Setting(6, 2, 10, "levels of a tree"),
         "l2": Setting(3.0, 0.1, 50.0, "penalty on large leaves"),
         "borders": Setting(128, 16, 254, "cuts that are tried for a number"),
         "one_hot": Setting(20, 2, 255, "most levels that get a column each"),
         "patience": Setting(40, 0, 200, "trees without gain before it stops; 0: no stopping"),
+        "absolute": Setting(0, 0, 1, "1: learn absolute errors where those count; 0: squared ones"),
     },
     worth=lambda p: p.suits_trees(0.94, small=0.92, classes=0.15),
     start=lambda p: (
@@ -93,6 +94,8 @@ FAMILY = Family(
              {"rate": "*0.5", "rounds": "*2", "patience": "*1.5"}, lambda p: 0.5),
         Move("Let CatBoost weigh categories by the target", "Levels that are no column each are told by their target.",
              {"one_hot": 2}, lambda p: 0.5 if p.categories else 0.0),
+        Move("Let CatBoost learn absolute errors", "The metric counts them, and rare large ones do not matter.",
+             {"absolute": 1}, lambda p: 0.3 if p.recipe.loss == "absolute" else 0.0),
     ),
     search=("depth", "l2", "rate"),
     timed=True,

@@ -31,7 +31,7 @@ def grow_xgboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job) 
 
     fit, stop = inner_split(y, settings["patience"], job)
     kind = xgboost.XGBRegressor if job.numeric else xgboost.XGBClassifier
-    more = {"objective": "reg:absoluteerror"} if job.loss == "absolute" else {}
+    more = {"objective": "reg:absoluteerror"} if job.loss == "absolute" and settings["absolute"] else {}
     model = kind(
         n_estimators=int(settings["rounds"]),
         learning_rate=settings["rate"],
@@ -56,7 +56,7 @@ def grow_xgboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job) 
         some = few_rows(y, pace.enough, job)
         return grow_xgboost(rows.take(some), y[some], settings, job)
     if len(stop):
-        job.found.update(rounds=max(10, model.best_iteration + 1), rate=pace.rate)
+        job.found.update(rounds=max(10, model.best_iteration + 1), rate=pace.rate, late=pace.late)
     model.callbacks = None  # they watched the clock, and cannot be kept
     return model
 
@@ -66,7 +66,7 @@ FAMILY = Family(
     package="xgboost",
     fit=fit_xgboost,
     settings={
-        "rounds": Setting(500, 30, 3000, "most trees"),
+        "rounds": Setting(2000, 30, 8000, "most trees"),
         "rate": Setting(0.07, 0.01, 0.3, "how much each tree adds"),
         "depth": Setting(6, 2, 12, "levels of a tree"),
         "leaf_weight": Setting(2.0, 0.5, 50.0, "fewest rows of a leaf, weighted"),
@@ -74,6 +74,7 @@ FAMILY = Family(
         "column_share": Setting(0.7, 0.2, 1.0, "share of columns for a tree"),
         "l2": Setting(1.0, 0.001, 50.0, "penalty on large leaves"),
         "patience": Setting(50, 0, 200, "trees without gain before it stops; 0: no stopping"),
+        "absolute": Setting(0, 0, 1, "1: learn absolute errors where those count; 0: squared ones"),
     },
     worth=lambda p: p.suits_trees(0.9, small=0.5, classes=0.2),
     start=lambda p: (
@@ -91,6 +92,8 @@ FAMILY = Family(
              {"rate": "*0.4", "rounds": "*2.5", "patience": "*1.5"}, lambda p: 0.45),
         Move("Give XGBoost stricter trees", "Shallow trees on fewer columns overfit less.",
              {"depth": "*0.6", "column_share": "*0.7", "l2": "*4"}, lambda p: 0.5 if p.small else 0.35),
+        Move("Let XGBoost learn absolute errors", "The metric counts them, and rare large ones do not matter.",
+             {"absolute": 1}, lambda p: 0.3 if p.recipe.loss == "absolute" else 0.0),
     ),
     search=("depth", "leaf_weight", "column_share", "l2", "rate"),
     timed=True,

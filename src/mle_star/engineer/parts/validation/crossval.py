@@ -60,14 +60,20 @@ def cross_validate(
     said.asked = {name: np.zeros((len(test.frame), *size[1:])) for name in models}
     paces: dict[str, float] = {}
     found: dict[str, list[dict[str, Any]]] = {}
-    rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([(np.arange(len(y)), None)] if refit else [])]
+    everything = (np.arange(len(y)), None)
+    rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([everything] if refit else [])]
+    judged = np.cumsum([0 if held is None else len(held) for _, held in rounds])
+    once = min(int(np.searchsorted(judged, len(y))) + 1, len(rounds))  # what follows has the time that is left over
+    if not refit:
+        rounds.insert(once, everything)
     chosen = {name: settings_of for name, (_, settings_of, _) in models.items()}
     seconds, bagged = clock.left(), 0
     for number, (fit, held) in enumerate(rounds):
         begun = time.monotonic()
-        late = number > 0 and held is not None and clock.left() < 0.7 * paces["round"] * (2 if refit else 1)
-        if job.memory.hold(bool, late):
+        needed = 0.0 if number == 0 or (held is None and not bagged) else 1.4 if refit and held is not None else 0.7
+        if job.memory.hold(bool, needed > 0 and clock.left() < needed * paces["round"]):
             continue
+        weight = once if held is None and not refit else 1  # a model of all rows counts as much as those of all folds
         others = [rows.take(held)] if held is not None else []
         others += [test] if held is None or not refit else []
         truth = scaled(y[fit], scale) if job.numeric else y[fit]
@@ -80,7 +86,7 @@ def cross_validate(
         base = [anchor_of(each, anchor, truth) for each in built]
         goal = truth - base[0] if job.numeric else truth
         for place, (name, (learn, _, timed)) in enumerate(models.items()):
-            jobs = max(1.0, (len(rounds) - number) * len(models) - place)
+            jobs = max(1.0, ((once if number < once else len(rounds)) - number) * len(models) - place)
             most = 0.8 * clock.room() / (len(models) - place) / (2 if refit and held is not None else 1)
             share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs), most=most, found={})
             only = chosen[name].get("only")
@@ -100,11 +106,18 @@ def cross_validate(
             if held is not None:
                 said.known[name][held] += answers[0]
             if held is None or not refit:
-                said.asked[name] += answers[-1]
+                said.asked[name] += weight * answers[-1]
         if held is not None:
             times[held] += 1
-        bagged += held is None or not refit
+        bagged += weight if held is None or not refit else 0
         paces["round"] = time.monotonic() - begun
+        short = not refit and number == 0 < len(folds) - 1 and any(each[0].get("late") for each in found.values())
+        if job.memory.hold(bool, short):  # too little time for many folds: the rest goes to models of all rows
+            refit, bagged = True, 0
+            once = 2 if len(folds[0][1]) >= 500 else 3
+            rounds[1:] = [*folds[1 : once - 1], everything, everything, everything]
+            chosen = {name: with_found(own, found.get(name, []), 1) for name, own in chosen.items()}
+            said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
     said.judged = np.flatnonzero(times)
     for name in models:
         said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
@@ -132,7 +145,7 @@ def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scal
 
 def with_found(settings: dict[str, Any], found: list[dict[str, Any]], enough: int) -> dict[str, Any]:
     """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
-    told = [each for each in found if each]
+    told = [each for each in found if each and not each["late"]]
     if len(told) < enough or not settings.get("patience"):
         return settings
     mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}
