@@ -119,6 +119,9 @@ def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
             assert told_share(second, 600.0) == share_in_run(second, 600.0)
         with scope("finalization") as last:  # what is handed over has as long as what was judged, and what is left
             assert told_share(last, 1000.0) == 800.0
+            last.shared.last_scripts = 2
+            assert told_share(last, 1000.0) == 400.0, "and the other as much"
+            last.shared.last_scripts = 1
             last.shared.runtimes["path-0"] = (0.5, 900.0)
             assert [told_share(last, limit) for limit in (1000.0, 500.0)] == [900.0, 500.0]
 

@@ -15,9 +15,8 @@ from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.execution.workspace import clean_output_directory
 from mle_star.models import SolutionPhase, SolutionScript
-from mle_star.run.budget import ALWAYS_ENOUGH
 from mle_star.run.context import RunContext, scope
-from mle_star.run.limits import seconds_judged, too_late_for
+from mle_star.run.limits import too_late_for
 
 
 @dataclass
@@ -38,11 +37,11 @@ async def answer_together(run: RunContext, members: dict[str, float]) -> Told:
     bank = await asyncio.to_thread(read_bank, run, exam)
     said, kept, told = dict[str, Answers](), list[bool](), Told()
     for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
-        share = run.budget.remaining_seconds() / (len(members) - len(kept))
+        run.shared.last_scripts = len(members) - len(kept)
         kept.append(False)
         try:
             with scope(f"member-{number}"):
-                said[script] = await _answers_anew(run, script, share)
+                said[script] = await _answers_anew(run, script)
                 kept[-1] = await asyncio.to_thread(keep_fitted, run, first=not any(kept))
         except (OSError, Ungradable) as error:
             told.warnings.append(f"member {number} of the blend answers as in the search: {error}")
@@ -63,18 +62,14 @@ def keep_members(run: RunContext, members: Iterable[str]) -> None:
         (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
 
 
-async def _answers_anew(run: RunContext, script: str, share: float) -> Answers:
-    """What a script says after learning from all rows, in its share of the time or twice what it took before.
-
-    `Ungradable` says why it says nothing.
-    """
+async def _answers_anew(run: RunContext, script: str) -> Answers:
+    """What a script says after learning from all rows; `Ungradable` says why it says nothing."""
     exam = run.shared.exam
     assert exam is not None
     if late := too_late_for(run, script):
         raise Ungradable(late)
     member = SolutionScript(content=script, phase=SolutionPhase.final)
-    limit = max(share, ALWAYS_ENOUGH * seconds_judged(run, script))
-    result = await execute_in_run(member, purpose="submission", timeout_seconds=limit)
+    result = await execute_in_run(member, purpose="submission", timeout_seconds=run.config.time_limit_seconds)
     if result.is_error:
         raise Ungradable(exception_line(result.error_traceback or "it failed"))
     if not verify_submission(str(run.work_dir)):

@@ -141,6 +141,8 @@ class RunShared:
     """The scripts that a leakage check found clean, or left so, by digest."""
     passed_over: list[str] = field(default_factory=list)
     """What Phase 1 went on without for want of time."""
+    last_scripts: int = 1
+    """How many scripts of finalization still share the time that is left."""
     wound_down: bool = False
     """Did a loop end before its plan was done?"""
     exam: Exam | None = None

@@ -48,7 +48,8 @@ def told_share(run: RunContext, limit: float, views: int = 1) -> float:
     """The share that a script is told: less for the first candidate, lest the run be long without any answer."""
     share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
     if run.phase == "finalization":  # what is handed over has as long as what was judged, and all that is left
-        return min(limit, max([share, TOLD * limit, *(seconds for _, seconds in run.shared.runtimes.values())]))
+        rest = TOLD * limit / run.shared.last_scripts
+        return min(limit, max([rest, *(seconds for _, seconds in run.shared.runtimes.values())]))
     least = min(LEAST_SHARE * run.config.time_limit_seconds, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
     return min(share, first) if "candidate-0" in run.parts else max(share, min(least, limit / 2))
 
@@ -58,15 +59,11 @@ def too_late_for(run: RunContext, script: str) -> str:
 
     A script that watches the clock would hand over something worse than what was judged, and say nothing.
     """
-    took, left = seconds_judged(run, script), run.budget.remaining_seconds()
+    took = max((event.seconds for event in solutions_run(run) if event.script == script and event.answers), default=0.0)
+    left = run.budget.remaining_seconds()
     if run.replaying or AGAIN * took <= left:
         return ""
     return f"{left:.0f} s are left, and the judged solution ran for {took:.0f} s"
-
-
-def seconds_judged(run: RunContext, script: str) -> float:
-    """How long a script took that hidden rows have judged; 0 where they have not."""
-    return max((event.seconds for event in solutions_run(run) if event.script == script and event.answers), default=0.0)
 
 
 def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
