@@ -96,6 +96,16 @@ def test_every_move_changes_its_block_and_leaves_a_script_of_ours(seen: Profile)
     assert tried > 15
 
 
+def test_an_ensemble_has_the_promising_families_that_no_solution_has_come_to(tmp_path: Path) -> None:
+    profile = profile_of(TASKS["auc"](tmp_path / "input"))
+    boosted, linear = (planning.first_design(profile, families()[key], None) for key in ("lightgbm", "linear"))
+    pooled = recover(planning.ensemble([assemble(boosted), assemble(linear)], "", profile))
+    assert pooled is not None
+    promising = {family.key for family in fitting_families(profile)[:3]}
+    assert {own["family"] for own in pooled.models.values()} == {"lightgbm", "linear"} | promising
+    assert not promising <= {"lightgbm", "linear"}
+
+
 # --- examples --------------------------------------------------------------------------------------------
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
