@@ -769,6 +769,34 @@ def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
     return np.expm1(np.clip(p, -1, 60)) if scale == "log" else np.clip(p, 0, None) ** 2 if scale == "root" else p
 
 
+@dataclass
+class Plan:
+    """Rounds: the rows to learn from, and the rows held out to be judged by, None where all are learned from.
+
+    After `once` rounds all rows that can be judged are; what follows has the time that is left over.
+    With `refit` only models of all rows answer.
+    """
+
+    rounds: list[tuple[np.ndarray, np.ndarray | None]]
+    once: int
+    refit: bool
+
+    def shorten(self, folds: Folds) -> None:
+        """Too little time for many folds: after one, or two where they are small, learn from all rows."""
+        self.once, self.refit = 2 if len(folds[0][1]) >= 500 else 3, True
+        everything = [each for each in self.rounds if each[1] is None]
+        self.rounds[1:] = [*folds[1 : self.once - 1], *everything * 3]
+
+
+def plan_of(folds: Folds, size: int, refit: bool) -> Plan:
+    """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is judged."""
+    everything = (np.arange(size), None)
+    judged = np.cumsum([len(held) for _, held in folds])
+    once = min(int(np.searchsorted(judged, size)) + 1, len(folds) + refit)
+    place = len(folds) if refit else once
+    return Plan([*folds[:place], everything, *folds[place:]], once, refit)
+
+
 def cross_validate(
     rows: Rows,
     y: np.ndarray,
@@ -793,22 +821,18 @@ def cross_validate(
     said.asked = {name: np.zeros((len(test.frame), *size[1:])) for name in models}
     paces: dict[str, float] = {}
     found: dict[str, list[dict[str, Any]]] = {}
-    everything = (np.arange(len(y)), None)
-    rounds: list[tuple[np.ndarray, np.ndarray | None]] = [*folds, *([everything] if refit else [])]
-    judged = np.cumsum([0 if held is None else len(held) for _, held in rounds])
-    once = min(int(np.searchsorted(judged, len(y))) + 1, len(rounds))  # what follows has the time that is left over
-    if not refit:
-        rounds.insert(once, everything)
+    plan = plan_of(folds, len(y), refit)
     chosen = {name: settings_of for name, (_, settings_of, _) in models.items()}
     seconds, bagged = clock.left(), 0
-    for number, (fit, held) in enumerate(rounds):
+    for number, (fit, held) in enumerate(plan.rounds):
         begun = time.monotonic()
-        needed = 0.0 if number == 0 or (held is None and not bagged) else 1.4 if refit and held is not None else 0.7
+        answering = held is None or not plan.refit
+        needed = 0.0 if number == 0 or (held is None and not bagged) else 0.7 if answering else 1.4
         if job.memory.hold(bool, needed > 0 and clock.left() < needed * paces["round"]):
             continue
-        weight = once if held is None and not refit else 1  # a model of all rows counts as much as those of all folds
+        weight = plan.once if held is None and not plan.refit else 1  # all rows count as much as all folds
         others = [rows.take(held)] if held is not None else []
-        others += [test] if held is None or not refit else []
+        others += [test] if answering else []
         truth = scaled(y[fit], scale) if job.numeric else y[fit]
         seen = np.arange(classes)
         if not job.numeric:
@@ -819,8 +843,8 @@ def cross_validate(
         base = [anchor_of(each, anchor, truth) for each in built]
         goal = truth - base[0] if job.numeric else truth
         for place, (name, (learn, _, timed)) in enumerate(models.items()):
-            jobs = max(1.0, ((once if number < once else len(rounds)) - number) * len(models) - place)
-            most = 0.8 * clock.room() / (len(models) - place) / (2 if refit and held is not None else 1)
+            jobs = max(1.0, ((plan.once if number < plan.once else len(plan.rounds)) - number) * len(models) - place)
+            most = 0.8 * clock.room() / (len(models) - place) / (1 if answering else 2)
             share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs), most=most, found={})
             only = chosen[name].get("only")
             dropped = [c for step, names in origin.items() if only is not None and step not in only for c in names]
@@ -838,17 +862,16 @@ def cross_validate(
             answers = [spread(p, at, seen, classes, scale, job) for p, at in pairs]
             if held is not None:
                 said.known[name][held] += answers[0]
-            if held is None or not refit:
+            if answering:
                 said.asked[name] += weight * answers[-1]
         if held is not None:
             times[held] += 1
-        bagged += weight if held is None or not refit else 0
+        bagged += weight if answering else 0
         paces["round"] = time.monotonic() - begun
-        short = not refit and number == 0 < len(folds) - 1 and any(each[0].get("late") for each in found.values())
-        if job.memory.hold(bool, short):  # too little time for many folds: the rest goes to models of all rows
-            refit, bagged = True, 0
-            once = 2 if len(folds[0][1]) >= 500 else 3
-            rounds[1:] = [*folds[1 : once - 1], everything, everything, everything]
+        late = number == 0 < len(folds) - 1 and any(each[0].get("late") for each in found.values())
+        if job.memory.hold(bool, late and not plan.refit):
+            plan.shorten(folds)
+            bagged = 0
             chosen = {name: with_found(own, found.get(name, []), 1) for name, own in chosen.items()}
             said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
     said.judged = np.flatnonzero(times)

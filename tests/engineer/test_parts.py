@@ -19,7 +19,7 @@ from mle_star.engineer.parts.blends import deciding
 from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, few_rows, inner_split
 from mle_star.engineer.parts.features.encoding import build_features
 from mle_star.engineer.parts.features.words import count_words
-from mle_star.engineer.parts.validation.crossval import cross_validate, with_found
+from mle_star.engineer.parts.validation.crossval import cross_validate, plan_of, with_found
 from mle_star.engineer.parts.validation.folds import make_folds
 from mle_star.engineer.parts.validation.metrics import RECIPES
 from mle_star.engineer.parts.validation.search import search_settings
@@ -328,6 +328,26 @@ def test_models_learn_from_all_rows_too_and_from_few_folds_where_time_is_short(l
     assert seen == sizes
     assert len(said.judged) == (240 if late else 600), "what no fold has judged is not counted"
     assert said.asked["model"] == pytest.approx(7.0 if late else 4.0), "all rows weigh as much as all folds"
+
+
+@pytest.mark.parametrize(
+    ("settings", "refit", "sizes", "once"),
+    [
+        ({"kind": "plain", "count": 3}, True, [40, 40, 40, 60], 3),
+        ({"kind": "plain", "count": 3}, False, [40, 40, 40, 60], 3),
+        ({"kind": "plain", "count": 2, "repeats": 2}, False, [30, 30, 60, 30, 30], 2),
+        ({"kind": "plain", "count": 2, "repeats": 2}, True, [30, 30, 30, 30, 60], 2),
+        ({"kind": "plain", "count": 1}, True, [48, 60], 2),
+        ({"kind": "plain", "count": 1}, False, [48, 60], 1),
+    ],
+)
+def test_all_rows_are_learned_from_once_every_row_is_judged_or_at_the_end(
+    settings: dict[str, Any], refit: bool, sizes: list[int], once: int
+) -> None:
+    frame, y = pd.DataFrame({"n0": np.arange(60)}), np.zeros(60)
+    plan = plan_of(make_folds(frame, y, settings, 1), 60, refit)
+    assert ([len(fit) for fit, _ in plan.rounds], plan.once) == (sizes, once)
+    assert [held is None for _, held in plan.rounds] == [size == 60 for size in sizes]
 
 
 def test_the_time_in_which_a_model_answers_counts_as_its_own() -> None:

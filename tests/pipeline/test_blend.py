@@ -6,7 +6,7 @@ import ast
 import csv
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from mle_star.execution.fitted import fitted_digest
 from mle_star.models import ExecutionRawResult, FinalResult, MetricDirection, TaskDescription, TaskType
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import FinalistsJudged, ScriptStarted
+from mle_star.run.limits import SHARE
 from tests.method.conftest import crash
 from tests.pipeline.conftest import QuickRun, events, settings
 from tests.pipeline.mind import Mind, MindAgents, fenced
@@ -43,6 +44,7 @@ class ErringExecutor:
     """Answers as the script's words say; `trouble` names what happens to a script on all labels, by its factor."""
 
     trouble: dict[int, str]
+    shares: list[float] = field(default_factory=list)
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """What the script would have done."""
@@ -52,6 +54,8 @@ class ErringExecutor:
             with (folder / "input" / "test.csv").open(newline="") as stream:
                 rows = [(int(row["id"]), int(row["size"])) for row in csv.DictReader(stream)]
             on_all = len(rows) == ASKED
+            if on_all:
+                self.shares.append(float(request.env[SHARE]))
             trouble = next((how for factor, how in self.trouble.items() if on_all and f"factor = {factor}" in text), "")
             if trouble == "crash":
                 return crash("KeyError: no such column")
@@ -77,7 +81,7 @@ def task(task: TaskDescription, tmp_path: Path) -> TaskDescription:
     return task.model_copy(update={"data_dir": str(folder), **kind})
 
 
-async def blend(quick: QuickRun, trouble: dict[int, str]) -> FinalResult:
+async def blend(quick: QuickRun, executor: ErringExecutor) -> FinalResult:
     """A run with two candidates that are off by about as much, in different rows."""
     candidates = {"model 0": script(7919, 3.0), "model 1": script(5381, 3.2)}
     mind = Mind(
@@ -88,14 +92,15 @@ async def blend(quick: QuickRun, trouble: dict[int, str]) -> FinalResult:
             "extractor": lambda _: {"plans": [{"code_block": "error = 3.0", "plan": "less of it"}]},
         }
     )
-    return await quick(settings(scoring="auto", L=1, K=1), agents=MindAgents(mind), executor=ErringExecutor(trouble))
+    return await quick(settings(scoring="auto", L=1, K=1), agents=MindAgents(mind), executor=executor)
 
 
 @pytest.mark.parametrize("trouble", [{}, {7919: "crash", 5381: "gap"}], ids=["calm", "in trouble"])
 async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_search(
     quick: QuickRun, tmp_path: Path, trouble: dict[int, str]
 ) -> None:
-    result = await blend(quick, trouble)
+    executor = ErringExecutor(trouble)
+    result = await blend(quick, executor)
     run_dir = tmp_path / "run"
     assert events(run_dir, FinalistsJudged)[0].chosen == "blend"
     members = [(run_dir / "solution" / f"member_{number}.py").read_text() for number in (1, 2)]
@@ -119,6 +124,7 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     final = [event for event in events(run_dir, ScriptStarted) if event.purpose == "submission"]
     assert [event.step.split("/")[:2] for event in final] == [["finalization", f"member-{n}"] for n in (1, 2)]
     assert min(event.timeout_seconds or 0 for event in final) > 2000, "as long as the run has, not a share of it"
+    assert executor.shares[1] == pytest.approx(2 * executor.shares[0], rel=0.05), "what is left is shared by members"
     kept = {path.name for path in (run_dir / "model").glob("*")}
     assert kept == (set() if trouble else {"factor = 7919", "factor = 5381"}), "of all members, or of none"
     if not trouble:
