@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -86,6 +87,22 @@ def test_the_story_is_that_of_what_the_final_pick_chose_whatever_the_search_held
             assert handed == story.ensembles[int(chosen[-1])].step
         elif "/" in chosen:
             assert handed == rejected.step
+
+
+@pytest.mark.parametrize(
+    ("lineage", "words"),
+    [
+        ({}, "trained on all rows for {seconds}"),
+        ({"finalization": {"fallback": True}}, "as it was in the search"),
+        ({"promoted": "phase1/candidate-1"}, ""),
+    ],
+)
+def test_the_lineage_says_how_long_the_last_training_was_and_when_there_was_none(
+    lineage: dict[str, Any], words: str
+) -> None:
+    story = RunStory.from_events(ended(Invented(), lineage=lineage))
+    (last,) = [run for run in story.scripts.values() if run.purpose == "submission"]
+    assert lineage_of(story).last == words.format(seconds=text.duration(last.seconds))
 
 
 def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from mle_star.models import is_improvement_or_equal
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
+from mle_star.views import text
 from mle_star.views.story import RunStory
 
 Source = Literal["promoted", "blend", "ensemble", "path", "initial", "other", "none"]
@@ -28,7 +29,8 @@ class Lineage:
     """The ancestors of the final solution, oldest first. `source` says what went into finalization.
 
     `promoted` is the step of a script that somebody handed over by hand, whatever its run had chosen; `other` that of
-    one that the search had not gone on with and the final pick found to be the best.
+    one that the search had not gone on with and the final pick found to be the best. `last` says how the submission
+    was made: a last training on all rows may take longer than what was judged.
     """
 
     candidate: CandidateEvaluated | None
@@ -40,6 +42,7 @@ class Lineage:
     source: Source = "none"
     promoted: str = ""
     other: str = ""
+    last: str = ""
 
 
 def lineage_of(story: RunStory) -> Lineage:
@@ -63,6 +66,7 @@ def lineage_of(story: RunStory) -> Lineage:
         source=source,
         promoted=_promoted(story),
         other=picked if source == "other" else "",
+        last=_last(story),
     )
 
 
@@ -118,6 +122,16 @@ def _source(story: RunStory, lines: list[PathLine]) -> Source:
 def _promoted(story: RunStory) -> str:
     result = story.finished.result if story.finished else None
     return "" if result is None else str(result.lineage.get("promoted", ""))
+
+
+def _last(story: RunStory) -> str:
+    result = story.finished.result if story.finished else None
+    if _promoted(story):
+        return ""
+    if result is not None and result.lineage.get("finalization", {}).get("fallback"):
+        return "as it was in the search"
+    done = [run for run in story.scripts.values() if run.purpose == "submission" and not run.is_error]
+    return f"trained on all rows for {text.duration(sum(run.seconds for run in done))}" if done else ""
 
 
 def _best(story: RunStory, lines: list[PathLine]) -> PathLine | None:
