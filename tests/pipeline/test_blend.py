@@ -133,3 +133,18 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
         assert noted == fitted_digest(result.final_solution.content, data), "`predict` asks for the same"
     origin = result.lineage["finalization"]
     assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")
+
+
+async def test_without_a_test_file_a_blend_is_handed_over_as_its_scripts(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    for name in ("test.csv", "sample_submission.csv"):
+        (Path(task.data_dir) / name).unlink()
+    executor = ErringExecutor({})
+    result = await blend(quick, executor)
+    run_dir = tmp_path / "run"
+    assert events(run_dir, FinalistsJudged)[0].chosen == "blend"
+    assert (result.submission_path, result.has_test, executor.shares) == ("", False, [])
+    assert result.promise is not None and result.promise.score == pytest.approx(result.final_solution.score)
+    assert sorted(path.name for path in (run_dir / "solution").iterdir()) == ["member_1.py", "member_2.py"]
+    assert (run_dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
