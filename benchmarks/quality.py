@@ -3,6 +3,7 @@
 Every contender gets the same data, the same seconds of wall clock and the same number of cores. A folder holds
 `task.yaml`, `input/` and `answers.csv`; beside the folders lies `score.py`, which prints the metric. No contender sees
 the answers. One JSON line per contender is kept in `.bench/quality.jsonl`; what stands there is not measured again.
+What `docs/models.md` tells stands in `benchmarks/quality.jsonl`: go on there with `--kept`, hours of measuring in pieces.
 
     python benchmarks/quality.py --tasks DIR --seconds 60,150,300 --seeds 1,2,3 --rivals flaml,autogluon
     python benchmarks/quality.py --cores 1 --side-by-side 2      # two contenders at once, a core each
@@ -37,6 +38,9 @@ from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+from benchmarks.truth import commit  # noqa: E402
+
 BENCH = ROOT / ".bench"
 RIVALS = {
     "flaml": ["flaml[automl]==2.7.0", "pandas", "scikit-learn", "pyyaml"],
@@ -57,7 +61,10 @@ class Row:
     limit: int = 0
     seed: int = 0
     cores: int = 0
+    commit: str = ""
     promised: float | None = None
+    low: float | None = None
+    high: float | None = None
     candidate: float | None = None
     candidate_promised: float | None = None
     seconds: float = 0.0
@@ -70,6 +77,13 @@ class Row:
     def key(self) -> tuple[str, str, int, int, int]:
         """What tells it from all other rows."""
         return self.task, self.contender, self.limit, self.seed, self.cores
+
+    @property
+    def held(self) -> bool | None:
+        """Does the score lie in the interval that was promised?"""
+        if self.score is None or self.low is None or self.high is None:
+            return None
+        return self.low <= self.score <= self.high
 
 
 def main() -> None:
@@ -184,6 +198,7 @@ def compete(row: Row, folder: Path, scorer: Path, cores: set[int], *, alone: boo
         run = Path(place) / "run"
         submission = run / "final" / "submission.csv"
         if row.contender == "mle-star":
+            row.commit = commit()
             command = [sys.executable, "-m", "mle_star.cli.app", "run", str(given), "--model", "offline", "--quiet"]
             command += ["--time-limit", str(row.limit), "--output", str(run), "--set", f"seed={row.seed}"]
         else:
@@ -228,7 +243,8 @@ def take_events(row: Row, journal: Path, started: datetime) -> None:
 def take_promises(row: Row, run: Path) -> str:
     """What our own run said about itself; the script of its best single candidate, an empty text without one."""
     result = json.loads((run / "result.json").read_text())
-    row.promised = (result["final_solution"] or {}).get("score")
+    promise = result["promise"] or {}
+    row.promised, row.low, row.high = promise.get("score"), promise.get("low"), promise.get("high")
     candidates = [c for c in (result["phase1"] or {}).get("candidate_solutions", []) if c["score"] is not None]
     if not candidates:
         return ""
@@ -315,6 +331,8 @@ def print_wins(rows: list[Row], rivals: list[str]) -> None:
         print(f"{limit} s: ahead of {rival} on {len(won)} of {len(both)}: {', '.join(won)}")
     ours = [row for row in rows if row.contender == "mle-star"]
     print(f"a submission in {sum(row.score is not None for row in ours)} of {len(ours)} runs")
+    held = [row.held for row in ours if row.held is not None]
+    print(f"the score lies in the interval that was promised in {sum(held)} of {len(held)} runs")
     alone = [row for row in ours if row.candidate is not None]
     seen = [row.task for row in alone if better(row.score, row.candidate, row.direction)]
     if alone:
