@@ -3,7 +3,7 @@
 Every contender gets the same data, the same seconds of wall clock and the same number of cores. A folder holds
 `task.yaml`, `input/` and `answers.csv`; beside the folders lies `score.py`, which prints the metric. No contender sees
 the answers. One JSON line per contender is kept in `.bench/quality.jsonl`; what stands there is not measured again.
-What `docs/models.md` tells stands in `benchmarks/quality.jsonl`: go on there with `--kept`, hours of measuring in pieces.
+What `docs/models.md` tells stands in `benchmarks/quality.jsonl`; with `--kept` the measuring goes on there.
 
     python benchmarks/quality.py --tasks DIR --seconds 60,150,300 --seeds 1,2,3 --rivals flaml,autogluon
     python benchmarks/quality.py --cores 1 --side-by-side 2      # two contenders at once, a core each
@@ -298,8 +298,6 @@ def mark_winner(rows: list[Row]) -> None:
     for row in rows:
         others = [other for other in rows if other is not row]
         row.wins = all(better(row.score, other.score, row.direction) for other in others)
-        if row.wins and others:
-            print(f"{row.task:20} best: {row.contender}", flush=True)
 
 
 def line_of(row: Row) -> str:
@@ -320,8 +318,8 @@ def _short(score: float | None) -> str:
 def print_wins(rows: list[Row], rivals: list[str]) -> None:
     """The medians over the seeds; and against each rival: on how many of the tasks are we ahead?"""
     medians, directions = medians_of(rows), {row.task: row.direction for row in rows}
-    for (task, limit, contender), score in medians.items():
-        print(f"{task:20} {limit:5} s  {contender:12} median {_short(score)}")
+    for limit in sorted({row.limit for row in rows}):
+        print_medians([row for row in rows if row.limit == limit], ["mle-star", *rivals])
     for rival, limit in itertools.product(rivals, sorted({row.limit for row in rows})):
         both = [task for task in directions if {(task, limit, "mle-star"), (task, limit, rival)} <= set(medians)]
         won = [
@@ -337,6 +335,18 @@ def print_wins(rows: list[Row], rivals: list[str]) -> None:
     seen = [row.task for row in alone if better(row.score, row.candidate, row.direction)]
     if alone:
         print(f"better than the best single candidate on {len(seen)} of {len(alone)}: {', '.join(seen)}")
+
+
+def print_medians(rows: list[Row], contenders: list[str]) -> None:
+    """A table in Markdown of the medians at one limit of time, and how many seeds each contender has."""
+    medians, limit = medians_of(rows), rows[0].limit
+    seeds = [len({row.seed for row in rows if row.contender == name}) for name in contenders]
+    titles = [f"{name} (seeds: {count})" for name, count in zip(contenders, seeds, strict=True)]
+    print(f"\n{limit} s\n\n| folder | metric | {' | '.join(titles)} |\n| --- | --- |{' --- |' * len(titles)}")
+    for task, metric in dict.fromkeys((row.task, row.metric) for row in rows):
+        cells = [_short(medians.get((task, limit, name))) for name in contenders]
+        print(f"| {task} | {metric} | {' | '.join(cells)} |")
+    print()
 
 
 def write_csv(rows: list[Row], path: Path) -> None:
