@@ -768,7 +768,7 @@ def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
 
 
 @dataclass
-class Plan:
+class FoldPlan:
     """Rounds: the rows to learn from, and the rows held out to be judged by, None where all are learned from.
 
     After `once` rounds all rows that can be judged are; what follows has the time that is left over.
@@ -786,13 +786,13 @@ class Plan:
         self.rounds[1:] = [*folds[1 : self.once - 1], *everything * 3]
 
 
-def plan_of(folds: Folds, size: int, refit: bool) -> Plan:
+def plan_of(folds: Folds, size: int, refit: bool) -> FoldPlan:
     """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is judged."""
     everything = (np.arange(size), None)
     judged = np.cumsum([len(held) for _, held in folds])
     once = min(int(np.searchsorted(judged, size)) + 1, len(folds) + refit)
     place = len(folds) if refit else once
-    return Plan([*folds[:place], everything, *folds[place:]], once, refit)
+    return FoldPlan([*folds[:place], everything, *folds[place:]], once, refit)
 
 
 def cross_validate(

@@ -110,7 +110,10 @@ async def test_an_agent_with_a_shell_cannot_find_the_users_key(task: Any, tmp_pa
             env={**os.environ, **given, "HOME": str(home)}, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert harness.stdout is not None
-        assert KEY in Path(f"/proc/{harness.pid}/environ").read_text()
+        environ = Path(f"/proc/{harness.pid}/environ")
+        while not environ.read_text():  # it is empty for a moment while the program is being loaded
+            await asyncio.sleep(0.01)
+        assert KEY in environ.read_text()
         said, _ = await asyncio.wait_for(harness.communicate(), 600)
     assert said.decode().split()[-1] == "done", said
     assert {request.headers["x-api-key"] for request in brain.requests} == {KEY}  # the service got it

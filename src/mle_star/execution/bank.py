@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from mle_star.evaluation.exam import Exam
@@ -15,11 +15,12 @@ BLEND_ANSWERS = "answers/blend.real.csv"
 """Where the answers of a blend to the real test lie, below the run's folder."""
 
 
-def read_bank(run: RunContext, exam: Exam) -> dict[str, Answers]:
-    """The answers by the script that gave them, as far as they can be judged."""
+def read_bank(run: RunContext, exam: Exam, only: Collection[str] | None = None) -> dict[str, Answers]:
+    """The answers by the script that gave them, as far as they can be judged; of all scripts, or of a few only."""
     bank: dict[str, Answers] = {}
     for event in _judged(run.journal.events):
-        if event.script not in bank and (answers := _answers(run.run_dir, exam, event)) is not None:
+        wanted = event.script not in bank and (only is None or event.script in only)
+        if wanted and (answers := _answers(run.run_dir, exam, event)) is not None:
             bank[event.script] = answers
     return bank
 
@@ -74,7 +75,7 @@ def searched_submission(run: RunContext, judged: SolutionScript) -> Path | None:
 def disagreement(run: RunContext, judged: SolutionScript, submission: Path) -> str:
     """Why a submission does not hold the answers of the script that was judged, or an empty text."""
     exam = run.shared.exam
-    bank = {} if exam is None else read_bank(run, exam)
+    bank = {} if exam is None else read_bank(run, exam, {judged.content})
     if exam is None or judged.content not in bank:
         return ""
     try:

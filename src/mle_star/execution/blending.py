@@ -34,7 +34,7 @@ async def answer_together(run: RunContext, members: dict[str, float]) -> Told:
     """
     exam = run.shared.exam
     assert exam is not None
-    bank = await asyncio.to_thread(read_bank, run, exam)
+    bank = await asyncio.to_thread(read_bank, run, exam, members)
     said, kept, told = dict[str, Answers](), list[bool](), Told()
     for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
         run.shared.last_scripts = len(members) - len(kept)
