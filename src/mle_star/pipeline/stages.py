@@ -23,6 +23,8 @@ Outcome = Literal["completed", "failed", "skipped", "cancelled"]
 
 REPLAY_SECONDS = 60.0
 """What a stage gets to take over recorded results once its own time is used up."""
+HAND_OVER_SECONDS = 15.0
+"""What finalization gets to check and put in its place the submission of a script that ended in time."""
 CANCEL_SECONDS = 20.0
 """How long cancelled work may take to clean up after itself."""
 PHASE_OF: dict[str, SolutionPhase] = {
@@ -174,8 +176,9 @@ class Stages:
         try:
             with nullcontext() if parts[0] == "finalization" else self.budget.when_spent(stop):
                 await wait(max(seconds, 0.0))
-                if takes_over and not task.done() and not spent.done() and not journal.in_progress(parts):
-                    await wait(REPLAY_SECONDS)
+                if not task.done() and not spent.done() and not journal.in_progress(parts):
+                    last = HAND_OVER_SECONDS if parts[0] == "finalization" else 0.0
+                    await wait(REPLAY_SECONDS if takes_over else last)
         except asyncio.CancelledError:
             await _cancel(task)
             raise
