@@ -6,6 +6,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
@@ -225,7 +226,33 @@ class Judge:
         """The metric over these training rows."""
         return self._figure(*self._pair(answers, rows))
 
+    @contextmanager
+    def comparing(self) -> Iterator[None]:
+        """While the same answers are judged by many choices of rows: their cells are read once."""
+        self._compared.append({})
+        try:
+            yield
+        finally:
+            self._compared.pop()
+
+    @cached_property
+    def _compared(self) -> list[dict[int, tuple[Any, ...]]]:
+        return []
+
     def _pair(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
+        if not self._compared or self.metric.needs == "frames":
+            return self._pair_of(answers, rows)
+        import numpy as np
+
+        known = self._compared[-1]
+        if id(answers) not in known:
+            order = sorted(answers)
+            known[id(answers)] = answers, np.array(order), *self._pair_of(answers, order)
+        _, order, truth, said = known[id(answers)]
+        places = np.searchsorted(order, rows)
+        return truth[places], said[places]
+
+    def _pair_of(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
         return self.arrays([self.data.truth[row] for row in rows], [answers[row] for row in rows])
 
     def _figure(self, truth: Any, said: Any) -> float:

@@ -88,7 +88,20 @@ async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3R
 def _judge(
     run: RunContext, exam: Exam, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
 ) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
-    bank, reference = read_bank(run, exam), fullest(run, exam)
+    bank = read_bank(run, exam)
+    with exam.judge.comparing():
+        return _compare(run, exam, bank, fullest(run, exam), phase1, phase2, phase3)
+
+
+def _compare(
+    run: RunContext,
+    exam: Exam,
+    bank: dict[str, Answers],
+    reference: Answers | None,
+    phase1: Phase1Result,
+    phase2: list[Phase2Result],
+    phase3: Phase3Result | None,
+) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
     entries = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in bank}
     entries = {name: s for name, s in entries.items() if not s.leaking} or entries
     entries |= _runners_up(run, exam, bank, reference, {solution.content for solution in entries.values()})
