@@ -111,7 +111,7 @@ async def test_an_agent_with_a_shell_cannot_find_the_users_key(task: Any, tmp_pa
         )  # fmt: skip
         assert harness.stdout is not None
         environ = Path(f"/proc/{harness.pid}/environ")
-        while not environ.read_text():  # it is empty for a moment while the program is being loaded
+        while not environ.read_text() and harness.returncode is None:  # empty while the program is being loaded
             await asyncio.sleep(0.01)
         assert KEY in environ.read_text()
         said, _ = await asyncio.wait_for(harness.communicate(), 600)

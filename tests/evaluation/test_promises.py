@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -101,13 +102,23 @@ def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
     assert grade.high - grade.low > 0.5
 
 
+@dataclass(frozen=True)
+class CountingJudge(Judge):
+    """A judge that notes how many rows it reads each time."""
+
+    reads: list[int] = field(default_factory=list)
+
+    def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> Any:
+        """As the judge does."""
+        self.reads.append(len(said))
+        return super().arrays(truth, said)
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc", "log_loss", "rmse", "f1"])
-def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(
-    tmp_path: Path, metric: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: Path, metric: str) -> None:
     folder, dice = write_rows(tmp_path / "data", 300, 50), random.Random(3)
     data = Data.read(find_layout(folder, "Predict `y`."), folder)
-    judge, places = Judge(data, known_metric(metric)), dice.sample(range(300), 200)
+    judge, places = CountingJudge(data, known_metric(metric)), dice.sample(range(300), 200)
     # as a script writes them, in any order, some rows without an answer
     chance = metric in ("roc_auc", "log_loss", "rmse")
     banks: list[dict[int, tuple[str, ...]]] = [
@@ -115,18 +126,12 @@ def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(
     ]
     choices = [dice.sample(places, size) for size in (30, 120, 200)]
     plain = [[judge.score(said, rows) for said in banks] for rows in choices]
-    read, arrays = list[int](), Judge.arrays
-
-    def counted(self: Judge, truth: list[list[str]], said: list[tuple[str, ...]]) -> Any:
-        read.append(len(said))
-        return arrays(self, truth, said)
-
-    monkeypatch.setattr(Judge, "arrays", counted)
+    judge.reads.clear()
     with judge.comparing():
         assert [[judge.score(said, rows) for said in banks] for rows in choices] == plain
-        assert read == [200, 200], "once for each"
+        assert judge.reads == [200, 200], "once for each"
         assert judge.grade(banks[0], choices[1]).score == plain[1][0]
-    assert judge.score(banks[0], choices[0]) == plain[0][0] and len(read) == 3, "nothing is held any longer"
+    assert judge.score(banks[0], choices[0]) == plain[0][0] and len(judge.reads) == 3, "nothing is held any longer"
 
 
 def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path) -> None:

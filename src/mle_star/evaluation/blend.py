@@ -25,8 +25,7 @@ def find_weights(judge: Judge, bank: Mapping[str, Answers], rows: Sequence[int])
     members = {name: a for name, a in bank.items() if all(row in a.hidden for row in rows)}
     if not members:
         return {}
-    truths = [judge.data.truth[row] for row in rows]
-    pairs = {name: judge.arrays(truths, [a.hidden[row] for row in rows]) for name, a in members.items()}
+    pairs = {name: judge.pair(a.hidden, rows) for name, a in members.items()}
     truth = next(iter(pairs.values()))[0]
     arrays = {name: said for name, (_, said) in pairs.items()}
     sign = 1 if judge.metric.higher_is_better else -1

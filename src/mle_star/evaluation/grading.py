@@ -209,7 +209,7 @@ class Judge:
         """
         import numpy as np
 
-        truth, said = self._pair(answers, rows)
+        truth, said = self.pair(answers, rows)
         score, members = self._figure(truth, said), self._members(rows)
         count = len(truth) if members is None else len(members)
         beside = count / self.data.asked_units if ahead and self.data.asked_units else 0.0
@@ -224,7 +224,7 @@ class Judge:
 
     def score(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
         """The metric over these training rows."""
-        return self._figure(*self._pair(answers, rows))
+        return self._figure(*self.pair(answers, rows))
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
@@ -239,7 +239,8 @@ class Judge:
     def _compared(self) -> list[dict[int, tuple[Any, ...]]]:
         return []
 
-    def _pair(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
+    def pair(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
+        """The truth about these training rows and the answers, in the form that the metric needs."""
         if not self._compared or self.metric.needs == "frames":
             return self._pair_of(answers, rows)
         import numpy as np
@@ -278,8 +279,7 @@ class Judge:
         """The share of draws over the rows in which `new` beats `old`: how likely it is really better."""
         import numpy as np
 
-        truth, first = self.arrays([self.data.truth[row] for row in rows], [new[row] for row in rows])
-        _, second = self.arrays([self.data.truth[row] for row in rows], [old[row] for row in rows])
+        (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
         sign, dice, wins = (1 if self.metric.higher_is_better else -1), np.random.default_rng(0), []
         for _ in range(FEW_DRAWS):
             drawn = dice.integers(0, len(rows), len(rows))

@@ -35,7 +35,7 @@ def portrait(judge: Judge, answers: Answers, rows: Sequence[int]) -> Portrait | 
     if not covered or needs not in ("numbers", "probabilities", "labels", "grades"):
         return None
     try:
-        truth, said = judge.arrays([judge.data.truth[row] for row in covered], [answers.hidden[row] for row in covered])
+        truth, said = judge.pair(answers.hidden, covered)
     except Ungradable:
         return None
     if needs == "numbers":
