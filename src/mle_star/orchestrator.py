@@ -129,7 +129,8 @@ async def run_pipeline(
     _open_log(config, console=console)
     async with opened_executor(config, executor) as used:
         isolation, hardware = await surroundings_of(used)
-        first, state = first_event(task, config, hardware, isolation), state or PipelineState()
+        first = await asyncio.to_thread(first_event, task, config, hardware, isolation)
+        state = state or PipelineState()
         if fork_from is not None:
             fork_run(Path(fork_from), folder, first)
         with folder.holding_reserve(), Journal(folder.journal, secrets=secret_values(os.environ)) as journal:

@@ -17,7 +17,17 @@ from mle_star.execution.recorded import KEPT_TEXT, shorten
 from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import ScriptRequest, digest_of, scope
-from mle_star.run.events import AnyEvent, Event, Notice, PhaseName, ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.run.events import (
+    AnyEvent,
+    Event,
+    Interpreter,
+    Notice,
+    PhaseName,
+    RunResumed,
+    ScriptFinished,
+    ScriptPurpose,
+    ScriptStarted,
+)
 from mle_star.run.limits import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, told_share
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 from tests.method.loops import log_of
@@ -31,6 +41,16 @@ async def test_gpus_are_passed_on_with_and_without_the_cache(use_cache: bool, op
     with open_run(config, executor) as run:
         await evaluate_solution(scored(0.5), run.task, config, gpu_indices=[3, 1])
     assert executor.requests[0].env["CUDA_VISIBLE_DEVICES"] == "3,1"
+
+
+async def test_the_same_script_runs_again_where_it_finds_other_packages(open_run: OpenRun) -> None:
+    executor = FixedExecutor()
+    for version in ("1.26", "1.26", "2.0"):
+        with open_run(CONFIG, executor) as run:
+            python = Interpreter(version="3.11.2", packages={"numpy": version})
+            run.journal.record(RunResumed(spent_cost_usd=0, spent_seconds=0, interpreter=python))
+            await evaluate_solution(scored(0.5), run.task, CONFIG)
+    assert len(executor.requests) == 2
 
 
 async def test_what_is_not_run_again_is_said_with_the_step_that_did_it(

@@ -273,7 +273,6 @@ def test_an_interpreter_describes_itself() -> None:
     assert info.path == sys.executable
     assert info.version == ".".join(map(str, sys.version_info[:3]))
     assert info.packages["pydantic"] and sys.prefix in info.roots
-    assert info.fingerprint != info.model_copy(update={"packages": {**info.packages, "pydantic": "0"}}).fingerprint
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/etc/passwd", "/bin/ls"])

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,20 @@ import pytest
 from mle_star.cli.app import main
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer
 from mle_star.models import TaskDescription
-from mle_star.run.events import AblationFinished, AgentFailed, AgentFinished, FinishRequested, RunFinished, RunResumed
+from mle_star.run.events import (
+    AblationFinished,
+    AgentFailed,
+    AgentFinished,
+    ExamPrepared,
+    FinishRequested,
+    Notice,
+    RunFinished,
+    RunResumed,
+    ScriptFinished,
+)
 from mle_star.run.folder import first_line, request_finish
 from tests.pipeline.conftest import events
-from tests.pipeline.mind import Mind, MindBrain, fenced
+from tests.pipeline.mind import Answer, Mind, MindBrain, fenced
 
 pytestmark = pytest.mark.long
 
@@ -187,6 +198,57 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
         assert (fork / "final" / "submission.csv").read_text(encoding="utf-8").startswith("id,label\n")
         assert "submission.csv" in (out + err).decode()
     assert "key-of-a-loopback-test" not in (run_dir / "journal.jsonl").read_text(encoding="utf-8")
+
+
+class Telling(Mind):
+    """Its scripts answer differently for different rows, so that their answers can be judged."""
+
+    def answer(self, agent: str, variant: str | None, prompt: str) -> Answer:
+        """The reply to a prompt."""
+        reply = super().answer(agent, variant, prompt)
+        return reply.replace("{row},{level}", "{row},{int(row) % 7}") if isinstance(reply, str) else reply
+
+
+def _install(python: Path, name: str, version: str) -> None:
+    """What `pip install` leaves, as far as an interpreter can tell."""
+    home = next(python.parent.parent.glob("lib/python*/site-packages")) / f"{name}-{version}.dist-info"
+    home.mkdir()
+    (home / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+
+
+async def test_what_was_paid_for_counts_when_a_run_is_moved_or_forked_and_when_a_package_is_installed(
+    tmp_path: Path,
+) -> None:
+    data, run_dir, moved, fork = (tmp_path / name for name in ("data", "run", "moved", "fork"))
+    data.mkdir()
+    rows = [f"{number},{number * 7 % 50}" for number in range(400)]
+    labelled = [f"{row},{number % 3 // 2}" for number, row in enumerate(rows[:300])]
+    (data / "train.csv").write_text("\n".join(["id,size,label", *labelled, ""]), encoding="utf-8")
+    (data / "test.csv").write_text("\n".join(["id,size", *rows[300:], ""]), encoding="utf-8")
+    python = tmp_path / "venv" / "bin" / "python"
+    venv.create(tmp_path / "venv", symlinks=True)
+
+    brain = MindBrain(Telling())
+    async with MessagesServer(brain) as server:
+        cli = Cli(server.base_url)
+        code, _, err = await cli.run(
+            "run", str(data), "--target", "label", "--metric", "roc_auc", "--model", "sonnet", *SMALL, "--quiet",
+            "--set", f"python={python}", "--set", "scoring=auto", "--output", str(run_dir),
+        )  # fmt: skip
+        assert code == 0, err
+        assert [event.why_not for event in events(run_dir, ExamPrepared)] == [""]
+        paid, scripts = sum(brain.calls.values()), len(events(run_dir, ScriptFinished))
+        assert paid > 5
+
+        code, _, err = await cli.run("run", "--from", str(run_dir), "--quiet", "--output", str(fork))
+        assert (code, sum(brain.calls.values())) == (0, paid), err
+
+        run_dir.rename(moved)
+        _install(python, "torch", "2.9.1")
+        code, _, err = await cli.run("resume", str(moved), "--quiet")
+        assert (code, sum(brain.calls.values()), len(events(moved, ScriptFinished))) == (0, paid, scripts), err
+        (notice,) = [event.message for event in events(moved, Notice) if "Python of the scripts" in event.message]
+        assert "(torch 2.9.1 is new): what is recorded counts" in notice
 
 
 async def test_a_pipeline_that_fails_is_exit_code_3(data_dir: Path, tmp_path: Path, task: TaskDescription) -> None:

@@ -22,6 +22,7 @@ from mle_star.pipeline.setup import (
     secret_values,
     served_model,
 )
+from mle_star.run.events import Interpreter, Notice, RunStarted
 from mle_star.run.folder import new_run_folder, request_finish, take_request, write_whole
 from mle_star.run.journal import Journal
 
@@ -60,6 +61,41 @@ async def test_agents_are_told_of_the_machines_with_which_a_run_began_wherever_i
             async with connected(None, task, config, journal, budget, "http://127.0.0.1:9") as agents:
                 said.append(agents.fingerprint(agent_config(AgentType.coder)))
     assert said[0] == said[1] != said[2], "a reply that was paid for counts"
+
+
+def _begun(task: TaskDescription, config: PipelineConfig, version: str, **packages: str) -> RunStarted:
+    first = first_event(task, config, HERE, Isolation())
+    interpreter = Interpreter(version="3.11.2", packages=packages)
+    return first.model_copy(update={"interpreter": interpreter, "versions": {"mle-star": version}})
+
+
+async def test_a_resumed_run_keeps_the_packages_it_began_with_and_says_what_has_changed(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    config, path = PipelineConfig(), tmp_path / "journal.jsonl"
+
+    def opened(first: RunStarted, *, resume: bool) -> tuple[Interpreter | None, list[str]]:
+        with Journal(path) as journal:
+            open_ledger(journal, first, resume=resume)
+            return journal.interpreter, [event.message for event in journal.events if isinstance(event, Notice)]
+
+    begun = _begun(task, config, "1.0", numpy="1.26", pandas="2.2", xgboost="2.1")
+    assert opened(begun, resume=False) == (begun.interpreter, [])
+    assert opened(begun, resume=True) == (begun.interpreter, [])
+
+    kept, said = opened(_begun(task, config, "1.1", numpy="2.0", pandas="2.2", Torch="2.9"), resume=True)
+    assert kept == begun.interpreter
+    assert "begun by mle-star 1.0, this is 1.1: steps that it asks for in other words are done" in said[0]
+    assert "(numpy 2.0 instead of 1.26, Torch 2.9 is new, xgboost is gone)" in said[1] and len(said) == 2
+
+    elsewhere = _begun(task, config, "1.0", **{f"package{number}": "1" for number in range(7)})
+    few = "(numpy is gone, package0 1 is new, package1 1 is new, 7 more): what is recorded counts"
+    assert few in opened(elsewhere, resume=True)[1][2]
+
+    other = elsewhere.model_copy(update={"config": config.model_copy(update={"python": "/usr/bin/other"})})
+    for _ in range(2):
+        kept, said = opened(other, resume=True)
+        assert kept == other.interpreter and len(said) == 3, "another interpreter was asked for: nothing has changed"
 
 
 def test_credentials_are_known_by_their_names_and_words_are_not_taken_for_them() -> None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mle_star.agents.credentials import OFFLINE, Upstream, find_upstream, require_credentials
-from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt
+from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt, system_prompt_essence
 from mle_star.agents.hooks import CallSite, HookState
 from mle_star.agents.lookahead import AgentKey, Foresight
 from mle_star.agents.meter import Tariff
@@ -101,6 +101,7 @@ class AgentClient:
             task=task,
             config=config,
             system_prompt=build_system_prompt(task, facts),
+            essence=system_prompt_essence(task, facts),
             work_dir=(work_dir or Path(config.work_dir)).resolve(),
             home=self._keeper.home,
             marker=self.marker,

@@ -110,12 +110,21 @@ hold-out, folds may take its place, and should with fewer than 10,000 labelled r
 
 def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
     """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages."""
+    return _system_prompt(task, facts, place=Path(task.data_dir).resolve())
+
+
+def system_prompt_essence(task: TaskDescription, facts: EnvironmentFacts) -> str:
+    """The same without where the data lie: a run that was moved, or grows out of another, asks for nothing new."""
+    return _system_prompt(task, facts, place=Path("data"))
+
+
+def _system_prompt(task: TaskDescription, facts: EnvironmentFacts, place: Path) -> str:
     sections = (
         *((("Judging", JUDGING),) if facts.judged_by_answers else ()),
         *((("Knowledge", facts.knowledge),) if facts.knowledge else ()),
         ("Task", task.description),
         ("Metric", f"`{task.evaluation_metric}`, `{task.metric_direction.value}`"),
-        ("Data", _data(Path(task.data_dir))),
+        ("Data", _data(Path(task.data_dir), place)),
         *((("Data brief", facts.brief),) if facts.brief else ()),
         ("Hardware", _hardware(facts)),
         ("Python", _python(facts)),
@@ -162,8 +171,8 @@ def build_definitions(
     return definitions
 
 
-def _data(folder: Path) -> str:
-    first = f"The data folder is `{printable(str(folder.resolve()))}`; scripts see it as `./input`."
+def _data(folder: Path, place: Path) -> str:
+    first = f"The data folder is `{printable(str(place))}`; scripts see it as `./input`."
     try:
         with os.scandir(folder) as found:
             data = DataFolder(folder)

@@ -112,6 +112,7 @@ class Launcher:
     task: TaskDescription
     config: PipelineConfig
     system_prompt: str
+    essence: str  # of the system prompt: what of it shapes a reply
     work_dir: Path
     home: Path
     marker: str
@@ -125,10 +126,10 @@ class Launcher:
     by_text: bool = False  # the model overlooks the tool for structured replies
     _said: set[str] = field(default_factory=set)
     _serial: Iterator[int] = field(default_factory=itertools.count)
-    _prompt_digest: str = ""
+    _essence_digest: str = ""
 
     def __post_init__(self) -> None:
-        self._prompt_digest = hashlib.sha256(self.system_prompt.encode("utf-8", "surrogatepass")).hexdigest()
+        self._essence_digest = hashlib.sha256(self.essence.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def reuse(self) -> bool:
@@ -178,7 +179,7 @@ class Launcher:
         """A digest of all that shapes a reply besides the prompt."""
         schema = None if config.output_schema is None else config.output_schema.model_json_schema()
         tools = effective_tools(config, self.config.tool_profile)  # not what was found out on the way
-        parts = [self.model(config), self._prompt_digest, tools, schema, config.max_turns]
+        parts = [self.model(config), self._essence_digest, tools, schema, config.max_turns]
         if self.config.tool_use == "none":
             parts.append("plain")
         role = self.config.role(config.agent_type)

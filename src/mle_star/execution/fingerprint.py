@@ -21,12 +21,14 @@ def final_data_of(run: RunContext) -> DataFolder:
 
 
 async def surroundings_digest(run: RunContext) -> str:
-    """A digest of data, interpreter, packages and seed, taken once per run."""
+    """A digest of data, rows hidden in them, interpreter, packages and seed, taken once per run."""
     scripts = run.shared.scripts
     async with scripts.locks["surroundings"]:
         if not scripts.surroundings:
-            data = await asyncio.to_thread(data_of(run).digest)
-            info = await asyncio.to_thread(inspect_interpreter, run.config.python)
+            data = await asyncio.to_thread(final_data_of(run).digest)
+            begun, here = run.journal.interpreter, run.config.python
+            python = await asyncio.to_thread(inspect_interpreter, here) if begun is None else begun
+            scripts_have = python.model_dump_json(include={"version", "packages"})
             exam = run.shared.exam.digest if run.shared.exam is not None else ""
-            scripts.surroundings = digest_of(data, info.fingerprint, str(run.config.seed), exam)
+            scripts.surroundings = digest_of(data, scripts_have, str(run.config.seed), exam)
     return scripts.surroundings

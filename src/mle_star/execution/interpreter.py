@@ -11,8 +11,7 @@ from typing import Any
 
 from mle_star.errors import ConfigError
 from mle_star.execution.probe import ask_program, find_program
-from mle_star.models import Frozen
-from mle_star.run.context import digest_of
+from mle_star.run.events import Interpreter
 
 _PLACES = """
 import site
@@ -42,19 +41,12 @@ _ANSWER = "print(json.dumps(answer))"
 QUESTION_SECONDS = 60
 
 
-class InterpreterInfo(Frozen):
+class InterpreterInfo(Interpreter):
     """An interpreter as it describes itself; `roots` are the folders it must be able to read."""
 
     path: str
-    version: str
-    packages: dict[str, str] = {}
     roots: tuple[str, ...] = ()
     user_base: str | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of all that could make the same script behave differently."""
-        return digest_of(self.version, *(f"{name}=={version}" for name, version in self.packages.items()))
 
 
 def inspect_interpreter(python: str | None = None) -> InterpreterInfo:

@@ -9,7 +9,7 @@ import logging
 import platform
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from mle_star.knowledge import knowledge_for
 from mle_star.models import DataModality, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
-from mle_star.run.events import AnyEvent, ExamPrepared, Notice, RunResumed, RunStarted
+from mle_star.run.events import AnyEvent, ExamPrepared, Interpreter, Notice, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, Spent, config_of, new_run_folder, spent_by
 from mle_star.run.journal import Journal
 
@@ -110,8 +110,10 @@ def first_event(
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
+    python = inspect_interpreter(config.python)
     return RunStarted(
         run_id=uuid.uuid4().hex[:12], task=task, config=config, model=config.model, versions=versions,
+        interpreter=Interpreter(version=python.version, packages=python.packages),
         isolation=isolation, hardware=hardware,
     )  # fmt: skip
 
@@ -131,9 +133,33 @@ def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[B
         label = rest[0] if rest and rest[0].startswith("path-") else "main"
         budget.charge(usd, phase=phase, path=label)
     if resume:
-        changed = first.config if first.config != config_of(journal.events) else None
-        _record_or_raise(journal, RunResumed(spent_cost_usd=spent.usd, spent_seconds=spent.seconds, config=changed))
+        before = config_of(journal.events)
+        event = RunResumed(
+            spent_cost_usd=spent.usd, spent_seconds=spent.seconds,
+            config=first.config if first.config != before else None,
+            interpreter=first.interpreter if first.config.python != before.python else None,
+        )  # fmt: skip
+        _record_or_raise(journal, event)
+        for message in _changed_since(journal, first):
+            journal.record(Notice(level="warning", message=message))
     return budget, spent
+
+
+def _changed_since(journal: Journal, now: RunStarted) -> Iterator[str]:
+    """What the owner of a resumed run should know of the program and the packages that it began with."""
+    begun = journal.started.versions.get("mle-star") if journal.started is not None else None
+    if begun is not None and begun != now.versions["mle-star"]:
+        yield (
+            f"this run was begun by mle-star {begun}, this is {now.versions['mle-star']}: "
+            "steps that it asks for in other words are done, and paid for, again"
+        )
+    changes = journal.interpreter.changes(now.interpreter) if journal.interpreter and now.interpreter else []
+    if changes:
+        few = [*changes[:3], *([f"{len(changes) - 3} more"] if len(changes) > 3 else [])]
+        yield (
+            f"the Python of the scripts has changed since the run began ({', '.join(few)}): what is recorded counts, "
+            "and agents are told of what there was; `mle-star run --from` with this run does it anew"
+        )
 
 
 def _record_or_raise(journal: Journal, event: AnyEvent) -> None:
@@ -199,13 +225,19 @@ def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
 
 
 def gather_facts(
-    task: TaskDescription, config: PipelineConfig, hardware: dict[str, Any], *, judged_by_answers: bool = False
+    task: TaskDescription,
+    config: PipelineConfig,
+    hardware: dict[str, Any],
+    python: Interpreter | None = None,
+    *,
+    judged_by_answers: bool = False,
 ) -> EnvironmentFacts:
     """All that every agent is told of data, machine and packages; made once, the same for every call of a run.
 
-    Where scripts run elsewhere, `hardware` says what they find there; else it is what this machine has.
+    Where scripts run elsewhere, `hardware` says what they find there; else it is what this machine has. `python` is
+    theirs as it was when the run began.
     """
-    python, told = inspect_interpreter(config.python), config.briefing
+    python, told = python or inspect_interpreter(config.python), config.briefing
     sees = config.model == "offline"  # the embedded engineer looks at the tables itself, and reads no prose about them
     packages = {plain_name(name) for name in python.packages}
     share = ScriptShare(
@@ -247,7 +279,8 @@ async def connected(
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API.
 
-    They are told of the machines with which the run began: a reply that was paid for counts wherever a run goes on.
+    They are told of the machines and packages with which the run began: a reply that was paid for counts wherever a
+    run goes on.
     """
     if agents is not None:
         yield agents
@@ -261,7 +294,9 @@ async def connected(
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
         hardware = journal.started.hardware if journal.started is not None else {}
-        facts = await asyncio.to_thread(gather_facts, task, config, hardware, judged_by_answers=judged_by_answers)
+        facts = await asyncio.to_thread(
+            gather_facts, task, config, hardware, journal.interpreter, judged_by_answers=judged_by_answers
+        )
         work = journal.path.parent / "work"
         client = AgentClient(
             task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify,

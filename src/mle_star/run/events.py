@@ -27,6 +27,26 @@ class Event(Frozen):
     step: str = ""
 
 
+class Interpreter(Frozen):
+    """The Python of a run's scripts: its version, and what it can import."""
+
+    version: str
+    packages: dict[str, str] = {}
+
+    def changes(self, now: Interpreter) -> list[str]:
+        """What is different `now`, by name."""
+        before, after = ({"Python": one.version, **one.packages} for one in (self, now))
+        names = sorted({*before, *after}, key=lambda name: (name != "Python", name.lower()))
+        pairs = ((name, before.get(name), after.get(name)) for name in names)
+        return [_change(name, old, new) for name, old, new in pairs if old != new]
+
+
+def _change(name: str, before: str | None, now: str | None) -> str:
+    if before is None:
+        return f"{name} {now} is new"
+    return f"{name} is gone" if now is None else f"{name} {now} instead of {before}"
+
+
 class RunStarted(Event):
     """The first line of every journal."""
 
@@ -37,6 +57,7 @@ class RunStarted(Event):
     config: PipelineConfig
     model: str
     versions: dict[str, str] = {}
+    interpreter: Interpreter | None = None
     isolation: Isolation = Isolation()
     hardware: dict[str, Any] = {}
     forked_from: str | None = None
@@ -52,6 +73,7 @@ class RunResumed(Event):
     spent_cost_usd: float
     spent_seconds: float
     config: PipelineConfig | None = None  # when it differs from the one that the run had last
+    interpreter: Interpreter | None = None  # when the settings name another
 
 
 class RunFinished(Event):

@@ -23,7 +23,9 @@ from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
+    Interpreter,
     PhaseName,
+    RunResumed,
     RunStarted,
     ScriptFinished,
 )
@@ -168,6 +170,7 @@ class Journal:
         self._pending: set[Key] = set()
         self._said: set[tuple[str, str, int]] = set()
         self._started: RunStarted | None = None
+        self._interpreter: Interpreter | None = None
         self._open: set[str] = set()
         self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
         self._listeners: list[Callable[[AnyEvent], None]] = []
@@ -197,6 +200,11 @@ class Journal:
     def started(self) -> RunStarted | None:
         """The first line, once it is written."""
         return self._started
+
+    @property
+    def interpreter(self) -> Interpreter | None:
+        """The Python of its scripts, as it was when the run first used it: by that, what is recorded counts."""
+        return self._interpreter
 
     def subscribe(self, listener: Callable[[AnyEvent], None]) -> None:
         """Call `listener` with every event from now on, replayed results included."""
@@ -325,6 +333,8 @@ class Journal:
         self._said.add(_words(event))
         if self._started is None and isinstance(event, RunStarted):
             self._started = event
+        if isinstance(event, (RunStarted, RunResumed)) and event.interpreter is not None:
+            self._interpreter = event.interpreter
         if isinstance(event, (AgentFinished, ScriptFinished)):
             self._results[event.kind, event.step, event.digest] = offset
         elif isinstance(event, AgentFailed):
