@@ -146,7 +146,7 @@ async def run_pipeline(
                 exam = await asyncio.to_thread(prepare_exam, task, config, folder.root, journal)
                 seen = task if exam is None else task.model_copy(update={"data_dir": str(exam.seen)})
                 async with connected(
-                    agents, seen, config, journal, budget, base_url, can_use_tool,
+                    agents, seen, config, journal, budget, hardware, base_url, can_use_tool,
                     judged_by_answers=exam is not None,
                 ) as client:  # fmt: skip
                     context = RunContext(

@@ -216,6 +216,7 @@ def _install(python: Path, name: str, version: str) -> None:
     (home / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
 
 
+@pytest.mark.usefixtures("as_delivered")
 async def test_what_was_paid_for_counts_when_a_run_is_moved_or_forked_and_when_a_package_is_installed(
     tmp_path: Path,
 ) -> None:
@@ -233,7 +234,7 @@ async def test_what_was_paid_for_counts_when_a_run_is_moved_or_forked_and_when_a
         cli = Cli(server.base_url)
         code, _, err = await cli.run(
             "run", str(data), "--target", "label", "--metric", "roc_auc", "--model", "sonnet", *SMALL, "--quiet",
-            "--set", f"python={python}", "--set", "scoring=auto", "--output", str(run_dir),
+            "--set", f"python={python}", "--output", str(run_dir),
         )  # fmt: skip
         assert code == 0, err
         assert [event.why_not for event in events(run_dir, ExamPrepared)] == [""]

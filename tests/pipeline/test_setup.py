@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mle_star.agents import AgentClient
 from mle_star.agents.definitions import build_system_prompt
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
@@ -46,21 +47,22 @@ THERE = {
 }  # fmt: skip
 
 
-async def test_agents_are_told_of_the_machines_with_which_a_run_began_wherever_it_goes_on(
+async def test_agents_are_told_of_the_machine_that_there_is_and_what_was_paid_for_counts_on_any(
     task: TaskDescription, tmp_path: Path
 ) -> None:
     told = build_system_prompt(task, gather_facts(task, PipelineConfig(), THERE))
     for line in ("CPU cores: 96", "Memory: 700 GB", "GPU memory: 15360 MiB", "24 cores and 157.5 GB of memory"):
         assert line in told
-    config, said = PipelineConfig(), list[str]()
-    for name, found, resume in (("a", THERE, False), ("a", HERE, True), ("b", HERE, False)):
-        first = first_event(task, config, found, Isolation())
-        (tmp_path / name).mkdir(exist_ok=True)
-        with Journal(tmp_path / name / "journal.jsonl") as journal:
-            budget, _ = open_ledger(journal, first, resume=resume)
-            async with connected(None, task, config, journal, budget, "http://127.0.0.1:9") as agents:
-                said.append(agents.fingerprint(agent_config(AgentType.coder)))
-    assert said[0] == said[1] != said[2], "a reply that was paid for counts"
+    prompts, asked = set[str](), set[str]()
+    for found, memory, resume in ((THERE, 16, False), (HERE, 16, True), (HERE, 32, True)):
+        config = PipelineConfig(script_memory_gb=memory)
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            budget, _ = open_ledger(journal, first_event(task, config, found, Isolation()), resume=resume)
+            async with connected(None, task, config, journal, budget, found, "http://127.0.0.1:9") as agents:
+                assert isinstance(agents, AgentClient)
+                prompts.add(agents.system_prompt)
+                asked.add(agents.fingerprint(agent_config(AgentType.coder)))
+    assert (len(prompts), len(asked)) == (3, 1)
 
 
 def _begun(task: TaskDescription, config: PipelineConfig, version: str, **packages: str) -> RunStarted:

@@ -110,26 +110,35 @@ hold-out, folds may take its place, and should with fewer than 10,000 labelled r
 
 def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
     """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages."""
-    return _system_prompt(task, facts, place=Path(task.data_dir).resolve())
+    return _joined(_sections(task, facts, place=Path(task.data_dir).resolve()))
 
 
 def system_prompt_essence(task: TaskDescription, facts: EnvironmentFacts) -> str:
-    """The same without where the data lie: a run that was moved, or grows out of another, asks for nothing new."""
-    return _system_prompt(task, facts, place=Path("data"))
+    """What of it a reply is held to: neither where the data lie nor what the machine has.
+
+    So a run may be moved, go on elsewhere, get more memory or grow out of another, and asks for nothing again.
+    """
+    sections = _sections(task, facts, place=Path("data"))
+    return _joined({title: text for title, text in sections.items() if title != "Hardware"})
 
 
-def _system_prompt(task: TaskDescription, facts: EnvironmentFacts, place: Path) -> str:
-    sections = (
-        *((("Judging", JUDGING),) if facts.judged_by_answers else ()),
-        *((("Knowledge", facts.knowledge),) if facts.knowledge else ()),
-        ("Task", task.description),
-        ("Metric", f"`{task.evaluation_metric}`, `{task.metric_direction.value}`"),
-        ("Data", _data(Path(task.data_dir), place)),
-        *((("Data brief", facts.brief),) if facts.brief else ()),
-        ("Hardware", _hardware(facts)),
-        ("Python", _python(facts)),
-    )
-    return "\n\n".join([PERSONA, *(f"# {title}\n\n{text}" for title, text in sections)])
+def _sections(task: TaskDescription, facts: EnvironmentFacts, *, place: Path) -> dict[str, str]:
+    """By title; those without a text are left out."""
+    sections = {
+        "Judging": JUDGING if facts.judged_by_answers else "",
+        "Knowledge": facts.knowledge,
+        "Task": task.description,
+        "Metric": f"`{task.evaluation_metric}`, `{task.metric_direction.value}`",
+        "Data": _data(Path(task.data_dir), place),
+        "Data brief": facts.brief,
+        "Hardware": _hardware(facts),
+        "Python": _python(facts),
+    }
+    return {title: text for title, text in sections.items() if text}
+
+
+def _joined(sections: Mapping[str, str]) -> str:
+    return "\n\n".join([PERSONA, *(f"# {title}\n\n{text}" for title, text in sections.items())])
 
 
 def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:

@@ -272,6 +272,7 @@ async def connected(
     config: PipelineConfig,
     journal: Journal,
     budget: Budget,
+    hardware: dict[str, Any],
     base_url: str | None,
     can_use_tool: CanUseTool | None = None,
     *,
@@ -279,8 +280,8 @@ async def connected(
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API.
 
-    They are told of the machines and packages with which the run began: a reply that was paid for counts wherever a
-    run goes on.
+    They are told of the machine that there is now, and of the packages with which the run began: a reply that was paid
+    for counts.
     """
     if agents is not None:
         yield agents
@@ -293,7 +294,6 @@ async def connected(
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
-        hardware = journal.started.hardware if journal.started is not None else {}
         facts = await asyncio.to_thread(
             gather_facts, task, config, hardware, journal.interpreter, judged_by_answers=judged_by_answers
         )
