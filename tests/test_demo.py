@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,13 @@ from pathlib import Path
 import pytest
 
 from mle_star.cli.app import main
-from mle_star.cli.demo import EXAMPLES, SETTINGS, build_example
+from mle_star.cli.demo import ANSWERS, EXAMPLES, SETTINGS, build_example
 from mle_star.config import load_config
 from mle_star.data import guess_task, load_task
+from mle_star.models import PipelineConfig
+from mle_star.pipeline.rescore import rescore
+from mle_star.run.events import RunStarted
+from mle_star.run.journal import Journal
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -42,6 +48,18 @@ def test_an_example_is_built_the_same_way_each_time(tmp_path: Path) -> None:
     first, second = (build_example("wine", tmp_path / place) for place in ("a", "b"))
     for file in sorted(first.rglob("*.*")):
         assert file.read_bytes() == (second / file.relative_to(first)).read_bytes()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_answers_of_an_example_are_kept_apart_and_fit_its_submissions(name: str, tmp_path: Path) -> None:
+    place, run_dir = build_example(name, tmp_path), tmp_path / "run"
+    assert not (place / "input" / ANSWERS).exists()
+    (run_dir / "final").mkdir(parents=True)
+    shutil.copy(place / "input" / "sample_submission.csv", run_dir / "final" / "submission.csv")
+    with Journal(run_dir / "journal.jsonl") as journal:
+        journal.record(RunStarted(run_id="r", task=load_task(place), config=PipelineConfig(), model="offline"))
+    (handed_over,) = rescore(run_dir, place / ANSWERS)
+    assert handed_over.truth is not None, handed_over.problem
 
 
 def test_the_demo_shows_every_part_of_the_method_without_a_key() -> None:
@@ -72,6 +90,9 @@ def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_p
     assert spent < 2 * 120, "seconds of a core: however busy the machine is with other things"
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert (run_dir / "final" / "submission.csv").is_file() and (run_dir / "report.html").is_file()
+    assert re.search(
+        r"^truth: log_loss 0\.\d+ by the answers .*; promised were 0\.\d+ \(0.*\)$", done.stderr, re.MULTILINE
+    )
     assert [line.split()[2] for line in done.stderr.splitlines() if line.startswith("next: ")] == [
         "report", "predict", "leaderboard", "run",
     ]  # fmt: skip

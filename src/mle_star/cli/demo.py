@@ -16,6 +16,7 @@ import yaml
 from mle_star.errors import ConfigError
 
 TEST_SHARE = 0.3
+ANSWERS = "answers.csv"
 SEED = 7
 
 
@@ -80,26 +81,46 @@ def demo(
       mle-star demo
       mle-star demo diabetes --serve
     """
-    from mle_star.cli.run import start_run
+    from mle_star.cli.run import advise, start_run
     from mle_star.config import load_config
     from mle_star.data import load_task
 
     if name not in EXAMPLES:
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
-    task = load_task(build_example(name, folder))
+    place = build_example(name, folder)
+    task = load_task(place)
     typer.echo(f"task folder: {folder / name}", err=True)
     typer.echo("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far", err=True)
-    advice = [
+    run_dir = start_run(task, load_config(SETTINGS), output, mode="auto", serve=serve)
+    typer.echo(_truth(run_dir, task.evaluation_metric, place / ANSWERS), err=True)
+    advise(
         "mle-star report latest --open                              why it won",
-        f"mle-star predict latest {folder / name}/input/test.csv   the model at work on new rows",
+        f"mle-star predict latest {place}/input/test.csv   the model at work on new rows",
         "mle-star leaderboard latest                                every script that was tried",
         "mle-star run YOUR.csv --target COLUMN --model offline      the same on your data",
-    ]
-    start_run(task, load_config(SETTINGS), output, mode="auto", serve=serve, advice=advice)
+    )
+
+
+def _truth(run_dir: Path, metric: str, answers: Path) -> str:
+    """What the submission is worth beside what was promised: only an example's author can tell at once."""
+    from mle_star.pipeline.rescore import rescore
+    from mle_star.views import text
+
+    handed_over = rescore(run_dir, answers)[-1]
+    promise, truth = handed_over.select, handed_over.truth
+    if truth is None or promise is None or promise.low is None or promise.high is None:
+        return f"truth: not known: {handed_over.problem or 'nothing was promised'}"
+    return (
+        f"truth: {metric} {text.score(truth)} by the answers of the test, which were kept apart; "
+        f"promised were {text.score(promise.score)} ({text.score(promise.low)} to {text.score(promise.high)})"
+    )
 
 
 def build_example(name: str, folder: Path) -> Path:
-    """Write the task folder of an example: rows to learn from, rows to predict, the shape of a submission."""
+    """Write the task folder of an example: rows to learn from, rows to predict, the shape of a submission.
+
+    The answers lie beside the data, where no script looks.
+    """
     example = EXAMPLES[name]
     try:
         from sklearn import datasets
@@ -119,6 +140,7 @@ def build_example(name: str, folder: Path) -> Path:
     _write(place / "input/train.csv", ["id", *features, example.target], train)
     _write(place / "input/test.csv", ["id", *features], [row[:-1] for row in test])
     columns, blank = _submission_shape(example, sorted({row[-1] for row in rows}))
+    _write(place / ANSWERS, ["id", example.target], [[row[0], row[-1]] for row in test])
     _write(place / "input/sample_submission.csv", ["id", *columns], [[row[0], *blank] for row in test])
     content = {
         "competition_id": name,

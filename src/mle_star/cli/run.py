@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -202,10 +202,11 @@ def _start(
         return
     if options.mode not in ("json", "quiet"):
         typer.echo(f"time: {time_in_words(task, settings)}; Ctrl-C finishes with the best so far", err=True)
-    start_run(
+    run_dir = start_run(
         task, settings, output, mode=options.mode, serve=options.serve, mlflow=options.mlflow, fork_from=parent,
         notify=options.notify,
     )  # fmt: skip
+    _advise_on(run_dir, options.mode)
 
 
 def resume(
@@ -240,6 +241,7 @@ def resume(
         typer.echo(f"note: {note}", err=True)
     mode = _mode(display, quiet=quiet, as_json=as_json)
     start_run(task, settings, run_folder, mode=mode, serve=serve, mlflow=mlflow, resume=True, notify=notify)
+    _advise_on(run_folder, mode)
 
 
 def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
@@ -309,9 +311,8 @@ def start_run(
     resume: bool = False,
     fork_from: Path | None = None,
     notify: str | None = None,
-    advice: Sequence[str] = (),
-) -> None:
-    """Run, show it, write the report, tell whoever waits; the exit code says how it ended."""
+) -> Path:
+    """Run, show it, write the report, tell whoever waits; the run's folder. The exit code says how it ended."""
     from mle_star.orchestrator import run_pipeline
     from mle_star.pipeline.setup import choose_folder
     from mle_star.views.display import make_display
@@ -339,12 +340,19 @@ def start_run(
         _write_report(folder.root)
     if result.has_test and not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)
+    return folder.root
+
+
+def advise(*lines: str) -> None:
+    """What to try next."""
+    for line in lines:
+        typer.echo(f"next: {line}", err=True)
+
+
+def _advise_on(run_dir: Path, mode: str) -> None:
+    """What people do with a run that is done, where somebody reads along."""
     if mode not in ("json", "quiet"):
-        for line in advice or [
-            f"mle-star predict {folder.root.name} NEW.csv",
-            f"mle-star report {folder.root.name} --open",
-        ]:
-            typer.echo(f"next: {line}", err=True)
+        advise(f"mle-star predict {run_dir.name} NEW.csv", f"mle-star report {run_dir.name} --open")
 
 
 @contextmanager
