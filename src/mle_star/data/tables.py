@@ -226,17 +226,9 @@ def told_apart(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _read_json(path: Path, name: str) -> Table | str:
-    """A list of objects, one object a line, an object of columns, or an object that holds a list of objects."""
-    with open_data(path) as stream:
-        data = stream.read(JSON_BYTES + 1)
-    whole = len(data) <= JSON_BYTES
-    text = data[:JSON_BYTES].decode("utf-8-sig", "replace").strip()
-    if "\0" in text[:WHOLE_BYTES]:
-        return f"{name}: binary, not a text"
-    kind, key, records, complete = _records(text)
-    if not records:
+    form, flat, whole = json_rows(path)
+    if not flat:
         return f"{name}: no JSON records"
-    flat = [_flatten(record) for record in records]
     keys = list(dict.fromkeys(column for row in flat for column in row))
     stride = max(1, len(flat) // MAX_ROWS, round(len(flat) * len(keys) / MAX_CELLS))
     # JSON may hold half a surrogate pair, which no file of ours could.
@@ -244,8 +236,21 @@ def _read_json(path: Path, name: str) -> Table | str:
     cells = {
         column: [as_cell(row.get(key)) for row in flat[::stride]] for column, key in zip(columns, keys, strict=True)
     }
-    whole = whole and complete and stride == 1
-    return Table(name, tuple(columns), cells, len(flat), whole, Form(kind, key=key))
+    return Table(name, tuple(columns), cells, len(flat), whole and stride == 1, form)
+
+
+def json_rows(path: Path) -> tuple[Form, list[dict[str, Any]], bool]:
+    """How a file is written, its rows, flattened, and whether these are all.
+
+    It is a list of objects, one object a line, an object of columns, or an object that holds a list of objects.
+    """
+    with open_data(path) as stream:
+        data = stream.read(JSON_BYTES + 1)
+    text = data[:JSON_BYTES].decode("utf-8-sig", "replace").strip()
+    if "\0" in text[:WHOLE_BYTES]:
+        raise ValueError("binary, not a text")
+    kind, key, records, complete = _records(text)
+    return Form(kind, key=key), [_flatten(record) for record in records], complete and len(data) <= JSON_BYTES
 
 
 def _records(text: str) -> tuple[FormKind, str, list[dict[str, Any]], bool]:

@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from mle_star.data.dialect import with_point
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
-from mle_star.data.tables import Form, Table, read_table, table_form
+from mle_star.data.tables import Form, Table
 from mle_star.data.values import is_gap, is_number
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, exception_line, link_input_data, prepare_path_directory, write_script
@@ -35,6 +34,7 @@ from mle_star.execution.removal import remove_entry
 from mle_star.execution.submission import verify_submission
 from mle_star.execution.workspace import reset_working_directory
 from mle_star.models import FinalResult, SolutionPhase, SolutionScript
+from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.results.source import DATA
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.finding import find_run
@@ -92,8 +92,9 @@ class Model:
         """Predictions for new rows, a data frame or the path of a table, as a data frame in the same order."""
         import pandas
 
-        frame = _texts(new) if not isinstance(new, (str, Path)) else _read_new(Path(new))
-        rows = self._checked(frame, str(new) if isinstance(new, (str, Path)) else "the new rows")
+        is_file = isinstance(new, (str, Path))
+        frame = read_new(Path(new), self._asked) if is_file else texts_of(new, self._asked)
+        rows = self._checked(frame, str(new) if is_file else "the new rows")
         with FileLock(str(self.run_dir / ".predict.lock")):
             answers = complete(self._answers(rows, timeout_seconds))
         if self.layout.key in answers.columns:
@@ -104,6 +105,11 @@ class Model:
         if isinstance(new, pandas.DataFrame):
             answers.index = new.index
         return answers
+
+    def _labels(self, target: str) -> list[Any]:
+        """Values that a target has in the training rows."""
+        table = self.layout.target.table
+        return [] if table is None else table.sample[target]
 
     # --- checks ---
 
@@ -210,29 +216,33 @@ class Model:
             except OSError:  # another disk
                 shutil.copyfile(path, folder / name)
         train = self.layout.train
-        _write(rows, folder / (test.name if test else TEST_NAME), (test or train).form, self._asked)
+        if test is not None:
+            write_new(rows, folder / test.name, test.form, test, self.data_dir / test.name)
+        else:  # the views that the script was made for had one of separated values
+            write_new(rows, folder / TEST_NAME, train.form if train.form.kind == "csv" else Form(), train)
         if sample is not None:
             example = {name: cells[0] if cells else "" for name, cells in sample.sample.items()}
             blank = rows.assign(**{n: value for n, value in example.items() if n not in rows.columns})
-            _write(blank[list(sample.columns)], folder / sample.name, sample.form, sample)
+            write_new(
+                blank[list(sample.columns)], folder / sample.name, sample.form, sample, self.data_dir / sample.name
+            )
         elif test is None:
             usual = {name: max(train.sample[name], key=train.sample[name].count) for name in self.targets}
             names = [*([self.layout.key] if self.layout.key else []), *self.targets]
-            _write(rows.assign(**usual)[names], folder / SAMPLE_NAME, Form(), None)
+            write_new(rows.assign(**usual)[names], folder / SAMPLE_NAME, Form())
 
     def _read(self, work: Path, rows: Any) -> Any:
         """The script's answers, one for each row, in their order."""
-        import pandas
-
         if not verify_submission(str(work)):
             raise ExecutionError(f"the script of {self.run_dir.name} wrote no predictions")
         separator = self.layout.sample.form.dialect.separator if self.layout.sample else ","
-        answers = pandas.read_csv(work / "final" / "submission.csv", sep=separator)
+        labels = {name: self._labels(name) for name in self.targets}
+        answers = read_answers(work / "final" / "submission.csv", separator, self.layout.key, labels)
         if len(answers) != len(rows):
             raise ExecutionError(f"the script gave {len(answers)} predictions for {len(rows)} rows")
         key = self.layout.key
         if key is not None and key in answers.columns:
-            place = {text: number for number, text in enumerate(answers[key].astype(str))}
+            place = {text: number for number, text in enumerate(answers[key])}
             order = [place.get(str(value), -1) for value in rows[key]]
             if -1 not in order and len(set(order)) == len(order):
                 answers = answers.iloc[order]
@@ -280,71 +290,3 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
     if failure:
         raise failure[0]
     return outcome[0]
-
-
-# --- tables ----------------------------------------------------------------------------------------------------
-
-
-def _texts(frame: Any) -> Any:
-    """A data frame as texts, a gap as an empty one."""
-    if not hasattr(frame, "columns") or not hasattr(frame, "map"):
-        raise ConfigError(f"a data frame or the path of a table is wanted, not {type(frame).__name__}")
-    frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
-    frame.columns = [str(name) for name in frame.columns]
-    return frame.astype(object).map(lambda cell: "" if cell is None or cell != cell else str(cell))
-
-
-def _read_new(path: Path) -> Any:
-    """A table of new rows as texts, numbers with a decimal point."""
-    import pandas
-
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file")
-    if table_form(path) is None:
-        raise ConfigError(f"{path}: not a table; wanted are .csv, .tsv, .json, .parquet or .xlsx")
-    table = read_table(path)
-    if isinstance(table, str):
-        raise ConfigError(table)
-    kind, dialect = table.form.kind, table.form.dialect
-    if kind == "csv":
-        if not table.form.has_header:
-            raise ConfigError(f"{path}: no header line; the columns must have the names of the training data")
-        frame = pandas.read_csv(
-            path, sep=dialect.separator, encoding=table.form.encoding, dtype=str, keep_default_na=False,
-            skipinitialspace=dialect.blanks,
-        )  # fmt: skip
-        frame.columns = [str(name).strip() for name in frame.columns]
-        if dialect.decimal == ",":
-            for name in frame.columns:
-                if all(is_gap(cell) or is_number(with_point(cell)) for cell in frame[name]):
-                    frame[name] = [with_point(cell) for cell in frame[name]]
-        return frame
-    if kind == "parquet":
-        return _texts(pandas.read_parquet(path))
-    if kind == "excel":
-        return _texts(pandas.read_excel(path))
-    return _texts(pandas.read_json(path, lines=kind == "lines"))
-
-
-def _write(frame: Any, path: Path, form: Form, like: Table | None) -> None:
-    """Rows of texts as a file that is written as `form` says."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    numbers = [] if like is None else [c for c in like.columns if c in frame and _is_number_column(like, c)]
-    if form.kind == "csv":
-        if form.dialect.decimal == ",":
-            frame = frame.assign(**{name: [cell.replace(".", ",") for cell in frame[name]] for name in numbers})
-        frame.to_csv(
-            path, sep=form.dialect.separator, encoding=form.encoding, index=False, header=form.has_header
-        )  # fmt: skip
-        return
-    frame = frame.assign(**{n: [float(cell) if is_number(cell) else None for cell in frame[n]] for n in numbers})
-    if form.kind == "parquet":
-        frame.to_parquet(path, index=False)
-    elif form.kind == "excel":
-        frame.to_excel(path, index=False)
-    else:
-        frame.to_json(path, orient="records", lines=form.kind == "lines")
-
-
-def _is_number_column(table: Table, column: str) -> bool:
-    return table.column(column).numeric

@@ -6,13 +6,16 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mle_star.data import TASK_FILE, TaskGuess, guess_task, write_task
+from mle_star.data.folder import described_beside
 from mle_star.data.place import MARK
 from mle_star.data.survey import survey
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
+from mle_star.data.targets import with_target
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
 from mle_star.run.folder import RunFolder
@@ -117,6 +120,9 @@ def make_task(
 ) -> TaskGuess:
     """The task that `init` would guess for these data, written down in the run's folder where there is one."""
     guess = guess_task(data, target=target, metric=metric, direction=direction, name=name)
+    if beside := described_beside(data):
+        words = with_target(survey(Path(guess.task.data_dir)), f"{guess.task.description}\n\n{beside}", guess.targets)
+        guess = replace(guess, task=guess.task.model_copy(update={"description": words}))
     if run_dir is not None:
         write_task(guess, run_dir / TASK_FILE, force=True)
     return guess
