@@ -17,6 +17,7 @@ from mle_star.cli.app import main
 from mle_star.cli.demo import ANSWERS, EXAMPLES, SETTINGS, build_example
 from mle_star.config import load_config
 from mle_star.data import guess_task, load_task
+from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.pipeline.rescore import rescore
 from mle_star.run.events import RunStarted
@@ -60,6 +61,15 @@ def test_the_answers_of_an_example_are_kept_apart_and_fit_its_submissions(name: 
         journal.record(RunStarted(run_id="r", task=load_task(place), config=PipelineConfig(), model="offline"))
     (handed_over,) = rescore(run_dir, place / ANSWERS)
     assert handed_over.truth is not None, handed_over.problem
+
+
+def test_files_of_the_user_s_are_not_overwritten(tmp_path: Path) -> None:
+    mine = tmp_path / "wine" / "input" / "train.csv"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("my,own\n1,2\n")
+    with pytest.raises(ConfigError, match=r"train\.csv is there already, and is not the example's; --folder names"):
+        build_example("wine", tmp_path)
+    assert mine.read_text() == "my,own\n1,2\n" and [path.name for path in mine.parent.iterdir()] == ["train.csv"]
 
 
 def test_the_demo_shows_every_part_of_the_method_without_a_key() -> None:

@@ -92,7 +92,7 @@ def _parameters(target: str) -> Iterator[Parameter]:
     for key, parameter in inspect.signature(function).parameters.items():
         annotation, info = get_args(hints[key])[:2]
         if isinstance(info, ArgumentInfo):
-            metavar = str(info.metavar or key.upper()).strip("[]")
+            metavar = str(info.metavar or key.upper()).replace("[", "").replace("]", "")
             required = parameter.default is inspect.Parameter.empty
             yield Parameter((), metavar if required else f"[{metavar}]", "", info.help or "")
         elif isinstance(info, OptionInfo):

@@ -73,6 +73,14 @@ def test_decimal_commas_are_numbers_and_thousands_are_not_taken_for_them(
     assert [None if value != value else value for value in frame["a"]] == values
 
 
+def test_dates_with_dots_stay_dates_beside_dots_for_thousands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"{1 + i % 28:02}.12.2015;{i + 1}.234,5" for i in range(40)]
+    (tmp_path / "table.csv").write_text("\n".join(["day;amount", *rows, ""]))
+    frame = as_scripts_read(look(tmp_path / "table.csv"), tmp_path, monkeypatch)
+    assert list(frame["amount"][:2]) == [1234.5, 2234.5]
+    assert list(frame["day"][:2]) == ["01.12.2015", "02.12.2015"]
+
+
 def test_every_form_of_a_table_is_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pandas.DataFrame({"id": range(30), "x": [i / 4 for i in range(30)], "kind": ["ab", "c d", "e"] * 10})
     frame.to_csv(tmp_path / "a.csv", index=False)

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from mle_star.cli.app import main
 from mle_star.data import guess_task, load_task, write_task
 from mle_star.data.files import WHOLE_BYTES
+from mle_star.data.layout import find_layout
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
@@ -314,6 +315,13 @@ def test_a_header_of_numbers_in_a_row_is_a_header(tmp_path: Path) -> None:
     assert guess_task(tmp_path).targets == ("label",)
 
 
+def test_columns_may_be_named_by_years(tmp_path: Path) -> None:
+    header = ["country", "2000", "2010", "2020", "target"]
+    write_csv(tmp_path / "train.csv", header, ([f"c{i}", i / 3, i / 4, i, i % 2] for i in range(40)))
+    table = read_table(tmp_path / "train.csv")
+    assert isinstance(table, Table) and table.columns == tuple(header) and table.rows == 40
+
+
 @pytest.mark.parametrize("name", ["inf", "NaN", "Infinity"])
 def test_a_column_may_be_called_by_a_word_that_is_read_as_a_number(tmp_path: Path, name: str) -> None:
     write_csv(tmp_path / "train.csv", [name, "x", "goal"], ([i / 7, i % 5, i % 2] for i in range(40)))
@@ -420,6 +428,9 @@ def test_no_content_makes_it_crash_and_what_it_writes_can_be_read_back(
 
 def test_what_is_given_replaces_the_guess(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, lambda i: 1 + i % 5, sample=1)
+    with pytest.raises(ConfigError, match=r"the target is to be `f2`, but sample_submission\.csv asks for `goal`"):
+        guess_task(folder, target="f2")
+    (folder / "sample_submission.csv").unlink()
     guess = guess_task(folder, target="f2", metric="Mean Absolute Error", name="mine")
     assert (guess.targets, guess.task.evaluation_metric, guess.task.metric_direction) == (("f2",), "mae", "minimize")
     assert guess.task.competition_id == "mine"
@@ -486,6 +497,54 @@ def test_description_and_target_are_put_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "test", "target"),
+    [
+        (["temp", "air_quality_index", "wind"], None, "air_quality_index"),
+        (["a", "driver's score", "z"], None, "driver's score"),
+        (["x", "price", "y2"], ["x", "price"], "price"),
+        (["x1", *(f"t{i}" for i in range(45)), "x2"], None, ",".join(f"t{i}" for i in range(45))),
+    ],
+)
+def test_the_target_that_is_asked_for_is_the_one_that_is_predicted(
+    header: list[str], test: list[str] | None, target: str, tmp_path: Path
+) -> None:
+    """Whatever a column is called, and whatever else could be guessed: all read it from the description."""
+    rows = [[(i * 37 + n * 11) % 997 / 8 for n in range(len(header))] for i in range(60)]
+    write_csv(tmp_path / "train.csv", header, rows)
+    if test is not None:
+        write_csv(tmp_path / "test.csv", test, [row[: len(test)] for row in rows[:20]])
+    guess = guess_task(tmp_path, target=target)
+    assert set(find_layout(tmp_path, guess.task.description).target.names) == set(target.split(","))
+
+
+def test_a_corrected_target_counts_whatever_the_description_says(tmp_path: Path) -> None:
+    write_csv(tmp_path / "input" / "train.csv", ["sqft", "price", "tax"], ([i, i * 2.5, i / 3] for i in range(50)))
+    write_task(guess_task(tmp_path / "input"), tmp_path / "task.yaml")
+    text = (tmp_path / "task.yaml").read_text(encoding="utf-8")
+    assert "target: tax\n" in text and "Predict `tax`" in text
+    (tmp_path / "task.yaml").write_text(text.replace("target: tax\n", "target: price\n"), encoding="utf-8")
+    task = load_task(tmp_path)
+    assert find_layout(Path(task.data_dir), task.description).target.names == ("price",)
+    assert task.description.endswith("\n\nThe target is `price`.")
+    write_csv(tmp_path / "input" / "test.csv", ["sqft"], ([i] for i in range(9)))
+    write_csv(tmp_path / "input" / "sample_submission.csv", ["id", "tax"], ([i, 0] for i in range(9)))
+    with pytest.raises(ConfigError, match=r"task\.yaml: the target is to be `price`, but sample.* asks for `tax`: "):
+        load_task(tmp_path)
+
+
+@pytest.mark.parametrize("cell", ["${:,}", "{:,}", "{} €", "about {}"])
+def test_amounts_as_a_target_are_refused_and_not_taken_for_classes(cell: str, tmp_path: Path) -> None:
+    numbers = [str(100_000 + i * 977) for i in range(200)] if cell == "about {}" else []
+    amounts = [cell.format(100_000 + i * 977) for i in range(200)]
+    write_csv(tmp_path / "train.csv", ["size", "price"], enumerate([*numbers[:198], *amounts][:200]))
+    with pytest.raises(ConfigError, match=r"price of train\.csv holds cells that are no plain numbers, such as"):
+        guess_task(tmp_path, target="price")
+    with pytest.raises(ConfigError, match="write them as plain numbers"):
+        guess_task(tmp_path, target="price", metric="rmse")
+    assert guess_task(tmp_path, target="price", metric="accuracy").task.task_type == "classification"
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"task_type": None}, ["task_type is missing", "classification, regression, image_classification"]),
@@ -538,6 +597,8 @@ def test_an_existing_task_file_is_kept_unless_forced(data_dir: Path) -> None:
 
 
 @example("line\x85break")
+@example("driver's `score`")
+@example("air_quality_index")
 @given(st.text(min_size=1, max_size=30).filter(str.strip))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, name: str) -> None:
@@ -547,7 +608,9 @@ def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, na
     write_task(guess, tmp_path / "task.yaml", force=True)
     read = yaml.safe_load((tmp_path / "task.yaml").read_text(encoding="utf-8"))
     assert read["target"] == name
-    assert load_task(tmp_path).task_type == "classification"
+    task = load_task(tmp_path)
+    assert task.task_type == "classification"
+    assert find_layout(tmp_path, task.description).target.names == guess.targets
 
 
 # --- the command -----------------------------------------------------------------------------------------

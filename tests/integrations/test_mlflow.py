@@ -125,3 +125,13 @@ def test_a_server_that_is_not_there_costs_one_line(tmp_path: Path, capsys: pytes
     assert main(["mlflow", str(tmp_path), "http://127.0.0.1:9"]) == 1
     said = capsys.readouterr().err
     assert "http://127.0.0.1:9" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("uri", ["foo://x", "./mlruns"])
+def test_what_is_no_server_or_database_is_one_line(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, invented()[:1])
+    assert main(["mlflow", str(tmp_path), uri]) == 1
+    assert capsys.readouterr().err.startswith(f"mle-star: error: {uri}: ")

@@ -11,10 +11,12 @@ import pytest
 
 from mle_star.cli.app import main
 from mle_star.cli.run import _notified
+from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.results.estimate import Estimate, estimate, in_words
 from mle_star.results.source import is_data_file, make_task, taken_in
+from mle_star.run.finding import callable_name
 from tests.results.conftest import houses
 from tests.views.journals import Invented
 
@@ -78,6 +80,19 @@ def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) ->
         pass
     assert (run_dir / "task.yaml").is_file()
     assert not is_data_file(place / "folder")
+
+
+def test_what_is_said_beside_the_data_reaches_the_agents_without_a_task_file(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("a,b,c\n" + "".join(f"{i},{i / 3},{i / 7}\n" for i in range(30)))
+    (tmp_path / "description.md").write_text("# Prices\nPredict `b` of next year.\n")
+    guess = make_task(tmp_path, None, target="c")
+    assert "Predict `b` of next year." in guess.task.description
+    assert find_layout(tmp_path, guess.task.description).target.names == ("c",)
+
+
+def test_a_run_is_called_by_its_name_or_by_where_it_lies(place: Path) -> None:
+    assert callable_name(place / "runs" / "houses-1") == "houses-1"
+    assert callable_name(place / "elsewhere" / "houses-1") == str(Path("elsewhere", "houses-1"))
 
 
 def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import random
 import sys
 from collections.abc import Sequence
@@ -84,6 +85,7 @@ def demo(
     from mle_star.cli.run import advise, start_run
     from mle_star.config import load_config
     from mle_star.data import load_task
+    from mle_star.run.finding import callable_name
 
     if name not in EXAMPLES:
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
@@ -93,12 +95,15 @@ def demo(
     typer.echo("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far", err=True)
     run_dir = start_run(task, load_config(SETTINGS), output, mode="auto", serve=serve)
     typer.echo(_truth(run_dir, task.evaluation_metric, place / ANSWERS), err=True)
-    advise(
-        "mle-star report latest --open                              why it won",
-        f"mle-star predict latest {place}/input/test.csv   the model at work on new rows",
-        "mle-star leaderboard latest                                every script that was tried",
-        "mle-star run YOUR.csv --target COLUMN --model offline      the same on your data",
-    )
+    this = callable_name(run_dir)
+    commands = {
+        f"mle-star report {this} --open": "why it won",
+        f"mle-star predict {this} {place}/input/test.csv": "the model at work on new rows",
+        f"mle-star leaderboard {this}": "every script that was tried",
+        "mle-star run YOUR.csv --target COLUMN --model offline": "the same on your data",
+    }
+    width = max(map(len, commands))
+    advise(*(f"{command:{width}}   {why}" for command, why in commands.items()))
 
 
 def _truth(run_dir: Path, metric: str, answers: Path) -> str:
@@ -135,13 +140,7 @@ def build_example(name: str, folder: Path) -> Path:
     cut = round(len(rows) * TEST_SHARE)
     numbered = [[number, *row] for number, row in enumerate(rows)]
     test, train = numbered[:cut], numbered[cut:]
-    place = folder / name
-    (place / "input").mkdir(parents=True, exist_ok=True)
-    _write(place / "input/train.csv", ["id", *features, example.target], train)
-    _write(place / "input/test.csv", ["id", *features], [row[:-1] for row in test])
     columns, blank = _submission_shape(example, sorted({row[-1] for row in rows}))
-    _write(place / ANSWERS, ["id", example.target], [[row[0], row[-1]] for row in test])
-    _write(place / "input/sample_submission.csv", ["id", *columns], [[row[0], *blank] for row in test])
     content = {
         "competition_id": name,
         "target": example.target,
@@ -151,7 +150,20 @@ def build_example(name: str, folder: Path) -> Path:
         "metric_direction": example.direction,
         "description": example.description,
     }
-    (place / "task.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    place = folder / name
+    files = {
+        place / "input/train.csv": _csv(["id", *features, example.target], train),
+        place / "input/test.csv": _csv(["id", *features], [row[:-1] for row in test]),
+        place / "input/sample_submission.csv": _csv(["id", *columns], [[row[0], *blank] for row in test]),
+        place / ANSWERS: _csv(["id", example.target], [[row[0], row[-1]] for row in test]),
+        place / "task.yaml": yaml.safe_dump(content, sort_keys=False).encode(),
+    }
+    for path, text in files.items():
+        if path.exists() and path.read_bytes() != text:
+            raise ConfigError(f"{path} is there already, and is not the example's; --folder names another place")
+    (place / "input").mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_bytes(text)
     return place
 
 
@@ -162,8 +174,7 @@ def _submission_shape(example: Example, values: list[Any]) -> tuple[list[str], l
     return [example.target], [0.5 if example.metric == "log_loss" else 0]
 
 
-def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
+def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([header, *rows])
+    return text.getvalue().encode()

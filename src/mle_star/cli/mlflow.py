@@ -12,7 +12,9 @@ from mle_star.errors import ConfigError
 
 def mlflow(
     run_folder: Run,
-    uri: Annotated[str, typer.Argument(metavar="URI", help="A tracking server, or a folder or database of MLflow.")],
+    uri: Annotated[
+        str, typer.Argument(metavar="URI", help="A tracking server, or a database such as sqlite:///mlflow.db.")
+    ],
 ) -> None:
     """Send a run, or what is missing of it, to an MLflow server.
 

@@ -79,7 +79,7 @@ Show = Annotated[
     str, typer.Option("--display", help="auto, rich (a moving screen), plain (a line for each event), or a plugin's.")
 ]
 Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine's browsers.")]
-Mlflow = Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server or folder.")]
+Mlflow = Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server or database.")]
 Notify = Annotated[
     str | None,
     typer.Option(
@@ -351,8 +351,11 @@ def advise(*lines: str) -> None:
 
 def _advise_on(run_dir: Path, mode: str) -> None:
     """What people do with a run that is done, where somebody reads along."""
+    from mle_star.run.finding import callable_name
+
     if mode not in ("json", "quiet"):
-        advise(f"mle-star predict {run_dir.name} NEW.csv", f"mle-star report {run_dir.name} --open")
+        name = callable_name(run_dir)
+        advise(f"mle-star predict {name} NEW.csv", f"mle-star report {name} --open")
 
 
 @contextmanager

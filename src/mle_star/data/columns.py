@@ -25,7 +25,7 @@ _ISO_LENGTHS = {"%Y-%m-%d": 10, "%Y-%m-%d %H:%M:%S": 19, "%Y-%m-%dT%H:%M:%S": 19
 MANY_LEVELS = 40
 """Above this many levels a category is better encoded by frequency or target than by one column a level."""
 LISTED_VALUES = 200
-_AMOUNT = re.compile(r"^[$€£]?\s?-?[\d,]*\.?\d+\s?(%|[a-zA-Z]{1,3})?$")
+_AMOUNT = re.compile(r"^[$€£]?\s?-?[\d,]*\.?\d+\s?(%|[$€£]|[a-zA-Z]{1,3})?$")
 _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|index)$|[a-z]I[dD]$|^id[_\W]|^(row|unnamed)", re.IGNORECASE)
 
 

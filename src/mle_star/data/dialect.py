@@ -123,6 +123,8 @@ def is_header(first: list[str], body: list[list[str]]) -> bool:
     columns = [[row[i] for row in sample] for i in range(len(first))]
     numeric = [i for i, cells in enumerate(columns) if _mostly_numbers(cells)]
     numbers = [i for i in numeric if _is_figure(first[i])]
+    if any(not is_number(first[i]) and not is_gap(first[i]) and _all_numbers(columns[i]) for i in numeric):
+        return True  # a word over nothing but numbers, beside columns that are named by years
     if numbers:
         counting = [float(first[i]) for i in numbers]
         # Pixels and the like are named 0, 1, 2, ...
@@ -135,6 +137,11 @@ def is_header(first: list[str], body: list[list[str]]) -> bool:
 def _is_figure(cell: str) -> bool:
     """Is it a number that no column is called by? `inf` and `nan` may be names."""
     return is_number(cell) and any(map(str.isdigit, cell))
+
+
+def _all_numbers(cells: list[str]) -> bool:
+    told = [cell for cell in cells if not is_gap(cell)]
+    return bool(told) and are_numbers(told)
 
 
 def _mostly_numbers(cells: list[str]) -> bool:

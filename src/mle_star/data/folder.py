@@ -15,10 +15,11 @@ from mle_star.data.guess import TaskGuess
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
 from mle_star.data.place import refuse_place
 from mle_star.data.survey import survey
+from mle_star.data.targets import tables_of_labels, with_target
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 
-TASK_FILE = "task.yaml"
+TASK_FILE, DESCRIPTION_FILE = "task.yaml", "description.md"
 _ENUMS: dict[str, type[Enum]] = {
     "task_type": TaskType,
     "data_modality": DataModality,
@@ -44,9 +45,8 @@ def load_task(folder: Path | str) -> TaskDescription:
             raise ConfigError(f"{path}: unknown field {key!r}; {did_you_mean(key, _KNOWN)}")
     values = {name: _required(path, content, name) for name in _REQUIRED}
     _check_metric(path, values)
-    values["description"] = _description(path, content)
-    values["data_dir"] = _data_dir(path, content)
-    _check_target(path, content, Path(values["data_dir"]))
+    description, values["data_dir"] = _description(path, content), _data_dir(path, content)
+    values["description"] = _with_target(path, content, description, Path(values["data_dir"]))
     if "output_dir" in content:
         values["output_dir"] = str(_resolve(path, _text(path, "output_dir", content["output_dir"])))
     return TaskDescription(**values)
@@ -154,39 +154,43 @@ def _description(path: Path, content: dict[str, Any]) -> str:
     parts: list[str] = []
     if content.get("description") not in (None, ""):
         parts.append(_text(path, "description", content["description"]).strip())
-    beside = path.parent / "description.md"
-    if beside.is_file():
-        try:
-            parts.append(beside.read_text(encoding="utf-8-sig").strip())
-        except UnicodeDecodeError:
-            raise ConfigError(f"{beside}: not UTF-8 text") from None
-        except OSError as error:
-            raise ConfigError(f"{beside}: cannot be read ({error.strerror})") from None
+    parts.append(described_beside(path.parent))
     if not any(parts):
-        raise ConfigError(f"{path}: description is missing; say what is to be predicted, here or in {beside.name}")
+        raise ConfigError(f"{path}: description is missing; say what is to be predicted, here or in {DESCRIPTION_FILE}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def described_beside(folder: Path) -> str:
+    """What `description.md` of a folder says, if there is one."""
+    path = folder / DESCRIPTION_FILE
+    if not path.is_file():
+        return ""
+    try:
+        return path.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _with_target(path: Path, content: dict[str, Any], description: str, data: Path) -> str:
+    """The description, which names the given target. One that is in no table would be ignored: it is refused."""
     given = content.get("target")
     targets = [] if given is None else given if isinstance(given, list) else [given]
     if not all(isinstance(name, str) and name for name in targets):
         raise ConfigError(f"{path}: target is {given!r}; wanted is the name of a column, or a list of names")
-    unnamed = [name for name in targets if f"`{name}`" not in "\n".join(parts)]
-    if unnamed:
-        parts.append(f"The target is {', '.join(f'`{name}`' for name in targets)}.")
-    return "\n\n".join(part for part in parts if part)
-
-
-def _check_target(path: Path, content: dict[str, Any], data: Path) -> None:
-    """A target that is in no table would be ignored: refuse it, where there is a table that should hold it."""
-    given = content.get("target")
-    if given is None:
-        return
     try:
-        found = survey(data)
+        found = survey(data) if targets else None
     except ConfigError:
-        return  # no tables: what the target means is for the description to say
-    known = [column for table in (found.train, found.labels) if table is not None for column in table.columns]
-    for name in given if isinstance(given, list) else [given]:
-        if known and name not in known:
+        found = None  # no tables: what the target means is for the description to say
+    known = [] if found is None else [column for table in tables_of_labels(found) for column in table.columns]
+    for name in targets if known else ():
+        if name not in known:
             raise ConfigError(f"{path}: target: no column {name!r} in the training table; {did_you_mean(name, known)}")
+    try:
+        return with_target(found, description, targets) if targets else description
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _data_dir(path: Path, content: dict[str, Any]) -> str:

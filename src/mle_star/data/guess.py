@@ -10,7 +10,7 @@ from mle_star.data.metrics import Metric, check_direction, find_metric, known_me
 from mle_star.data.place import DataFolder
 from mle_star.data.sanity import refuse_pointless
 from mle_star.data.survey import Survey, find_data_folder, survey
-from mle_star.data.targets import Target, given_target, guess_target
+from mle_star.data.targets import Target, given_target, guess_target, with_target
 from mle_star.data.wording import plural, task_in_words
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
@@ -58,13 +58,14 @@ def guess_task(
         "evaluation_metric": metric_reason,
         "metric_direction": f"{'Larger' if chosen.direction == 'maximize' else 'Smaller'} values of {chosen.name} win.",
     }
+    description = task_in_words(found, goal, chosen, wants_probabilities(found, goal))
     task = TaskDescription(
         competition_id=task_name,
         task_type=task_type,
         data_modality=modality,
         evaluation_metric=chosen.name,
         metric_direction=chosen.direction,
-        description=task_in_words(found, goal, chosen, wants_probabilities(found, goal)),
+        description=with_target(found, description, goal.names),
         data_dir=str(folder.resolve()),
     )
     return TaskGuess(task, goal.names, reasons, tuple(dict.fromkeys(found.notes)))

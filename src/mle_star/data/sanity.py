@@ -9,6 +9,7 @@ from mle_star.data.columns import Column
 from mle_star.data.metrics import Metric
 from mle_star.data.survey import Survey
 from mle_star.data.targets import Target
+from mle_star.data.values import is_number
 from mle_star.errors import ConfigError
 
 _LABELS_IN_A_CELL = re.compile(r"[|;]")
@@ -25,6 +26,7 @@ def refuse_pointless(found: Survey, goal: Target, metric: Metric | None) -> None
         raise ConfigError(f"{train.name} has a header and no rows: there is nothing to learn from")
     for column in goal.columns:
         _refuse_target(train.name, column, whole=train.whole, found=found)
+        _refuse_amounts(train.name, column, metric)
         if metric is not None:
             _refuse_metric(column, metric)
         _note_labels(found, column)
@@ -38,6 +40,18 @@ def _refuse_target(table: str, column: Column, *, whole: bool, found: Survey) ->
     if whole:
         raise ConfigError(f"the target {column.name} of {table} {held}: nothing can be learned; --target names another")
     found.notes.append(f"the target {column.name} {held} that was looked at")
+
+
+def _refuse_amounts(table: str, column: Column, metric: Metric | None) -> None:
+    """Amounts such as `$250,000` would each be a class of their own."""
+    if column.kind != "messy number" or column.distinct <= 20 or (metric is not None and metric.judges == "classes"):
+        return
+    odd = [value for value, _ in column.shares if not is_number(value)]
+    such = f", such as {odd[0]!r}" if odd else ""
+    raise ConfigError(
+        f"the target {column.name} of {table} holds cells that are no plain numbers{such}: write them as plain "
+        "numbers, or leave them empty; where they are classes, --metric accuracy says so"
+    )
 
 
 def _refuse_metric(column: Column, metric: Metric) -> None:

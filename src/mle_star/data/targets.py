@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mle_star.config import did_you_mean
+from mle_star.config import did_you_mean, printable
 from mle_star.data.columns import Column
 from mle_star.data.survey import Survey
 from mle_star.data.tables import Table
@@ -17,6 +18,7 @@ TARGET_NAMES = ("target", "label", "labels", "class", "y", "outcome", "response"
 _QUOTED = re.compile(r"[`'\"]([^`'\"\n]+)[`'\"]")
 _LIST = r"((?:[`'\"][^`'\"\n]+[`'\"](?:\s*(?:,|&|\band\b)\s*)*)+)"
 _TARGETS = re.compile(rf"\btargets?\b(?: columns?| variables?)?(?: is| are|:)\s*{_LIST}", re.IGNORECASE)
+_TOLD = re.compile(r"^The target is (`.+`)\.$", re.MULTILINE)
 _PREDICT = re.compile(rf"\bpredict\w*\b[^`'\".\n]{{0,60}}{_LIST}", re.IGNORECASE)
 
 
@@ -62,11 +64,34 @@ def given_target(found: Survey, given: str) -> Target:
     raise ConfigError(f"{place}: no column {given!r} in the training table; {did_you_mean(given, known[:50])}")
 
 
+def with_target(found: Survey | None, description: str, names: Collection[str]) -> str:
+    """The description; where it does not name the target, or leads to another, with the sentence that settles it."""
+    tables = [] if found is None else tables_of_labels(found)
+    if found is not None and tables and set(guess_target(found, description).names) != set(names):
+        asked = next((target for table in tables if (target := _target_in_sample(found, table))), None)
+        if asked is not None and found.sample is not None:
+            raise ConfigError(
+                f"the target is to be {_listed(names)}, but {found.sample.name} asks for {_listed(asked.names)}: "
+                f"correct the target, or remove {found.sample.name}"
+            )
+    elif all(_listed([name]) in description for name in names):
+        return description
+    return f"{description}\n\nThe target is {_listed(names)}."
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{printable(name)}`" for name in names)
+
+
 def guess_target(found: Survey, description: str = "") -> Target:
-    """The likeliest target: sample submission first, then what the description asks for, what test lacks, names."""
+    """What the description settles, else the likeliest: by sample submission, by prose, by what test lacks, by name."""
     if found.train is None:
         return _target_of_folders(found)
-    tables = [table for table in (found.labels, found.train) if table is not None]
+    tables = tables_of_labels(found)
+    for table in tables:
+        target = _target_as_told(found, table, description)
+        if target is not None:
+            return target
     for guess in (_target_in_sample, _target_as_class_columns):
         for table in tables:
             target = guess(found, table)
@@ -77,6 +102,22 @@ def guess_target(found: Survey, description: str = "") -> Target:
         if target is not None:
             return target
     return _target_by_name(tables[0])
+
+
+def tables_of_labels(found: Survey) -> list[Table]:
+    """The tables that may hold the target."""
+    return [table for table in (found.labels, found.train) if table is not None]
+
+
+def _target_as_told(found: Survey, table: Table, description: str) -> Target | None:
+    """The columns in the last sentence that says nothing but what the target is."""
+    said = (_TOLD.findall(description) or [""])[-1]
+    places = {column: said.find(_listed([column])) for column in table.columns}
+    names = sorted((column for column in table.columns if places[column] >= 0), key=lambda column: places[column])
+    if not names or _listed(names) != said:
+        return None
+    one_for_each_class = _target_as_class_columns(found, table, names) if len(names) == 1 else None
+    return one_for_each_class or Target(tuple(names), table, "The description says so.")
 
 
 def _target_in_sample(found: Survey, table: Table) -> Target | None:
@@ -91,13 +132,13 @@ def _target_in_sample(found: Survey, table: Table) -> Target | None:
     return Target(names, table, f"In {found.sample.name} and in {table.name}{where}.")
 
 
-def _target_as_class_columns(found: Survey, table: Table) -> Target | None:
-    """A submission with one column per class: the training column that holds those names as values."""
+def _target_as_class_columns(found: Survey, table: Table, among: Sequence[str] = ()) -> Target | None:
+    """A submission with one column per class: the training column (`among` these) that holds those names as values."""
     if found.sample is None or len(found.sample.columns) < 3:
         return None
     answers = found.sample.columns[1:]
     absent = [c for c in table.columns if found.test is None or c not in found.test.columns]
-    for column in [*absent, *(c for c in table.columns if c not in absent)]:
+    for column in among or [*absent, *(c for c in table.columns if c not in absent)]:
         prefix = _prefix_of_classes(answers, table.sample[column], column)
         if prefix is not None:
             reason = f"Its values in {table.name} are the columns of {found.sample.name}: a probability for each class."

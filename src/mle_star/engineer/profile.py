@@ -310,6 +310,10 @@ def table_settings(table: files.Table, spelt: list[str] | None = None) -> dict[s
         options["decimal"] = dialect.decimal
     if dialect.thousands:
         options["thousands"] = dialect.thousands
+        others = (name for name in table.columns if not table.column(name).numeric)
+        dotted = [name for name in others if any(dialect.thousands in str(cell) for cell in table.sample[name])]
+        if dotted:  # dates such as 31.12.2024, which pandas would take for numbers
+            options["dtype"] = dict.fromkeys(dotted, "str")
     if dialect.blanks:
         options["skipinitialspace"] = True
     if form.encoding != "utf-8":

@@ -235,4 +235,8 @@ def _client(uri: str) -> MlflowClient:
         from mlflow import MlflowClient
     except ImportError:
         raise ConfigError("MLflow is not installed: pip install 'mle-star[mlflow]'") from None
-    return MlflowClient(tracking_uri=uri)
+    try:
+        return MlflowClient(tracking_uri=uri)
+    except Exception as error:  # of many kinds: an unknown scheme, a folder, a database that is none
+        said = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{uri}: MLflow cannot use it as a server or database: {said}") from None

@@ -49,6 +49,11 @@ def find_run(name: str | Path, folder: Path | None = None) -> Path:
     return names[0]
 
 
+def callable_name(run_dir: Path) -> str:
+    """How a command calls a run from here: by its name, or by its folder where that lies elsewhere."""
+    return run_dir.name if run_dir.parent.resolve() == runs_folder().resolve() else os.path.relpath(run_dir)
+
+
 def _begun(run: Path) -> float:
     """When a run began, by its first line; by its file where that cannot be read."""
     journal = run / "journal.jsonl"
