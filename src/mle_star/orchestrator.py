@@ -132,7 +132,7 @@ async def run_pipeline(
         first = await asyncio.to_thread(first_event, task, config, hardware, isolation)
         state = state or PipelineState()
         if fork_from is not None:
-            fork_run(Path(fork_from), folder, first)
+            task = fork_run(Path(fork_from), folder, first)
         with folder.holding_reserve(), Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
             for listener in listeners:
                 journal.subscribe(listener)

@@ -13,7 +13,8 @@ import pytest
 
 from mle_star.data.place import DataFolder
 from mle_star.execution.fitted import fitted_digest
-from mle_star.models import ExecutionRawResult, FinalResult, MetricDirection, TaskDescription, TaskType
+from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, MetricDirection, TaskDescription, TaskType
+from mle_star.pipeline.rescore import rescore
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import FinalistsJudged, ScriptStarted
 from mle_star.run.limits import SHARE
@@ -81,18 +82,67 @@ def task(task: TaskDescription, tmp_path: Path) -> TaskDescription:
     return task.model_copy(update={"data_dir": str(folder), **kind})
 
 
-async def blend(quick: QuickRun, executor: ErringExecutor) -> FinalResult:
-    """A run with two candidates that are off by about as much, in different rows."""
-    candidates = {"model 0": script(7919, 3.0), "model 1": script(5381, 3.2)}
-    mind = Mind(
+class OtherModel(MindAgents):
+    """As if another model were asked: nothing of what was said before is its reply."""
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        return super().fingerprint(config) + "of another model"
+
+
+def two_candidates(first: float = 3.0, second: float = 3.2) -> Mind:
+    """A mind with two candidates that are off by about as much, in different rows."""
+    candidates = {"model 0": script(7919, first), "model 1": script(5381, second)}
+    return Mind(
         overrides={
             "init": lambda prompt: fenced(next(code for name, code in candidates.items() if f"{name}\n" in prompt)),
             "merger": lambda _: fenced(script(3571, 9.0)),
             "coder": lambda _: fenced("error = 8.0"),
-            "extractor": lambda _: {"plans": [{"code_block": "error = 3.0", "plan": "less of it"}]},
+            "extractor": lambda _: {"plans": [{"code_block": f"error = {first}", "plan": "less of it"}]},
         }
     )
-    return await quick(settings(scoring="auto", L=1, K=1), agents=MindAgents(mind), executor=executor)
+
+
+async def blend(quick: QuickRun, executor: ErringExecutor) -> FinalResult:
+    """A run whose best is a blend."""
+    agents = MindAgents(two_candidates())
+    return await quick(settings(scoring="auto", L=1, K=1), agents=agents, executor=executor)
+
+
+def promised(result: FinalResult) -> float:
+    """The score that a run promises."""
+    assert result.promise is not None
+    return result.promise.score
+
+
+async def test_scripts_of_steps_that_are_done_anew_answer_for_themselves(quick: QuickRun, tmp_path: Path) -> None:
+    """A fork asks another model: its scripts stand at the steps of the parent's, and err less."""
+    config = settings(scoring="auto", L=1, K=1)
+    fresh = await quick(config, name="fresh", agents=OtherModel(two_candidates(1.0, 1.1)), executor=ErringExecutor({}))
+    parent = await quick(config, name="parent", agents=MindAgents(two_candidates()), executor=ErringExecutor({}))
+    assert promised(fresh) < promised(parent)
+    fork = await quick(
+        config, name="fork", fork_from=tmp_path / "parent", agents=OtherModel(two_candidates(1.0, 1.1)),
+        executor=ErringExecutor({}),
+    )  # fmt: skip
+    assert promised(fork) == promised(fresh)
+    members = [(tmp_path / name / "solution" / "member_1.py").read_text() for name in ("fork", "fresh")]
+    assert members[0] == members[1]
+    assert Path(fork.submission_path).read_text() == Path(fresh.submission_path).read_text()
+
+
+async def test_what_was_judged_by_other_rows_is_judged_again(quick: QuickRun, tmp_path: Path) -> None:
+    """Another seed hides other rows: the keys of both are alike, and answers to one say nothing of the other."""
+    config, other = (settings(scoring="auto", L=1, K=1, seed=seed) for seed in (1, 2))
+    fresh = await quick(other, name="fresh", agents=MindAgents(two_candidates()), executor=ErringExecutor({}))
+    await quick(config, name="parent", agents=MindAgents(two_candidates()), executor=ErringExecutor({}))
+    fork = await quick(
+        other, name="fork", fork_from=tmp_path / "parent", agents=MindAgents(two_candidates()),
+        executor=ErringExecutor({}),
+    )  # fmt: skip
+    tables = [events(tmp_path / name, FinalistsJudged)[-1].finalists for name in ("fork", "fresh")]
+    assert promised(fork) == promised(fresh) and tables[0] == tables[1]
+    scored = [[(row.step, row.search, row.select) for row in rescore(tmp_path / name)] for name in ("fork", "fresh")]
+    assert scored[0] == scored[1]
 
 
 @pytest.mark.parametrize("trouble", [{}, {7919: "crash", 5381: "gap"}], ids=["calm", "in trouble"])

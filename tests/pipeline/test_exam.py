@@ -13,6 +13,7 @@ import pytest
 
 from mle_star.agents import build_system_prompt
 from mle_star.errors import ConfigError
+from mle_star.evaluation.exam import Exam
 from mle_star.models import (
     AgentType,
     ExecutionRawResult,
@@ -419,6 +420,25 @@ async def test_a_resumed_run_judges_as_before(quick: QuickRun, task: TaskDescrip
         console=False,
     )  # fmt: skip
     assert executor.seen == [] and forked.promise == first.promise
+
+
+async def test_another_run_on_the_same_data_is_no_script_that_changed_them(
+    quick: QuickRun, task: TaskDescription, data_dir: Path, tmp_path: Path
+) -> None:
+    """Views link to what they do not change: a second run adds a link while a script of the first is at work."""
+
+    class Interrupted(AnsweringExecutor):
+        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+            if not (tmp_path / "second").exists():
+                (tmp_path / "second").mkdir()
+                Exam.prepare(task, settings(scoring="auto"), tmp_path / "second")
+            return await super().run(request)
+
+    (data_dir / "stores.csv").write_text("store,size\n" + "".join(f"{i},{i * 3}\n" for i in range(9)))
+    await quick(settings(scoring="auto", K=1, R=1), agents=(agents := liars()), executor=Interrupted())
+    assert (tmp_path / "second" / "views" / "view-0" / "stores.csv").stat().st_nlink > 2
+    assert agents.count("debugger") == 0
+    assert not [event for event in events(tmp_path / "run", Notice) if event.level == "error"]
 
 
 async def test_one_table_alone_ends_with_a_promise_and_no_submission(

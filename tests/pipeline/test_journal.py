@@ -253,7 +253,9 @@ def test_results_wait_until_they_are_asked_for_or_overtaken(path: Path) -> None:
         assert not journal.pending(("phase1",))
         journal.find(AgentFinished, "phase2/path-0/t-0/coder", "d")
         assert journal.pending(("phase2", "path-0"))
-        journal.find(AgentFinished, "phase2/path-0/t-1/coder", "changed")  # from here on this path goes its own way
+        assert journal.find(AgentFinished, "phase2/path-0/t-1/coder", "changed") is None
+        assert journal.pending(("phase2", "path-0"))  # a limit may refuse the step
+        journal.record(AgentStarted(step="phase2/path-0/t-1/coder", agent=AgentType.coder))  # it goes its own way
         assert not journal.pending(("phase2", "path-0"))
         assert journal.pending(("phase2", "path-1"))
         journal.record(reply("phase2/path-0/t-1/coder", digest="changed"))
@@ -281,7 +283,7 @@ PLACES = [
 def test_nothing_that_may_rest_on_a_changed_step_is_waited_for(path: Path, changed: str, left: list[str]) -> None:
     write(path, *(reply(f"{place}/test") for place in PLACES))
     with Journal(path) as journal:
-        journal.find(AgentFinished, changed, "new inputs")
+        journal.record(AgentStarted(step=changed, agent=AgentType.coder))
         assert [place for place in PLACES if journal.pending(tuple(place.split("/")))] == left
 
 
@@ -298,14 +300,23 @@ def test_work_is_in_progress_from_its_first_line_to_its_last(path: Path) -> None
 
 
 def test_a_failure_that_others_followed_is_taken_over_and_the_last_one_is_not(path: Path) -> None:
-    write(path, failure("a"), reply("b"), failure("c"))
+    write(path, failure("phase3/a"), reply("phase3/b"), failure("phase3/c"))
     with Journal(path) as journal:
-        assert journal.find_failure("a", "d") is not None
-        assert journal.find_failure("a", "changed") is None
-        assert journal.find_failure("c", "d") is None
-        journal.record(failure("d"))
-        journal.record(reply("e"))
-        assert journal.find_failure("d", "d") is None  # only what an earlier process left is replayed
+        assert journal.find_failure("phase3/a", "d") is not None
+        assert journal.find_failure("phase3/a", "changed") is None
+        assert journal.find_failure("phase3/c", "d") is None
+        journal.record(failure("phase3/d"))
+        journal.record(reply("phase3/e"))
+        assert journal.find_failure("phase3/d", "d") is None  # only what an earlier process left is replayed
+
+
+def test_a_failure_is_followed_by_what_may_rest_on_it_not_by_what_ran_beside_it(path: Path) -> None:
+    write(path, failure("phase2/path-0/planner"), ran("phase2/path-1/script"))
+    with Journal(path) as journal:
+        assert journal.find_failure("phase2/path-0/planner", "d") is None
+    write(path, reply("phase3/r-0/ens_planner"))
+    with Journal(path) as journal:
+        assert journal.find_failure("phase2/path-0/planner", "d") is not None
 
 
 @pytest.mark.parametrize("reason", ["auth", "budget"])

@@ -79,16 +79,6 @@ def test_a_first_line_that_was_hardly_begun_is_written_anew(tmp_path: Path) -> N
         assert [event.step for event in journal.events] == ["a/x"]
 
 
-def test_a_failure_that_is_taken_over_makes_nobody_forget_what_came_after_it(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    write(path, failure("p/a/x"), reply("p/a/y"))
-    with Journal(path) as journal:
-        assert journal.find(AgentFinished, "p/a/x", "d") is None
-        assert journal.pending(("p", "a"))
-        assert journal.find(AgentFinished, "p/a/x", "other inputs") is None
-        assert not journal.pending(("p", "a"))
-
-
 def test_a_failure_that_nothing_followed_is_asked_again_be_it_the_first_line(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     write(path, failure("p/a/x"))

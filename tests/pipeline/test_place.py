@@ -205,9 +205,15 @@ def test_a_forged_copy_of_the_data_is_replaced_before_the_next_script(data_dir: 
 def test_a_change_that_hides_its_time_and_size_is_seen(data_dir: Path) -> None:
     data, train = DataFolder(data_dir), data_dir / "train.csv"
     before, status = data.stamp(), train.stat()
+    os.link(train, data_dir.parent / "of another run")
+    assert not data.changed_since(before)
+    before = data.stamp()
     train.write_text(train.read_text().replace("1", "2"))
     os.utime(train, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert data.stamp() != before
+    assert data.changed_since(before)
+    before = data.stamp()
+    (data_dir / "new.csv").touch()
+    assert data.changed_since(before)
 
 
 def test_beyond_what_is_read_times_and_samples_count(data_dir: Path) -> None:

@@ -13,8 +13,8 @@ from mle_star.errors import ConfigError, JournalError
 from mle_star.models import AgentConfig, TaskDescription
 from mle_star.orchestrator import PipelineState
 from mle_star.run.context import AgentReply
-from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted, ScriptFinished
-from mle_star.run.folder import first_line, last_config, spent_by
+from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, PassedOver, RunResumed, RunStarted, ScriptFinished
+from mle_star.run.folder import RunFolder, first_line, fork_run, last_config, spent_by
 from mle_star.run.journal import Journal
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents
@@ -89,6 +89,28 @@ async def test_more_steps_cost_only_the_new_ones(quick: QuickRun, tmp_path: Path
     assert resumed.config is not None and resumed.config.outer_loop_steps == 2
     assert last_config(tmp_path / "run").outer_loop_steps == 2
     assert resumed.spent_cost_usd > 0
+
+
+async def test_a_step_that_a_limit_refuses_costs_nothing_of_what_is_recorded_after_it(quick: QuickRun) -> None:
+    """More rounds are asked for and no money is left: Phase 3 and the last script rest on what is there."""
+    first = await quick(settings())
+    agents, executor = MindAgents(), LevelExecutor()
+    again = await quick(settings(T=2, max_budget_usd=0.01), agents=agents, executor=executor, resume=True)
+    assert (agents.calls, executor.runs) == ([], 0)
+    assert again.phases_skipped == [] and again.phase3 is not None and first.phase3 is not None
+    assert again.phase3.best_ensemble_score == first.phase3.best_ensemble_score
+    assert again.final_solution.content == first.final_solution.content
+    assert story(again)["submitted"] == story(first)["submitted"]
+
+
+def test_a_fork_takes_over_what_its_results_rest_on(tmp_path: Path, task: TaskDescription) -> None:
+    started = RunStarted(run_id="r", task=task, config=settings(), model="offline")
+    with Journal(tmp_path / "parent" / "journal.jsonl") as journal:
+        journal.record(started)
+        journal.record(PassedOver(step="phase1/candidate-2", reason="the share of the time is used up"))
+    fork = RunFolder(tmp_path / "fork").create()
+    assert fork_run(tmp_path / "parent", fork, started) == task
+    assert [event.step for event in events(fork.root, PassedOver)] == ["phase1/candidate-2"]
 
 
 class NewCoder(MindAgents):

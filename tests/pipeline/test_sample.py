@@ -68,8 +68,9 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
     assert "On a sample of 6002 of the 60000 training rows:" in told
     again, agents = Counting(), MindAgents(Mind(models=1, overrides={"init": crashing}))
     config = settings(M=1, L=1, T=1, K=1, max_debug_attempts=2)
-    await quick(config, name="auto", task=task, agents=agents, executor=again, resume=True)
-    assert again.seen == [] and agents.calls == []
+    for late in (config, config.model_copy(update={"time_limit_seconds": 1})):  # too little time for any sample
+        await quick(late, name="auto", task=task, agents=agents, executor=again, resume=True)
+        assert again.seen == [] and agents.calls == []
 
 
 async def test_what_fails_on_the_sample_only_is_run_in_full_when_no_repair_is_left(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
@@ -45,17 +47,26 @@ def houses() -> str:
     return "rooms,kind,price\n" + "".join(f"{rooms},{kind},{price}\n" for rooms, kind, price in rows)
 
 
+def house_mind(solution: str = SOLUTION) -> Mind:
+    """A mind that knows one script for them."""
+    return Mind(overrides={name: lambda prompt: fenced(solution) for name in ("init", "debugger")})
+
+
+def fit_houses(table: Path, work_dir: Path, solution: str = SOLUTION) -> Run:
+    """A run on a table of houses, in milliseconds but for its scripts."""
+    letters = settings(M=1, T=1, K=1, L=1, scoring="auto").model_dump(exclude_unset=True)
+    return fit(
+        table, "price", metric="mae", settings={**letters, "work_dir": str(work_dir)}, quiet=True,
+        agents=MindAgents(house_mind(solution)),
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def house_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """`fit` on one CSV, with scripts that really run; rows are held back by the harness."""
     folder = tmp_path_factory.mktemp("houses")
     (folder / "houses.csv").write_text(houses(), encoding="utf-8")
-    mind = Mind(overrides={name: lambda prompt: fenced(SOLUTION) for name in ("init", "debugger")})
-    letters = settings(M=1, T=1, K=1, L=1, scoring="auto").model_dump(exclude_unset=True)
-    return fit(
-        folder / "houses.csv", "price", metric="mae", settings={**letters, "work_dir": str(folder)}, quiet=True,
-        agents=MindAgents(mind),
-    )  # fmt: skip
+    return fit_houses(folder / "houses.csv", folder)
 
 
 @pytest.fixture(scope="session")

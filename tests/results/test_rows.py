@@ -12,11 +12,8 @@ import pytest
 
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
-from mle_star.results.api import fit
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
-from tests.pipeline.conftest import settings
-from tests.pipeline.mind import Mind, MindAgents, fenced
-from tests.results.conftest import SOLUTION, houses
+from tests.results.conftest import SOLUTION, fit_houses, houses
 
 DAYS = [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(40)]
 FRAME = pandas.DataFrame(
@@ -125,11 +122,6 @@ def test_a_model_of_a_parquet_file_predicts(tmp_path: Path) -> None:
         'import pandas\ntrain = pandas.read_parquet("input/train.parquet").to_dict("records")',
     )
     assert "read_parquet" in code
-    mind = Mind(overrides={name: lambda prompt: fenced(code) for name in ("init", "debugger")})
-    letters = settings(M=1, T=1, K=1, L=1, scoring="auto").model_dump(exclude_unset=True)
-    run = fit(
-        tmp_path / "houses.parquet", "price", metric="mae", settings={**letters, "work_dir": str(tmp_path)},
-        quiet=True, agents=MindAgents(mind),
-    )  # fmt: skip
+    run = fit_houses(tmp_path / "houses.parquet", tmp_path, code)
     answers = run.predict(pandas.DataFrame({"rooms": [3, 4], "kind": ["huge", "small"]}))
     assert list(answers["price"]) == pytest.approx([202, 11], abs=2)

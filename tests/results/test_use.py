@@ -17,14 +17,18 @@ import pytest
 import mle_star
 from mle_star.cli.app import main
 from mle_star.errors import ConfigError, ExecutionError
+from mle_star.pipeline.rescore import rescore
 from mle_star.results.api import Run
 from mle_star.results.export import export_run, needs
 from mle_star.results.leaderboard import promote
 from mle_star.results.model import load_model
+from mle_star.run.folder import first_line, last_config
 from mle_star.run.journal import read_journal
 from mle_star.views import RunStory
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.verdict import Verdict
+from tests.pipeline.mind import MindAgents
+from tests.results.conftest import fit_houses, house_mind, houses
 from tests.views.journals import Invented
 
 Captured = pytest.CaptureFixture[str]
@@ -104,6 +108,21 @@ def test_rows_that_do_not_fit_the_training_data_are_refused(house_run: Run, fram
 async def test_predictions_work_under_a_running_event_loop(house_run: Run) -> None:
     assert asyncio.get_running_loop() is not None
     assert len(house_run.predict(NEW)) == 3
+
+
+async def test_a_run_that_took_its_data_in_can_be_moved_and_a_fork_of_it_stands_on_its_own(tmp_path: Path) -> None:
+    (tmp_path / "houses.csv").write_text(houses(), encoding="utf-8")
+    run = fit_houses(tmp_path / "houses.csv", tmp_path)
+    moved, fork = run.path.rename(tmp_path / "moved"), tmp_path / "fork"
+    agents = MindAgents(house_mind())
+    task, config = first_line(moved).task, last_config(moved)
+    assert Path(task.data_dir) == moved / "data"
+    await mle_star.run_pipeline(task, config, run_dir=moved, resume=True, agents=agents, console=False)
+    await mle_star.run_pipeline(task, config, run_dir=fork, fork_from=moved, agents=agents, console=False)
+    assert agents.calls == []
+    assert rescore(moved)[0].search == rescore(fork)[0].search is not None
+    shutil.rmtree(moved)
+    assert Run(fork).predict(NEW)["price"].iloc[0] == pytest.approx(202, abs=1.01)
 
 
 def test_the_script_runs_in_the_folder_it_is_handed_over_in(house_run: Run, label_run: Run, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ _KINDS = {
 }
 _SPECIAL_PLACES = ("/proc", "/sys", "/dev")
 
-Stamp = list[tuple[str, int, int, int, int]]
+Stamp = list[tuple[tuple[str, int, int, int], int, int]]
 
 
 class DataFolder:
@@ -130,10 +130,19 @@ class DataFolder:
         """
         stamp: Stamp = []
         for path, status in self.files():
-            stamp.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+            unchanged = (path, status.st_size, status.st_mtime_ns, status.st_ino)
+            stamp.append((unchanged, status.st_ctime_ns, status.st_nlink))
             if len(stamp) >= most:
                 break
         return stamp
+
+    def changed_since(self, before: Stamp) -> bool:
+        """Was a file changed or replaced? That another run links to one, or no longer does, changes nothing in it."""
+        after = self.stamp()
+        if [file for file, _, _ in after] != [file for file, _, _ in before]:
+            return True
+        pairs = zip(before, after, strict=True)
+        return any(changed != then and links == linked for (_, then, linked), (_, changed, links) in pairs)
 
     def digest(self) -> str:
         """A digest of names and contents; beyond the limits of sizes, times and samples instead of contents."""

@@ -41,7 +41,7 @@ def find_weights(judge: Judge, bank: Mapping[str, Answers], rows: Sequence[int])
                 continue
         if not scored:
             break
-        figure, name = max(scored)
+        figure, name = max(scored, key=lambda pair: pair[0])  # the first of equals, not the last by its text
         if figure <= best:
             break
         best, total = figure, total + arrays[name]

@@ -169,9 +169,9 @@ class Exam:
         """The untouched data as a view that hides nothing."""
         return self.judge.data.real_view()
 
-    def keep(self, submission: Path, step: str, number: int) -> str:
+    def keep(self, submission: Path, name: str, number: int) -> str:
         """Put what a script said on a view into the bank; where it lies, relative to the run's folder."""
-        relative = Path("answers") / f"{step.replace('/', '.')}-{number}.csv"
+        relative = Path("answers") / f"{name}-{number}.csv"
         target = self.folder / relative
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(submission, target)

@@ -18,41 +18,49 @@ BLEND_ANSWERS = "answers/blend.real.csv"
 def read_bank(run: RunContext, exam: Exam, only: Collection[str] | None = None) -> dict[str, Answers]:
     """The answers by the script that gave them, as far as they can be judged; of all scripts, or of a few only."""
     bank: dict[str, Answers] = {}
-    for event in _judged(run.journal.events):
+    for event in judged_here(run):
         wanted = event.script not in bank and (only is None or event.script in only)
         if wanted and (answers := _answers(run.run_dir, exam, event)) is not None:
             bank[event.script] = answers
     return bank
 
 
-def fullest(run: RunContext, exam: Exam) -> Answers | None:
+def fullest(exam: Exam, run_dir: Path, judged: Iterable[ScriptFinished]) -> Answers | None:
     """What the first of the scripts said that ran on the most views."""
-    event = max(_judged(run.journal.events), key=lambda event: len(event.answers), default=None)
-    return None if event is None else _answers(run.run_dir, exam, event)
+    event = max(judged, key=lambda event: len(event.answers), default=None)
+    return None if event is None else _answers(run_dir, exam, event)
 
 
 def compared(
     exam: Exam,
     run_dir: Path,
-    events: Iterable[AnyEvent],
+    judged: Iterable[ScriptFinished],
     answers: Answers,
     views: int,
     printed: float | None = None,
 ) -> Measure:
-    """The grade of answers to so many views on the rows of the first judged script: all scores of a search are on them.
+    """The grade of answers to so many views on the rows of the first `judged` script, as all scores of a search.
 
     What answers to fewer views is set against that script; what answers to more has the others for the final pick.
     """
-    first = next(_judged(events), None)
+    first = next(iter(judged), None)
     common = views if first is None else len(first.answers)
     reference = None if first is None or views >= common else _answers(run_dir, exam, first)
     return exam.measure(answers, exam.compared_rows(common), printed=printed, reference=reference)
 
 
-def _judged(events: Iterable[AnyEvent]) -> Iterator[ScriptFinished]:
+def judged_in(events: Iterable[AnyEvent], surroundings: str) -> Iterator[ScriptFinished]:
+    """The solutions whose answers were judged in these surroundings: by other data or hidden rows they do not count."""
     for event in events:
-        if isinstance(event, ScriptFinished) and event.purpose == "solution" and event.answers and not event.is_error:
+        if not isinstance(event, ScriptFinished) or event.surroundings != surroundings:
+            continue
+        if event.purpose == "solution" and event.answers and not event.is_error:
             yield event
+
+
+def judged_here(run: RunContext) -> Iterator[ScriptFinished]:
+    """Those of this run."""
+    return judged_in(run.journal.events, run.shared.scripts.surroundings)
 
 
 def _answers(run_dir: Path, exam: Exam, event: ScriptFinished) -> Answers | None:
@@ -66,7 +74,7 @@ def searched_submission(run: RunContext, judged: SolutionScript) -> Path | None:
     """What a judged script, or the blend, said of the real test in the search; None where scripts judge themselves."""
     if run.shared.exam is None:
         return None
-    made = [event for event in _judged(run.journal.events) if event.script == judged.content]
+    made = [event for event in judged_here(run) if event.script == judged.content]
     source = BLEND_ANSWERS if not made else next((e.submission for e in made if e.submission is not None), None)
     found = None if source is None else run.run_dir / source
     return found if found is not None and found.is_file() else None

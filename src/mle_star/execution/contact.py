@@ -13,6 +13,7 @@ from mle_star.execution.fingerprint import data_of
 from mle_star.execution.outcome import HEADER
 from mle_star.models import EvaluationResult
 from mle_star.run.context import RunContext
+from mle_star.run.events import SCRIPT_LEAVES
 from mle_star.run.limits import limit_in_run
 
 logger = logging.getLogger("mle_star.execution")
@@ -43,7 +44,14 @@ async def sample_for(run: RunContext) -> Sample | None:
                 )
             except (Unsupported, ConfigError, OSError, ValueError) as error:
                 logger.info("no sample of the rows can be made: %s", error)
-    return scripts.sample if scripts.sample is not None and _pays(run, scripts.sample) else None
+    return scripts.sample if scripts.sample is not None and _meets(run, scripts.sample) else None
+
+
+def _meets(run: RunContext, sample: Sample) -> bool:
+    """As an earlier process did it, by its record; else where it pays."""
+    if run.journal.holds(run.upcoming_step(SCRIPT_LEAVES["sample"])):
+        return True
+    return not run.journal.holds(run.upcoming_step(SCRIPT_LEAVES["solution"])) and _pays(run, sample)
 
 
 def _pays(run: RunContext, sample: Sample) -> bool:

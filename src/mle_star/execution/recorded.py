@@ -19,7 +19,7 @@ from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.views import View
 from mle_star.execution.abreast import abreast
 from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
-from mle_star.execution.bank import compared
+from mle_star.execution.bank import compared, judged_here
 from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, final_data_of, surroundings_digest
@@ -33,7 +33,7 @@ from mle_star.execution.submission import open_submission
 from mle_star.execution.workspace import link_input_data, own_folder, reset_working_directory, write_script
 from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
 from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
-from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.run.limits import SHARE, limit_in_run, share_in_run, told_share
 
 logger = logging.getLogger("mle_star.execution")
@@ -43,14 +43,6 @@ KEPT_TEXT = 64 * 1024
 
 _NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device|the disk is full")
 """How a script, a library or the quota says that there was no room."""
-
-_LEAVES: dict[ScriptPurpose, str] = {
-    "solution": "script",
-    "ablation": "ablation-script",
-    "submission": "submission-script",
-    "probe": "probe-script",
-    "sample": "sample-script",
-}
 
 
 async def execute_in_run(
@@ -66,18 +58,18 @@ async def execute_in_run(
     `data` is what a probe, or a script on the sample, sees as its input.
     """
     run = current_run()
-    step = run.next_step(_LEAVES[purpose])
-    job = _Job(script, purpose, step, timeout_seconds, gpu_indices)
+    step = run.next_step(SCRIPT_LEAVES[purpose])
     where = () if data is None else (data.root.name,)
     digest = digest_of(purpose, script.content, await surroundings_digest(run), *where)
+    job = _Job(script, purpose, step, digest, timeout_seconds, gpu_indices)
     event = await _recorded(run, step, digest)
     if event is not None:
         run.journal.tell(event)
     elif not run.config.use_cache:
-        event = await _run_and_record(run, job, digest, data)
+        event = await _run_and_record(run, job, data)
     else:
         async with digest_lock(run, digest):  # always taken before the directory and the slot
-            event = await _cached(run, step, digest) or await _run_and_record(run, job, digest, data)
+            event = await _cached(run, step, digest) or await _run_and_record(run, job, data)
     result = _result_of(event)
     # what a final script prints was not measured on unseen rows, nor what a leaking one does
     if purpose == "solution" and not result.is_error and not script.leaking:
@@ -135,11 +127,17 @@ class _Job:
     script: SolutionScript
     purpose: ScriptPurpose
     step: str
+    digest: str
     timeout_seconds: float | None
     gpus: Sequence[int | str] | None
 
+    @property
+    def bank_name(self) -> str:
+        """What its answers are kept by: a step that is done anew must not change what an earlier script said there."""
+        return f"{self.step.replace('/', '.')}-{self.digest[:12]}"
 
-async def _run_and_record(run: RunContext, job: _Job, digest: str, data: DataFolder | None) -> ScriptFinished:
+
+async def _run_and_record(run: RunContext, job: _Job, data: DataFolder | None) -> ScriptFinished:
     async with directory_lock(run), script_slot(run) as own_gpus:
         run.budget.open_script()
         job = job if job.gpus is not None else replace(job, gpus=own_gpus)
@@ -149,13 +147,14 @@ async def _run_and_record(run: RunContext, job: _Job, digest: str, data: DataFol
         else:
             done = await _examine(run, job)
     async with run.shared.scripts.locks["grades"]:  # which script was judged first decides on what rows all are
-        return _record(run, job, digest, await _judged(run, done))
+        return _record(run, job, await _judged(run, done))
 
 
-def _record(run: RunContext, job: _Job, digest: str, done: _Done) -> ScriptFinished:
+def _record(run: RunContext, job: _Job, done: _Done) -> ScriptFinished:
     result = done.result
     event = ScriptFinished(
-        step=job.step, digest=digest, purpose=job.purpose, script=_storable(job.script.content),
+        step=job.step, digest=job.digest, surroundings=run.shared.scripts.surroundings, purpose=job.purpose,
+        script=_storable(job.script.content),
         stdout=shorten(result.stdout), stderr=shorten(result.stderr), exit_code=result.exit_code,
         seconds=result.duration_seconds,
         timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
@@ -220,7 +219,7 @@ async def _on_view(run: RunContext, exam: Exam, job: _Job, number: int, log: str
     if result.is_error:
         return _OnView(result)
     try:
-        return _OnView(result, await asyncio.to_thread(_keep_answers, run, exam, view, job.step, number))
+        return _OnView(result, await asyncio.to_thread(_keep_answers, run, exam, view, job.bank_name, number))
     except Ungradable as error:
         return _OnView(_unanswered(result, str(error)))
 
@@ -241,7 +240,7 @@ async def _judged(run: RunContext, done: _Done) -> _Done:
 
 def _measure(run: RunContext, exam: Exam, done: _Done) -> Measure:
     answers = exam.read([run.run_dir / path for path in done.answers], exam.views)
-    return compared(exam, run.run_dir, run.journal.events, answers, len(done.answers), done.result.score)
+    return compared(exam, run.run_dir, judged_here(run), answers, len(done.answers), done.result.score)
 
 
 def _compare(run: RunContext, measure: Measure) -> None:
@@ -265,7 +264,7 @@ class _OnView:
     kept: _Kept | None = None
 
 
-def _keep_answers(run: RunContext, exam: Exam, view: View, step: str, number: int) -> _Kept:
+def _keep_answers(run: RunContext, exam: Exam, view: View, name: str, number: int) -> _Kept:
     """Put the answers on a view into the bank, and those about the real test aside as a submission."""
     with open_submission(str(run.work_dir)) as file:
         if file is None:
@@ -274,10 +273,10 @@ def _keep_answers(run: RunContext, exam: Exam, view: View, step: str, number: in
     answers = exam.judge.read(submission, view)
     if doubt := exam.judge.doubt(answers):
         raise Ungradable(doubt)
-    kept = exam.keep(submission, step, number)
+    kept = exam.keep(submission, name, number)
     if number or exam.judge.data.sample is None:
         return _Kept(kept, None)
-    part = run.run_dir / "answers" / f"{step.replace('/', '.')}.real.csv"
+    part = run.run_dir / "answers" / f"{name}.real.csv"
     exam.judge.write_real(answers, part)
     return _Kept(kept, part.relative_to(run.run_dir).as_posix())
 
@@ -330,7 +329,7 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> E
     if raw.reruns:
         run.record(Notice(level="warning", message="a machine was lost while a script ran there: it ran again"))
     result = build_evaluation_result(raw, job.purpose, run.task, limit)
-    if await asyncio.to_thread(data.stamp) != before:
+    if await asyncio.to_thread(data.changed_since, before):
         result = _spoiled(run, result)
     log_outcome(script_path, limit, raw, result)
     if result.is_error and _NO_ROOM.search(debug_text(result)):

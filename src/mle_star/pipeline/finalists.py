@@ -12,7 +12,7 @@ from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.evaluation.intervals import shifted
 from mle_star.evaluation.portrait import portrait
-from mle_star.execution.bank import BLEND_ANSWERS, fullest, read_bank
+from mle_star.execution.bank import BLEND_ANSWERS, fullest, judged_here, read_bank
 from mle_star.models import (
     Measure,
     MetricDirection,
@@ -90,7 +90,7 @@ def _judge(
 ) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
     bank = read_bank(run, exam)
     with exam.judge.comparing():
-        return _compare(run, exam, bank, fullest(run, exam), phase1, phase2, phase3)
+        return _compare(run, exam, bank, fullest(exam, run.run_dir, judged_here(run)), phase1, phase2, phase3)
 
 
 def _compare(

@@ -12,10 +12,10 @@ from mle_star.evaluation.exam import Exam, metric_of
 from mle_star.evaluation.grading import Judge, Ungradable
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
-from mle_star.execution.bank import compared
+from mle_star.execution.bank import compared, fullest, judged_in
 from mle_star.models import Measure, PipelineConfig, TaskDescription
 from mle_star.run.events import AnyEvent, ExamPrepared, RunFinished, RunStarted, ScriptFinished
-from mle_star.run.folder import RunFolder, config_of
+from mle_star.run.folder import RunFolder, config_of, with_own_data
 from mle_star.run.journal import read_journal
 
 
@@ -38,20 +38,22 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
     started = next((event for event in events if isinstance(event, RunStarted)), None)
     if started is None:
         raise ConfigError(f"{run_dir}: the journal has no first line")
-    config = config_of(events) or started.config
-    exam = _exam(events, started.task, config, folder.root)
+    config, task = config_of(events) or started.config, with_own_data(folder, started.task)
+    exam = _exam(events, task, config, folder.root)
     if exam is None and answers is None:
         raise ConfigError(
             "the scores of this run are those that its scripts printed: give --answers FILE to check them"
         )
-    judge = exam.judge if exam is not None else _judge(started.task)
+    last = next((event.surroundings for event in reversed(events) if isinstance(event, ScriptFinished)), "")
+    judged = list(judged_in(events, last))
+    judge = exam.judge if exam is not None else _judge(task)
     truth = None if answers is None else _Truth.read(judge, answers)
     found: dict[str, Rescored] = {}
     for event in events:
         if not isinstance(event, ScriptFinished) or event.purpose != "solution" or event.is_error:
             continue
         if event.answers or event.submission:
-            found[event.step] = _of_event(event, events, folder.root, exam, truth)
+            found[event.step] = _of_event(event, judged, folder.root, exam, truth)
     handed = next((e for e in reversed(events) if isinstance(e, RunFinished)), None)
     if folder.submission.is_file():
         promise = None if handed is None or handed.result is None else handed.result.promise
@@ -85,16 +87,18 @@ def _judge(task: TaskDescription) -> Judge:
 
 
 def _of_event(
-    event: ScriptFinished, events: list[AnyEvent], root: Path, exam: Exam | None, truth: _Truth | None
+    event: ScriptFinished, judged: list[ScriptFinished], root: Path, exam: Exam | None, truth: _Truth | None
 ) -> Rescored:
     printed = event.score if event.measure is None else event.measure.printed
     search = select = None
     problem = ""
-    if exam is not None and event.answers:
+    if exam is not None and event.answers and event not in judged:
+        problem = "judged by other hidden rows, or with other packages"
+    elif exam is not None and event.answers:
         try:
             said = exam.read([root / path for path in event.answers], exam.views)
-            search = compared(exam, root, events, said, len(event.answers))
-            select = exam.measure(said, exam.select_rows, ahead=True)
+            search = compared(exam, root, judged, said, len(event.answers))
+            select = exam.measure(said, exam.select_rows, reference=fullest(exam, root, judged), ahead=True)
         except (OSError, Ungradable) as error:
             problem = str(error)
     worth = None

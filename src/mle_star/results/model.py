@@ -35,10 +35,9 @@ from mle_star.execution.submission import verify_submission
 from mle_star.execution.workspace import reset_working_directory
 from mle_star.models import FinalResult, SolutionPhase, SolutionScript
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
-from mle_star.results.source import DATA
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.finding import find_run
-from mle_star.run.folder import RunFolder
+from mle_star.run.folder import RunFolder, with_own_data
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +65,7 @@ class Model:
     def of(cls, run_dir: Path, *, executor: Executor | None = None) -> Model:
         """What the run in `run_dir` handed over."""
         result = read_result(run_dir)
-        data = Path(result.task.data_dir)
-        if not data.is_dir() and (run_dir / DATA).is_dir():
-            data = run_dir / DATA  # the run's folder was moved, and its data with it
+        data = Path(with_own_data(RunFolder(run_dir), result.task).data_dir)
         if not data.is_dir():
             raise ConfigError(f"the training data of {run_dir.name} are gone ({data}): without them nothing is fitted")
         return cls(run_dir.resolve(), result, find_layout(data, result.task.description), data.resolve(), executor)

@@ -20,9 +20,6 @@ from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
 from mle_star.run.folder import RunFolder
 
-DATA = "data"
-"""Where a run keeps the data that it was handed as one file."""
-
 
 def is_data_file(path: Path) -> bool:
     """Is it a file that holds data itself, rather than a task file?"""
@@ -37,7 +34,7 @@ def taken_in(source: Any, run_dir: Path) -> Iterator[Path]:
         raise ConfigError(f"{run_dir} is not empty; choose another output folder")
     existed = run_dir.exists()
     try:
-        data = run_dir / DATA
+        data = RunFolder(run_dir).data
         data.mkdir(parents=True)
         (run_dir / MARK).touch()
         _take_in(source, data)

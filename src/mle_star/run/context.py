@@ -188,6 +188,12 @@ class RunContext:
         count = self.shared.step_counts[name]
         return name if count == 1 else f"{name}-{count}"
 
+    def upcoming_step(self, leaf: str) -> str:
+        """The name that `next_step` will give to `leaf` here."""
+        name = "/".join((*self.parts, leaf))
+        count = self.shared.step_counts[name] + 1
+        return name if count == 1 else f"{name}-{count}"
+
     def latest_step(self, leaf: str) -> str:
         """The name that `next_step` gave last to `leaf` here: the step that an event is about."""
         name = "/".join((*self.parts, leaf))

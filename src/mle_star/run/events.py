@@ -17,6 +17,14 @@ SCHEMA_VERSION = 1
 
 PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]
 ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
+SCRIPT_LEAVES: dict[ScriptPurpose, str] = {
+    "solution": "script",
+    "ablation": "ablation-script",
+    "submission": "submission-script",
+    "probe": "probe-script",
+    "sample": "sample-script",
+}
+"""What the step of a script is called."""
 RunState = Literal["completed", "interrupted", "failed"]
 
 
@@ -169,6 +177,7 @@ class ScriptFinished(Event):
 
     kind: Literal["script_finished"] = "script_finished"
     digest: str
+    surroundings: str = ""  # a digest of what it found: data, hidden rows, packages
     purpose: ScriptPurpose = "solution"
     script: str
     stdout: str  # trimmed: head and tail

@@ -17,11 +17,12 @@ from filelock import FileLock, Timeout
 
 from mle_star.data.place import MARK
 from mle_star.errors import ConfigError, JournalError
-from mle_star.models import PipelineConfig
+from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
+    PassedOver,
     PhaseName,
     RunResumed,
     RunStarted,
@@ -32,7 +33,8 @@ from mle_star.run.journal import read_journal
 CLOCK_SLACK = 600.0
 """Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 Request = Literal["finish", "stop"]
-_RESULTS = (AgentFinished, AgentFailed, ScriptFinished)
+_RESULTS = (AgentFinished, AgentFailed, ScriptFinished, PassedOver)
+"""What a run that grows out of another takes over: what was paid for, and what the rest of it rests on."""
 RESERVE_BYTES = 4 * 1024 * 1024
 """A result with its scripts, twice: in the journal and beside it."""
 
@@ -62,6 +64,11 @@ class RunFolder:
     def solution(self) -> Path:
         """The final script."""
         return self.root / "solution.py"
+
+    @property
+    def data(self) -> Path:
+        """The data of a run on one file, which took it in; others have theirs elsewhere."""
+        return self.root / "data"
 
     @property
     def input(self) -> Path:
@@ -321,7 +328,14 @@ def first_line(run_dir: Path) -> RunStarted:
     first = next(iter(read_journal(folder.journal)), None)
     if not isinstance(first, RunStarted):
         raise JournalError(f"{folder.journal}, line 1: a run's first event is missing")
-    return first
+    return first.model_copy(update={"task": with_own_data(folder, first.task)})
+
+
+def with_own_data(folder: RunFolder, task: TaskDescription) -> TaskDescription:
+    """The task with its data where they are: those that a run took in move with its folder."""
+    if Path(task.data_dir).is_dir() or not folder.data.is_dir():
+        return task
+    return task.model_copy(update={"data_dir": str(folder.data.resolve())})
 
 
 def last_config(run_dir: Path) -> PipelineConfig:
@@ -339,12 +353,19 @@ def config_of(events: Iterable[AnyEvent]) -> PipelineConfig:
     return config
 
 
-def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> None:
-    """Begin a run whose journal holds the paid results of `parent`, so that only new steps are paid for."""
-    source = RunFolder(parent).open()
+def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> TaskDescription:
+    """Begin a run whose journal holds the paid results of `parent`, so that only new steps are paid for; its task.
+
+    It stands on its own: data that the parent took in are taken over.
+    """
+    source, task = RunFolder(parent).open(), started.task
+    if Path(task.data_dir) == source.data.resolve():
+        shutil.copytree(source.data, folder.data, copy_function=_share, dirs_exist_ok=True)
+        task = task.model_copy(update={"data_dir": str(folder.data.resolve())})
     spent = spent_by(read_journal(source.journal))
     first = started.model_copy(
         update={
+            "task": task,
             "forked_from": str(parent.resolve()),
             "inherited_cost_usd": spent.usd,
             "inherited_seconds": spent.seconds,
@@ -357,11 +378,12 @@ def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> None:
         shutil.copytree(answers, folder.root / "answers", dirs_exist_ok=True)
     results = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
     write_whole(folder.journal, (f"{event.model_dump_json()}\n" for event in chain([first], results)))
+    return task
 
 
-def _share(source: Path, target: Path) -> None:
-    """The same content under a second name: content-addressed files are never changed."""
-    if source.is_dir():
+def _share(source: Path | str, target: Path | str) -> None:
+    """The same content under a second name: data and content-addressed files are never changed."""
+    if Path(source).is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True)
         return
     try:

@@ -166,7 +166,7 @@ class Journal:
         self.failure: JournalError | None = None
         self._results: dict[Key, int] = {}
         self._failures: dict[Key, int] = {}
-        self._followed = 0  # failures before this place were followed by results
+        self._earlier: list[tuple[str, int]] = []  # the results of earlier processes, by step and place
         self._pending: set[Key] = set()
         self._said: set[tuple[str, str, int]] = set()
         self._started: RunStarted | None = None
@@ -217,6 +217,8 @@ class Journal:
         """
         if event.kind in _ALWAYS or _words(event) not in self._said:
             self._remember(event, self._keep(event))
+            if event.kind in _BEGINS or isinstance(event, ScriptFinished):  # which may have been run before elsewhere
+                self._forget_pending(event.step)
         if event.kind in _BEGINS:
             self._open.add(event.step)
         elif event.kind in _ENDS:
@@ -247,8 +249,6 @@ class Journal:
         key = (str(kind.model_fields["kind"].default), step, digest)
         offset = self._results.get(key)
         if offset is None:
-            if self.find_failure(step, digest) is None:
-                self._forget_pending(step)
             return None
         self._pending.discard(key)
         event = self.events.read(offset)
@@ -259,11 +259,15 @@ class Journal:
 
         A failure that nothing followed is not given back, so that a resumed run asks again.
         """
-        offset = self._failures.get(("agent_failed", step, digest), self._followed)
-        if offset >= self._followed:
+        offset = self._failures.get(("agent_failed", step, digest))
+        if offset is None or not any(end > offset and _may_follow(later, step) for later, end in self._earlier):
             return None
         event = self.events.read(offset)
         return event if isinstance(event, AgentFailed) and event.reason not in ASK_AGAIN else None
+
+    def holds(self, step: str) -> bool:
+        """Is there a result of this step, whatever its inputs?"""
+        return any(recorded == step for _, recorded, _ in self._results)
 
     def pending(self, parts: tuple[str, ...]) -> bool:
         """Does an earlier process's record hold results below `parts` that were not asked for yet?"""
@@ -324,7 +328,7 @@ class Journal:
             self._remember(event, start)
             whole = end
         self._pending = set(self._results)
-        self._followed = max(self._results.values(), default=0)
+        self._earlier = [(step, offset) for (_, step, _), offset in self._results.items()]
         if self.path.stat().st_size > whole:
             os.truncate(self.path, whole)  # the line that the last process died on
 
@@ -341,7 +345,7 @@ class Journal:
             self._failures[event.kind, event.step, event.digest] = offset
 
     def _forget_pending(self, step: str) -> None:
-        """A step that must be done anew: what was recorded after it may never be asked for."""
+        """A step that is done anew: what was recorded after it may never be asked for."""
         self._pending = {key for key in self._pending if not _may_follow(key[1], step)}
 
 
