@@ -122,7 +122,7 @@ class Stages:
         """Why no work of `phase` may begin, or an empty text. What is recorded already is taken over in any case."""
         if self.cannot_write is not None:
             return self.cannot_write.words
-        if self.context.journal.pending((phase,)):
+        if self.context.journal.inherits((phase,)):
             return ""
         if self.budget.finish_requested:
             self.note_stop(Stop("request"))
@@ -164,10 +164,10 @@ class Stages:
         """
         task, spent = asyncio.create_task(work), asyncio.get_running_loop().create_future()
         journal = self.context.journal
-        takes_over = journal.pending(parts)
+        takes_over = journal.inherits(parts)
 
         def stop() -> None:
-            if not spent.done() and (journal.in_progress(parts) or not journal.pending(parts)):
+            if not spent.done() and (journal.in_progress(parts) or not takes_over):
                 spent.set_result(None)
 
         async def wait(timeout: float) -> None:

@@ -274,6 +274,10 @@ class Journal:
         prefix = "/".join(parts) + "/" if parts else ""
         return any(step.startswith(prefix) for _, step, _ in self._pending)
 
+    def inherits(self, parts: tuple[str, ...]) -> bool:
+        """Does an earlier process's record hold results below `parts`, asked for or not? They may still fit."""
+        return any(step.startswith("/".join(parts) + "/") for step, _ in self._earlier)
+
     def forget(self, parts: tuple[str, ...]) -> None:
         """Nobody will ask for what is recorded below `parts`: it is no longer waited for."""
         prefix = "/".join(parts) + "/"
