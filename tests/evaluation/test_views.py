@@ -6,8 +6,12 @@ import csv
 import io
 import json
 import random
+import shutil
+import tarfile
 import time
 import tracemalloc
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from hypothesis import strategies as st
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
+from mle_star.data.place import MARK
 from mle_star.evaluation.blend import blended, find_weights
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
 from mle_star.evaluation.records import read_rows
@@ -415,3 +420,50 @@ def test_another_table_with_the_labels_is_no_place_to_hide_them(tmp_path: Path) 
     pandas.read_csv(folder / "train.csv")[["id", "y"]].to_csv(folder / "history.csv", index=False)
     with pytest.raises(Unsupported, match=r"history\.csv holds the target"):
         opened(folder)
+
+
+def _zip(path: Path, *sources: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for source in sources:
+            archive.write(source, source.name)
+
+
+def _tar(path: Path, source: Path) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(source, source.name)
+
+
+def _renamed_target(folder: Path) -> str:
+    return (folder / "train.csv").read_text().replace("y\n", "outcome\n", 1)
+
+
+LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
+    "titanic.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
+    "all.tar.gz": lambda folder, path: _tar(path, folder / "train.csv"),
+    "train.csv.bak": lambda folder, path: shutil.copy(folder / "train.csv", path),
+    "train.pkl": lambda folder, path: path.write_bytes(b"any table"),
+    "all.db": lambda folder, path: path.write_bytes(b"any table"),
+    "y_train.npy": lambda folder, path: path.write_bytes(b"any array"),
+    ".ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
+    "sub/.ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
+    "a/b/c/train.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
+    "old.csv": lambda folder, path: path.write_text(_renamed_target(folder)),
+    "runs/old/journal.jsonl": lambda folder, path: [path.write_text("{}\n"), (path.parent / MARK).touch()],
+}
+
+
+@pytest.mark.parametrize("name", LEFT_LYING)
+def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(name: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    LEFT_LYING[name](folder, folder / name)
+    (folder / "features.npy").write_bytes(b"pixels")
+    (folder / "shops.csv").write_text("shop,size\n1,2\n2,3\n")
+    _zip(folder / "images.zip", folder / "features.npy")
+    data = opened(folder)
+    view = data.make_view("view-0", list(range(50)), tmp_path / "view", seed=1)
+    shown = {path.relative_to(view.folder).as_posix() for path in view.folder.rglob("*") if path.is_file()}
+    tables = {"train.csv", "test.csv", "sample_submission.csv", "shops.csv"}
+    assert shown == tables | {"features.npy", "images.zip", "readme.md"}
+    is_data = name.split("/")[0] not in (".ipynb_checkpoints", "runs")
+    assert data.doubtful == ({name} if is_data else set())

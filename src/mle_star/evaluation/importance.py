@@ -62,7 +62,7 @@ def permuted_view(judge: Judge, hidden: Sequence[int], target: Path, *, seed: in
     virtual = _with_copies(data, rows, len(blocks))
     for row, key in zip(copies, virtual.keys[len(data.keys) :], strict=True) if layout.key is not None else ():
         row[layout.key or ""] = key
-    changed = {t.name for t in (layout.train, layout.test, layout.sample) if t is not None}
+    changed = {*data.doubtful, *(t.name for t in (layout.train, layout.test, layout.sample) if t is not None)}
     link_rest(data.folder, target, changed)
     write_rows(target / layout.train.name, data.train, all_but(hidden, data.train.count), [], None)
     write_rows(target / data.test.table.name, data.test, [], copies, None)

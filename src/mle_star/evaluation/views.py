@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,9 +20,11 @@ from typing import Any
 from mle_star.data.columns import as_date, describe
 from mle_star.data.files import short_turns, uncollected
 from mle_star.data.layout import Layout
+from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
 from mle_star.evaluation.cells import counted, taken
+from mle_star.evaluation.doubtful import doubtful_files
 from mle_star.evaluation.keys import KeyFiles, Numbers, find_key_files, fresh_keys, numbers_of
 from mle_star.evaluation.records import FileRows, read_rows, write_rows
 from mle_star.evaluation.separated import Unsupported, alike, no_records, written
@@ -125,6 +127,11 @@ class Data:
         tables = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels, *layout.others) if t}
         return find_key_files(self.folder, self.keys, self.asked_keys, tables) if self.keys else None
 
+    @cached_property
+    def doubtful(self) -> frozenset[str]:
+        """The files that no view shows, since labels may be in them."""
+        return doubtful_files(self.layout, self.folder)
+
     @uncollected()
     def split(self, *, seed: int, folds: int | None = None) -> Split:
         """The hidden rows of the views, as places among all training rows."""
@@ -210,7 +217,7 @@ class Data:
         rows = self.train.objects()
         labels = [{name: row[name] for name in self.layout.target.names} for row in rows]
         mixed = [{**row, **labels[source_of.get(place, place)]} for place, row in enumerate(rows)]
-        link_rest(self.folder, target, {self.layout.train.name})
+        link_rest(self.folder, target, {self.layout.train.name, *self.doubtful})
         write_rows(target / self.layout.train.name, self.train, [], mixed, range(len(mixed)))
 
     def _link(self, hidden: Sequence[int], target: Path) -> None:
@@ -219,7 +226,7 @@ class Data:
         left_out = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
         if files is not None:
             left_out |= {file.as_posix() for place in hidden for file in files.of(self.keys[place])}
-        link_rest(self.folder, target, left_out)
+        link_rest(self.folder, target, left_out | self.doubtful)
 
     def _link_moved(self, view: View) -> None:
         """The files of hidden rows go to where the test rows have theirs."""
@@ -359,17 +366,16 @@ def _refuse(layout: Layout, folder: Path) -> None:
             raise Unsupported(f"{other.name} holds the target, too")
 
 
-def link_rest(source: Path, target: Path, changed: set[str]) -> None:
-    """The files that stay as they are, linked by name; folders are made, so that a view holds nothing but files."""
+def link_rest(source: Path, target: Path, changed: Collection[str]) -> None:
+    """The data that stay as they are, linked by name; folders are made, so that a view holds nothing but files."""
     if target.exists():
         shutil.rmtree(target)
-    for folder, _, files in os.walk(source):
-        here = Path(folder).relative_to(source)
-        (target / here).mkdir(parents=True, exist_ok=True)
-        for name in files:
-            if (here / name).as_posix() in changed:
-                continue
-            _link_file(Path(folder) / name, target / here / name)
+    target.mkdir(parents=True)
+    data = DataFolder(source)
+    for path, _ in data.files():
+        name = Path(os.path.relpath(path, data.root))
+        if name.as_posix() not in changed:
+            _link_file(Path(path), target / name)
 
 
 def _link_file(source: Path, target: Path) -> None:

@@ -184,7 +184,7 @@ def prepare_exam(task: TaskDescription, config: PipelineConfig, run_dir: Path, j
         ExamPrepared(
             step="run", rule=f"{rule.kind}: {rule.reason}", views=len(exam.views), digest=exam.digest,
             search_rows=len(exam.search_rows), select_rows=len(split.select), baseline=exam.baseline(),
-            train_rows=exam.judge.data.train.count,
+            train_rows=exam.judge.data.train.count, not_shown=sorted(exam.judge.data.doubtful),
         )
     )  # fmt: skip
     return exam

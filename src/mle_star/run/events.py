@@ -329,6 +329,7 @@ class ExamPrepared(Event):
     search_rows: int = 0
     select_rows: int = 0
     train_rows: int = 0
+    not_shown: list[str] = []  # files in which labels may be
     digest: str = ""
     baseline: Measure | None = None
 

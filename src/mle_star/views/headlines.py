@@ -97,7 +97,11 @@ def _exam_prepared(event: events.ExamPrepared) -> Said:
     if event.why_not:
         return "warning", f"scores are what scripts print (self-reported): {event.why_not}"
     views = f" in {event.views} views, each hiding others" if event.views > 1 else ""
-    return "info", f"scripts are judged by {text.plural(event.search_rows, 'hidden row')}{views} ({event.rule})"
+    hidden = f"scripts are judged by {text.plural(event.search_rows, 'hidden row')}{views} ({event.rule})"
+    if not event.not_shown:
+        return "info", hidden
+    more = f" and {len(event.not_shown) - 3} more" if len(event.not_shown) > 3 else ""
+    return "warning", f"{hidden}; not shown to them, as labels may be in it: {', '.join(event.not_shown[:3])}{more}"
 
 
 @_said.register

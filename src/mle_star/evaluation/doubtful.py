@@ -1,0 +1,97 @@
+"""Files beside the tables that may hold labels: copies, archives, databases. No view shows them."""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from mle_star.data.layout import Layout
+from mle_star.data.place import DataFolder
+from mle_star.data.tables import Table, read_table, table_form
+
+_UNREAD = frozenset(
+    (
+        ".pkl", ".pickle", ".joblib", ".db", ".db3", ".sqlite", ".sqlite3", ".feather", ".arrow", ".orc", ".rds",
+        ".rda", ".rdata", ".dta", ".sav", ".sas7bdat", ".arff", ".ods", ".xls", ".bak", ".old", ".orig", ".tmp", ".swp",
+        ".7z", ".rar",
+    )
+)  # fmt: skip
+"""Tables that nobody here looks into, what editors and people leave of older ones, and archives that stay shut."""
+_ARRAYS = frozenset((".npy", ".npz", ".h5", ".hdf5", ".mat", ".pt"))
+_LABELS = re.compile(r"(^|[\W_])(labels?|targets?|answers?|solutions?|y)([\W_]|$)", re.IGNORECASE)
+_PLAIN_TABLES = frozenset((".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".jsonl", ".ndjson"))
+MOST_MEMBERS, MOST_TABLES = 1000, 200
+
+
+def doubtful_files(layout: Layout, folder: Path) -> frozenset[str]:
+    """The files, by their path below the folder, whose content may tell labels that a view hides."""
+    roles = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
+    seen = {table.name for table in layout.others}
+    found = {other.name for other in layout.others if _repeats_target(layout, other)}
+    unseen: list[str] = []
+    data = DataFolder(folder)
+    for path, _ in data.files():
+        name = os.path.relpath(path, data.root).replace(os.sep, "/")
+        if name in roles:
+            continue
+        if any(part.startswith(".") for part in name.split("/")) or _may_hold_a_table(Path(path)):
+            found.add(name)
+        elif name not in seen and Path(path).suffix.lower() in _PLAIN_TABLES:
+            unseen.append(name)
+    return frozenset(found.union(_with_target(folder, unseen[:MOST_TABLES], layout.target.names)))
+
+
+def _repeats_target(layout: Layout, other: Table) -> bool:
+    """Does a table of as many rows hold the labels under another name?"""
+    train = layout.target.table
+    if train is None or not (other.whole and train.whole and other.rows == train.rows):
+        return False
+    return any(cells == train.sample[name] for cells in other.sample.values() for name in layout.target.names)
+
+
+def _may_hold_a_table(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    if suffix in _UNREAD or path.name.endswith("~"):
+        return True
+    if suffix in _ARRAYS:
+        return _LABELS.search(path.stem) is not None
+    if table_form(path) is not None:
+        return False
+    if suffix == ".zip":
+        return any(map(_is_table, _zipped(path)))
+    if suffix in (".tar", ".tgz", ".tbz2", ".txz") or ".tar" in path.suffixes:
+        return any(map(_is_table, _packed(path)))
+    return False
+
+
+def _is_table(name: str) -> bool:
+    return table_form(Path(name)) is not None or Path(name).suffix.lower() in _UNREAD
+
+
+def _zipped(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (OSError, zipfile.BadZipFile, NotImplementedError):
+        return []
+
+
+def _packed(path: Path) -> list[str]:
+    try:
+        with tarfile.open(path) as archive:
+            return [member.name for member in islice(archive, MOST_MEMBERS)]
+    except (OSError, tarfile.TarError, EOFError):
+        return []
+
+
+def _with_target(folder: Path, names: Iterable[str], targets: Iterable[str]) -> Iterator[str]:
+    """Tables that lie too deep for the survey and have a column of the target's name."""
+    for name in names:
+        table = read_table(folder / name)
+        if isinstance(table, Table) and set(targets) & set(table.columns):
+            yield name
