@@ -290,7 +290,7 @@ def read_data(
 def look_up(frame: pd.DataFrame, lookup: dict[str, Any]) -> pd.DataFrame:
     """The frame with the columns of another table; where that has many rows for a key, with their statistics."""
     other, key = read_table(lookup["table"]), lookup["on"]
-    other[key], keys = other[key].astype(str), frame[key].astype(str)
+    other[key], keys = as_names(other[key]), as_names(frame[key])
     label = Path(lookup["table"]["file"]).stem
     if lookup.get("many"):
         groups = other.groupby(key)
@@ -307,11 +307,16 @@ def look_up(frame: pd.DataFrame, lookup: dict[str, Any]) -> pd.DataFrame:
     return pd.concat([frame, other.reindex(keys).set_axis(frame.index)], axis=1)
 
 
+def as_names(cells: pd.Series) -> pd.Series:
+    """Whole numbers as they are written: one gap in the column makes 7 a 7.0."""
+    return cells.astype(str).str.replace(r"\.0$", "", regex=True)
+
+
 def with_types(frame: pd.DataFrame, data: dict[str, Any]) -> pd.DataFrame:
     """Dates as moments, amounts in words as numbers, lists and texts as texts; what is missing is left missing."""
     changed: dict[str, Any] = {}
     for name, form in data.get("dates", {}).items():
-        cells = frame[name].astype(str) if form == "%Y%m%d" else frame[name]
+        cells = as_names(frame[name]) if form == "%Y%m%d" else frame[name]
         if form == "seconds":
             changed[name] = pd.to_datetime(pd.to_numeric(cells, errors="coerce"), unit="s", errors="coerce")
         elif form == "mixed":
@@ -345,7 +350,8 @@ def number_columns(frame: pd.DataFrame, data: dict[str, Any]) -> list[str]:
     """The columns of numbers: those named, or, where there are too many to name, all that are nothing else."""
     if data.get("numbers") is not None:
         return [name for name in data["numbers"] if name in frame]
-    others = {*data["targets"], *data.get("ignored", []), *data.get("dates", {}), *data.get("amounts", [])}
+    others = {data.get("id"), *data["targets"], *data.get("ignored", [])}
+    others |= {*data.get("dates", {}), *data.get("amounts", [])}
     others |= {*data.get("lists", []), *data.get("texts", []), *data.get("categories", [])}
     return [name for name in frame.columns if name not in others]
 
@@ -387,7 +393,7 @@ def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
         counts = frames[0][name].value_counts()
-        levels = list(counts[counts >= 2].index[:250])
+        levels = list(counts[counts >= 2].index[:250]) or ["none"]  # some models refuse a category without any
         for number, frame in enumerate(frames):
             built[number] = built[number].assign(**{name: pd.Categorical(frame[name], categories=levels)})
     return built

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mle_star.engineer import moves, planning, studies
 from mle_star.engineer.catalogue import families, fitting_families, fitting_steps
 from mle_star.engineer.design import Design, assemble, literal, recover, sections_of
-from mle_star.engineer.profile import Profile
+from mle_star.engineer.profile import Profile, look
 from tests.engineer.conftest import profile_of
 from tests.engineer.small_tasks import TASKS
 
@@ -94,6 +94,34 @@ def test_every_move_changes_its_block_and_leaves_a_script_of_ours(seen: Profile)
                 assert recover(assemble(after)) == after
         assert moves.apply("Do something clever.", block, seen) == block
     assert tried > 15
+
+
+def test_changes_of_one_model_add_up(seen: Profile) -> None:
+    family = families()["lightgbm"]
+    name, own = family.name, {"family": family.key, **family.usual(seen)}
+    block = assemble(planning.first_design(seen, family, None))
+    block = next(text for title, text in sections_of(block).items() if title == f"model: {name}")
+    titles = [action.title for action in moves.actions(block, seen)]
+    first, second = f"Give {name} larger trees", f"Search the settings of {name}"
+    assert first in titles and second in titles
+    alone, both = (
+        moves.settings_in(moves.apply(plan, block, seen))["models"][name]
+        for plan in (f"{first}. Why.", f"{first}. Why. Then, on top of that: {second}. Why.")
+    )
+    assert alone != own and {key: value for key, value in both.items() if key != "search"} == alone
+    assert "search" in both
+
+
+def test_no_logarithm_is_learned_of_what_may_be_negative(tmp_path: Path) -> None:
+    for lowest, able in ((-5, False), (0, True)):
+        folder = tmp_path / str(lowest) / "input"
+        folder.mkdir(parents=True)
+        rows = "".join(f"{i},{i % 7},{lowest + i % 31}.5\n" for i in range(80))
+        (folder / "train.csv").write_text("id,x,y\n" + rows)
+        profile = look("rmse", folder, "Predict `y`.", ("sklearn",))
+        block = sections_of(assemble(planning.first_design(profile, families()["linear"], None)))["target"]
+        titles = [action.title for action in moves.actions(block, profile)]
+        assert ("Learn the logarithm of the target" in titles) is able
 
 
 def test_an_ensemble_has_the_promising_families_that_no_solution_has_come_to(tmp_path: Path) -> None:

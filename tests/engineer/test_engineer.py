@@ -165,6 +165,22 @@ async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None
         scores.append(worse)
 
 
+async def test_no_plan_adds_a_model_that_the_script_trains_already(table_desk: Desk) -> None:
+    """It would only run the same once more, or put the usual settings in the place of tuned ones."""
+    desk = table_desk
+    design = planning.united([desk.first(number) for number in range(3)], "careful")
+    values: dict[str, Any] = {"solution_script": assemble(design), "ablation_summary": "x", "previous_code_blocks": []}
+    answers = [ExtractorOutput.model_validate(await desk.ask(AgentType.extractor, **values)) for _ in range(4)]
+    blocks = {one.code_block for answer in answers for one in answer.plans if "model: " in one.code_block}
+    assert blocks
+    for block in blocks:
+        tried, scores = ["nothing that it knows"], list[float | None]([None])
+        for _ in range(8):
+            plan = await desk.ask(AgentType.planner, code_block=block, plans=tried, scores=scores)
+            assert not any(f"Train {name} beside" in plan for name in design.models), plan
+            tried, scores = [*tried, plan], [*scores, 0.7]
+
+
 async def test_what_an_earlier_step_of_the_path_tried_is_not_planned_again(table_desk: Desk) -> None:
     desk = table_desk
     block = next(text for title, text in sections_of(assemble(desk.merged())).items() if title.startswith("model: "))

@@ -17,12 +17,13 @@ from mle_star.engineer.catalogue import all_blends, families, steps
 from mle_star.engineer.moves import ANCHOR, changed
 from mle_star.engineer.parts.blends import deciding
 from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, few_rows, inner_split
-from mle_star.engineer.parts.features.encoding import build_features
+from mle_star.engineer.parts.features.encoding import build_features, encode
 from mle_star.engineer.parts.features.words import count_words
 from mle_star.engineer.parts.validation.crossval import cross_validate, plan_of, with_found
 from mle_star.engineer.parts.validation.folds import make_folds
 from mle_star.engineer.parts.validation.metrics import RECIPES
 from mle_star.engineer.parts.validation.search import search_settings
+from mle_star.engineer.parts.validation.solving import cells_of
 
 DICE = np.random.default_rng(5)
 COLUMNS = {
@@ -357,6 +358,20 @@ def test_the_time_in_which_a_model_answers_counts_as_its_own() -> None:
         for _ in range(30):
             pace.tick()
     assert (quick.late, slow.late) == (False, True) and slow.rate > quick.rate
+
+
+def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:
+    frame = pd.DataFrame({"plate": [f"B-{i}" for i in range(30)], "x": np.arange(30.0)})
+    fit, other = encode([frame, frame.iloc[:3]], ["x"], ["plate"])
+    assert list(fit.columns) == list(other.columns) == ["x", "plate"]
+    assert len(fit["plate"].cat.categories) == 1 and fit["plate"].isna().all()
+
+
+def test_no_chance_is_written_as_certain() -> None:
+    """One certain answer that is wrong would cost more than all others together."""
+    target = {"name": "y", "kind": "classes", "classes": ["a", "b"]}
+    said = cells_of(np.array([[1.0, 0.0], [0.25, 0.75]]), target, {"column": "y"}, {"answers": "chances"})
+    assert list(said) == [1e-6, 0.75]
 
 
 def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mle_star.data.tables import TICK_NS, _looked_at
 from mle_star.engineer.brain import serve
 from mle_star.engineer.catalogue import fitting_families
+from mle_star.engineer.parts.features.reading import read_data
 from mle_star.engineer.profile import look, recipe_for
 from mle_star.engineer.reading import Question, parts_of
 from mle_star.errors import ConfigError
@@ -82,6 +84,9 @@ def test_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:
 def test_the_class_that_is_looked_for_comes_last(tmp_path: Path) -> None:
     seen = profile_of(TASKS["odd_names"](tmp_path / "input"))
     assert seen.targets[0]["classes"] == ["no", "yes"]
+    (tmp_path / "train.csv").write_text("id,x,y\n" + "".join(f"{i},{i % 7},{1 + i % 2}\n" for i in range(40)))
+    for metric, classes in (("roc_auc", ["1", "2"]), ("f1", ["2", "1"])):  # a probability is of the larger number
+        assert look(metric, tmp_path, "Predict `y`.", ("sklearn",)).targets[0]["classes"] == classes
 
 
 def test_only_what_the_interpreter_has_is_offered(tmp_path: Path) -> None:
@@ -132,3 +137,54 @@ def test_facts_and_a_history_with_failures_are_read() -> None:
     asked = Question.of("planner", None, "", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```", 0)
     assert asked.metric == "rmse"
     assert [(plan.strip(), score) for plan, score in asked.tried] == [("one\ntwo lines", 0.5), ("other", None)]
+
+
+def test_every_class_counts_also_of_a_long_table_sorted_by_class(tmp_path: Path) -> None:
+    rows = 30_000
+    body = "".join(f"{i},{i % 11},{'abcd'[4 * i // rows]}\n" for i in range(rows))
+    (tmp_path / "train.csv").write_text(f"id,x,y\n{body}{rows},1,rare\n")
+    seen = look("accuracy", tmp_path, "Predict `y`.", ("sklearn",))
+    assert seen.targets[0]["classes"] == ["a", "b", "c", "d", "rare"] and seen.rarest == 1
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["%d.%m.%Y %H:%M:%S", "%d-%m-%Y %H:%M", "%d/%m/%y", "%d.%m.%y", "%d/%m/%y %H:%M", "%d/%m/%Y %I:%M %p", "%m/%d/%y"],
+)
+def test_days_and_months_are_told_apart_by_the_whole_column(form: str, tmp_path: Path) -> None:
+    days = [datetime(2021, 1 + i % 12, 1 + i % 28, i % 24, i % 60) for i in range(60)]
+    body = "".join(f"{i},{day.strftime(form)},{i % 2}\n" for i, day in enumerate(days))
+    (tmp_path / "train.csv").write_text(f"id,when,y\n{body}")
+    assert look("accuracy", tmp_path, "Predict `y`.", ("sklearn",)).dates == {"when": form}
+
+
+def test_one_gap_changes_no_key_and_no_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pandas makes numbers with a point of a column of whole numbers that has a gap."""
+    (tmp_path / "input").mkdir()
+    body = "".join(f"{i},{'' if i == 7 else 20210101 + i % 28},{'' if i == 9 else i % 5},{i % 2}\n" for i in range(60))
+    (tmp_path / "input" / "train.csv").write_text(f"id,day,shop,y\n{body}")
+    (tmp_path / "input" / "shops.csv").write_text("shop,size\n" + "".join(f"{i},{i * 10}\n" for i in range(5)))
+    seen = look("accuracy", tmp_path / "input", "Predict `y`.", ("sklearn",))
+    assert seen.dates == {"day": "%Y%m%d"} and seen.data["lookups"]
+    monkeypatch.chdir(tmp_path)
+    train, _ = read_data(seen.data, None, {"kind": "plain"}, 1)
+    assert train["day"].isna().sum() == 1 and train["size"].isna().sum() == 1
+
+
+def test_an_id_that_only_the_test_has_is_no_number_of_a_wide_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "input").mkdir()
+    names = [f"x{i}" for i in range(70)]
+    rows = [",".join(str((i * n) % 17 / 4) for n in range(70)) for i in range(60)]
+    (tmp_path / "input" / "train.csv").write_text(
+        ",".join([*names, "y"]) + "\n" + "".join(f"{row},{i % 2}\n" for i, row in enumerate(rows))
+    )
+    keyed = "".join(f"r{i},{row}\n" for i, row in enumerate(rows))
+    (tmp_path / "input" / "test.csv").write_text(",".join(["id", *names]) + "\n" + keyed)
+    answers = "".join(f"r{i},0\n" for i in reversed(range(60)))
+    (tmp_path / "input" / "sample_submission.csv").write_text(f"id,y\n{answers}")
+    seen = look("accuracy", tmp_path / "input", "Predict `y`.", ("sklearn",))
+    monkeypatch.chdir(tmp_path)
+    _, test = read_data(seen.data, None, {"kind": "plain"}, 1)
+    assert list(test["id"][:3]) == ["r0", "r1", "r2"]

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from mle_star.data.values import is_number
+
 SMALLEST = 1e-15
 
 # --- labels ------------------------------------------------------------------------------------------------------
@@ -37,6 +39,11 @@ def positive_label(labels: Any) -> Any:
     known = sorted(set(labels))
     telling = [label for label in known if str(label).lower() in ("1", "1.0", "true", "yes", "y", "positive")]
     return telling[0] if len(telling) == 1 else known[-1]
+
+
+def likely_label(classes: Any) -> Any:
+    """Of two classes the one that a single probability is of: of numbers the larger, as `predict_proba[:, 1]` has it."""
+    return max(classes, key=float) if all(is_number(str(label)) for label in classes) else positive_label(classes)
 
 
 def _counts(truth: Any, answer: Any) -> tuple[Any, Any]:

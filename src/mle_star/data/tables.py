@@ -153,9 +153,12 @@ def _table_of(pieces: Pieces, path: Path, name: str, lines: Callable[[], int]) -
         MAX_ROWS if pieces.whole else min(MAX_ROWS, max(MAX_CELLS // _width(pieces.texts[0], separator), FEWEST_ROWS))
     )
     for text in pieces.texts:
-        found = list(rows_of(text, separator, most // len(pieces.texts) + 1))
+        found = list(rows_of(text, separator, len(text) if pieces.whole else most // len(pieces.texts) + 1))
         # The last row of a piece of a larger file is usually cut.
         rows.extend(found if pieces.whole else found[:-1])
+    is_all = pieces.whole and len(rows) <= MAX_ROWS
+    if pieces.whole and not is_all:  # rows may be sorted: some from everywhere
+        rows = [rows[0], *rows[1 :: len(rows) // MAX_ROWS + 1]]
     while rows and not rows[0]:
         rows.pop(0)
     if not rows:
@@ -188,8 +191,8 @@ def _table_of(pieces: Pieces, path: Path, name: str, lines: Callable[[], int]) -
         separator, "," if commas else ".", "." if dotted else "", has_blanks(pieces.texts[0], separator)
     )  # fmt: skip
     form = Form("csv", pieces.encoding, dialect, has_header, odd_gaps=odd_gaps(cells))
-    whole = pieces.whole and len(rows) <= MAX_ROWS and len(body) >= len(rows) - 1
-    count = len(body) if pieces.whole and len(rows) <= MAX_ROWS else max(lines() - has_header, len(body))
+    whole = is_all and len(body) >= len(rows) - 1
+    count = len(body) if is_all else max(lines() - has_header, len(body))
     return Table(name, tuple(columns), dict(zip(columns, cells, strict=True)), count, whole, form, notes)
 
 

@@ -62,12 +62,20 @@ class _Memory:
     chosen: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What is known of the script that a block comes from: its score, and the models that it trains."""
+
+    baseline: float | None = None
+    models: tuple[str, ...] = ()
+
+
 class EngineerBrain:
     """Answers by rule. The same question asked twice gets another answer where there is one, lest paths be twins."""
 
     def __init__(self) -> None:
         self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
-        self._baselines: dict[str, float] = {}
+        self._blocks: dict[str, _Known] = {}
         self._answering = threading.Lock()
 
     async def reply(self, request: BrainRequest) -> BrainReply:
@@ -78,7 +86,7 @@ class EngineerBrain:
         }.get(request.agent, ())  # fmt: skip
         same = "\0".join(question.block(heading) for heading in core) or request.prompt  # times told beside it differ
         memory = self._memories[hashlib.sha256(f"{request.agent}/{request.variant}/{same}".encode()).hexdigest()]
-        desk = _Desk(question, memory, self._baselines, memory.asked)
+        desk = _Desk(question, memory, self._blocks, memory.asked)
         memory.asked += 1
         answer = await asyncio.to_thread(self._answer_alone, desk)
         return BrainReply(text=answer) if isinstance(answer, str) else BrainReply(structured=answer)
@@ -101,7 +109,7 @@ class _Desk:
 
     asked: Question
     memory: _Memory
-    baselines: dict[str, float]
+    blocks: dict[str, _Known]
     turn: int
 
     @property
@@ -154,16 +162,17 @@ def _extract(desk: _Desk) -> dict[str, Any]:
     code, summary = desk.asked.block("Python solution"), desk.asked.block("Ablation summary")
     previous = desk.asked.blocks("Block ")
     chosen = planning.choose_blocks(code, summary, previous, desk.profile, desk.memory.chosen, desk.asked.before)
-    baseline, _ = studies.findings_in(summary)
-    if baseline is not None:
-        desk.baselines.update({block: baseline for block, _ in chosen})
+    design = recover(code)
+    known = _Known(studies.findings_in(summary)[0], () if design is None else tuple(design.models))
+    desk.blocks.update({block: known for block, _ in chosen})
     chosen = chosen or [foreign.block(code, previous)]
     return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
 
 
 def _plan(desk: _Desk) -> str:
-    block = desk.asked.block("Code block")
-    return planning.next_plan(block, desk.asked.tried, desk.profile, desk.baselines.get(block), desk.asked.before)
+    asked, block = desk.asked, desk.asked.block("Code block")
+    known = desk.blocks.get(block, _Known())
+    return planning.next_plan(block, asked.tried, desk.profile, known.baseline, asked.before, known.models)
 
 
 def _code(desk: _Desk) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mle_star.engineer.catalogue import all_blends, families, fitting_blends, fitting_families, fitting_steps, steps
@@ -91,7 +92,7 @@ def _model_actions(name: str, values: Values, profile: Profile) -> list[Action]:
     family = families()[own["family"]]
     found = [
         Action(_named(move.title, family, name), move.why, move.worth(profile),
-               _set("models", name, changed(own, move.changes, family)))
+               _change(name, partial(changed, changes=move.changes, family=family)))
         for move in family.moves if move.worth(profile) > 0
     ]  # fmt: skip
     if family.search and "search" not in own:
@@ -101,7 +102,7 @@ def _model_actions(name: str, values: Values, profile: Profile) -> list[Action]:
                 f"Search the settings of {name}",
                 "A frugal search on few rows finds settings that suit this table.",
                 0.35 if profile.small else 0.65,
-                _set("models", name, {**own, "search": ranges}),
+                _change(name, lambda own: {**own, "search": ranges}),
             )
         )
     for place, other in enumerate(fitting_families(profile)[:6]):
@@ -130,7 +131,7 @@ def _target_actions(values: Values, profile: Profile) -> list[Action]:
     if profile.kind != "regression" or profile.recipe.kind != "number":
         return []
     now = values["TARGETS"][0].get("scale", "plain")
-    able = ("log", "root", "plain") if values.get("positive", True) else ("plain",)
+    able = ("log", "root", "plain") if profile.positive else ("plain",)
 
     def rescale(scale: str) -> Callable[[Values], Values]:
         return lambda values: {**values, "TARGETS": [{**target, "scale": scale} for target in values["TARGETS"]]}
@@ -160,6 +161,11 @@ def _word_actions(values: Values, profile: Profile) -> list[Action]:
 
 def _set(group: str, key: str, value: Any) -> Callable[[Values], Values]:
     return lambda values: {**values, group: {**values[group], key: value}}
+
+
+def _change(name: str, change: Callable[[Values], Values]) -> Callable[[Values], Values]:
+    """A change of a model's settings as they are by then: an earlier one of the same plan stays."""
+    return lambda values: {**values, "models": {**values["models"], name: change(values["models"][name])}}
 
 
 def _drop(group: str, key: str) -> Callable[[Values], Values]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from mle_star.engineer.catalogue import families, fitting_blends, fitting_families, fitting_steps
@@ -135,7 +135,7 @@ def choose_blocks(
     for title, block in sections_of(script).items():
         if not titles_of(block) or (title == "blend" and len(design.models) < 2):
             continue
-        options = with_luck([a for a in actions(block, profile) if _is_new(a, design)], luck)
+        options = with_luck([a for a in actions(block, profile) if _is_new(a, design.models)], luck)
         options = _unspent(options, before) or options
         if not options:
             continue
@@ -160,9 +160,9 @@ def _unspent(options: list[Action], before: Sequence[str]) -> list[Action]:
     return [action for action in options if not any(f"{action.title}." in plan for plan in before)]
 
 
-def _is_new(action: Action, design: Design) -> bool:
+def _is_new(action: Action, models: Iterable[str]) -> bool:
     """Is it not the addition of a model that the script trains already?"""
-    return not any(action.title.startswith(f"Train {name} beside") for name in design.models)
+    return not any(action.title.startswith(f"Train {name} beside") for name in models)
 
 
 def with_luck(found: list[Action], luck: random.Random) -> list[Action]:
@@ -185,16 +185,19 @@ def next_plan(
     profile: Profile,
     baseline: float | None,
     before: Sequence[str] = (),
+    models: Collection[str] = (),
 ) -> str:
     """What helped so far and the most promising action that was not tried; every attempt starts from `block`.
 
-    What earlier steps have tried (`before`) is tried again only when nothing else is left.
+    What earlier steps have tried (`before`) is tried again only when nothing else is left; `models` are those of the
+    whole script, which trains none of them twice.
     """
     best = _best(tried, profile.higher, baseline)
     kept = named_in(best, block, profile) if best else []
     gone = {action.title for plan, _ in tried for action in named_in(plan, block, profile)}
     luck = random.Random(block + "".join(plan for plan, _ in tried))
-    fresh = with_luck([a for a in actions(block, profile) if a.title not in gone], luck)
+    possible = [action for action in actions(block, profile) if _is_new(action, models)]
+    fresh = with_luck([action for action in possible if action.title not in gone], luck)
     fresh = _unspent(fresh, before) or fresh
     clash = {action.title.rpartition(" beside ")[0] for action in kept}
     for action in fresh:
@@ -202,8 +205,7 @@ def next_plan(
             return plan_text([*kept, action], [])
     if fresh:
         return plan_text(fresh[:1], [])
-    found = actions(block, profile)
-    return plan_text(kept or found[:1], []) if kept or found else "Leave the block as it is."
+    return plan_text(kept or possible[:1], []) if kept or possible else "Leave the block as it is."
 
 
 def _same_kind(action: Action, other: Action) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pandas as pd
 from mle_star.data import metrics as known_metrics
 from mle_star.data import tables as files
 from mle_star.data.columns import Column, describe, is_id_name
-from mle_star.data.formulas import positive_label
+from mle_star.data.formulas import likely_label, positive_label
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from mle_star.data.targets import labels_of
@@ -63,6 +64,7 @@ class Profile:
     rarest: int = 0
     width: int = 1
     words: dict[str, Any] = field(default_factory=dict)
+    positive: bool = True
 
     @property
     def small(self) -> bool:
@@ -121,7 +123,9 @@ def _look(
     columns = list(_columns(layout))
     _check_columns(folder, layout, columns)
     lookups = _lookups(layout)
-    columns += [column for lookup in lookups for column in _looked_up(lookup, layout)]
+    taken = set(layout.train.columns)
+    for lookup in lookups:
+        columns += _looked_up(lookup, taken)
     data = _settings(layout, columns, targets, lookups)
     later, mixed = _order_in_time(layout, data["dates"])
     numbers = [c.name for c in columns if c.kind in ("number", "messy number")]
@@ -152,7 +156,7 @@ def _look(
         series=_series(layout, columns) if later else "",
         mostly_text=bool(long) and len(columns) - len(reading) <= 3, class_count=classes if kind != "regression" else 0,
         rarest=min((target["rarest"] for target in targets if "rarest" in target), default=0),
-        width=max(1, len(columns)), words=words,
+        width=max(1, len(columns)), words=words, positive=_never_negative(layout, targets),
     )  # fmt: skip
 
 
@@ -162,7 +166,7 @@ def _look(
 def _understood(folder: Path, description: str, recipe: Recipe) -> tuple[Layout, list[dict[str, Any]]]:
     """Which table is which, and the settings of every target."""
     layout = find_layout(folder, description)
-    return layout, [_target(layout, target, recipe) for target in layout.target.names]
+    return layout, [_target(folder, layout, target, recipe) for target in layout.target.names]
 
 
 def _cells(layout: Layout, name: str) -> list[Any]:
@@ -171,9 +175,36 @@ def _cells(layout: Layout, name: str) -> list[Any]:
     return table.sample[name]
 
 
-def _target(layout: Layout, name: str, recipe: Recipe) -> dict[str, Any]:
+def _all_cells(folder: Path, layout: Layout, name: str) -> list[Any]:
+    """The cells of every row, also of a long table: a class that a sample lacks could not be told from another."""
+    table = layout.train if name in layout.train.columns else layout.labels
+    assert table is not None
+    path = folder / table.name
+    spelt_alike = table.form.kind == "parquet" or (table.form.kind == "csv" and table.form.dialect.decimal == ".")
+    if table.whole or not spelt_alike:
+        return table.sample[name]
+    status = path.stat()
+    try:
+        return _column_of(path, name, json.dumps(table_settings(table)), status.st_mtime_ns, status.st_size)
+    except (OSError, ValueError):
+        return table.sample[name]
+
+
+@lru_cache(maxsize=8)
+def _column_of(path: Path, name: str, settings: str, *stamp: int) -> list[str]:
+    told = json.loads(settings)
+    if told.get("form") == "parquet":
+        cells = pd.read_parquet(path, columns=[name])[name]
+        return ["" if cell is None or cell != cell else str(cell) for cell in cells]
+    options = {key: value for key, value in told.get("options", {}).items() if key in ("sep", "encoding", "names")}
+    blanks = told.get("options", {}).get("skipinitialspace", False)
+    column = pd.read_csv(path, usecols=[name], dtype=str, na_filter=False, skipinitialspace=blanks, **options)[name]
+    return list(column.str.strip())
+
+
+def _target(folder: Path, layout: Layout, name: str, recipe: Recipe) -> dict[str, Any]:
     """The settings of one target: its kind, its classes in order (the one looked for last of two), its scale."""
-    cells = _cells(layout, name)
+    cells = _cells(layout, name) if recipe.kind == "number" else _all_cells(folder, layout, name)
     if any(isinstance(cell, (list, dict)) for cell in cells):
         raise ConfigError(f"the target {name!r} holds lists: give each label a column of its own")
     labels = labels_of(cells)
@@ -194,12 +225,19 @@ def _target(layout: Layout, name: str, recipe: Recipe) -> dict[str, Any]:
         raise ConfigError(f"the target {name!r} has more than {MOST_CLASSES} classes")
     if len(classes) == 1:
         classes = [*classes, "0" if classes[0] != "0" else "1"]
-    if len(classes) == 2 and recipe.kind != "grade" and positive_label(classes) == classes[0]:
+    looked_for = likely_label if recipe.kind == "chances" else positive_label
+    if len(classes) == 2 and recipe.kind != "grade" and looked_for(classes) == classes[0]:
         classes.reverse()
     scale = layout.train.rows / max(len(cells), 1)
     kind = "grade" if recipe.kind == "grade" else "classes"
     found: dict[str, Any] = {"name": name, "kind": kind, "classes": classes}
     return {**found, "rarest": int(scale * min(counts.values()))}
+
+
+def _never_negative(layout: Layout, targets: list[dict[str, Any]]) -> bool:
+    """May the logarithm or the root of the targets be learned?"""
+    names = [target["name"] for target in targets if target["kind"] == "number"]
+    return not any(float(cell) < 0 for name in names for cell in labels_of(_cells(layout, name)) if is_number(cell))
 
 
 # --- the other columns -----------------------------------------------------------------------------------
@@ -373,10 +411,10 @@ def _lookups(layout: Layout) -> list[dict[str, Any]]:
     return found[:5]
 
 
-def _looked_up(lookup: dict[str, Any], layout: Layout) -> list[Column]:
-    """The columns that a table adds, as they are called in scripts."""
+def _looked_up(lookup: dict[str, Any], taken: set[str]) -> list[Column]:
+    """The columns that a table adds, as they are called in scripts; from then on their names are `taken`."""
     table, key, stem = lookup["source"], lookup["on"], Path(lookup["source"].name).stem
-    taken, found = set(layout.train.columns), list[Column]()
+    found = list[Column]()
     for name in table.columns:
         if name == key:
             continue
@@ -385,8 +423,9 @@ def _looked_up(lookup: dict[str, Any], layout: Layout) -> list[Column]:
             found += [replace(column, name=f"{stem} {name} {what}") for what in ("mean", "most")]
         elif column.kind in ("number", "category"):
             found.append(replace(column, name=f"{stem} {name}" if name in taken else name))
-    rows = [Column(f"{stem} rows", "number")] if lookup["many"] else []
-    return found + rows
+    found += [Column(f"{stem} rows", "number")] if lookup["many"] else []
+    taken.update(table.columns, (column.name for column in found))
+    return found
 
 
 # --- time, groups, places --------------------------------------------------------------------------------

@@ -62,7 +62,8 @@ def _without_models(design: Design, names: list[str], profile: Profile) -> Desig
 def _plain(design: Design, profile: Profile) -> Design:
     """As little as can go wrong: no further columns, one linear model, random folds."""
     linear = families()["linear"]
-    data = {**design.data, "dates": {}, "lookups": []}
+    data = {**design.data, "dates": {}}
+    targets = [{**target, "scale": "plain"} if "scale" in target else target for target in design.targets]
     folds = {"kind": "plain", "count": 3, "repeats": 1}
     model = {linear.name: {"family": linear.key, **linear.usual(profile), **linear.cheap}}
-    return design.changed(features={}, models=model, folds=folds, data=data, blend="mean")
+    return design.changed(features={}, models=model, folds=folds, data=data, targets=targets, blend="mean")

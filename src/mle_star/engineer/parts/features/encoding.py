@@ -18,7 +18,7 @@ def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
         counts = frames[0][name].value_counts()
-        levels = list(counts[counts >= 2].index[:250])
+        levels = list(counts[counts >= 2].index[:250]) or ["none"]  # some models refuse a category without any
         for number, frame in enumerate(frames):
             built[number] = built[number].assign(**{name: pd.Categorical(frame[name], categories=levels)})
     return built

@@ -233,6 +233,7 @@ def cells_of(p: np.ndarray, target: dict[str, Any], answer: dict[str, Any], metr
         return [" ".join(map(str, row)) for row in labels[np.argsort(-p, axis=1)[:, : metric["most"]]]]
     if p.ndim == 1:
         return labels[p.astype(int)]
+    p = np.clip(p, 1e-6, 1 - 1e-6)  # log loss never forgives a certain answer that is wrong
     if "class" in answer:
         place = [str(label) for label in labels].index(answer["class"]) if answer["class"] in map(str, labels) else None
         return np.zeros(len(p)) if place is None else p[:, place]
