@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mle_star.agents.permissions import Guard
+from mle_star.data.place import MARK
 
 WORK = Path("/srv/mle/work")
 guard = Guard(WORK, readable=[Path("/srv/mle/data")], blocked=(r"\bgit\s+push\b", "curl [unbalanced"))
@@ -98,6 +99,24 @@ def test_file_tools_stay_in_their_folders(tmp_path: Path) -> None:
     assert local.check_tool("Read", {"file_path": str(data / "train.csv")}) is None
     assert local.check_tool("Read", {"file_path": "/root/.aws/credentials"})
     assert local.check_tool("WebSearch", {"query": "rm -rf /"}) is None
+
+
+def test_what_lies_among_the_data_and_is_none_is_not_read(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    work, old = data / "runs" / "new" / "work", data / "runs" / "old"
+    mine, theirs = ["runs/new/work/notes.txt", "train.csv", "runs.csv", "sub/.keep"], ["runs/old/journal.jsonl", ".env"]
+    theirs += [".cache/key", "kept/journal.jsonl", "kept/deep/er.csv", "runs/new/journal.jsonl"]
+    for name in (*mine, *theirs, *(f"{run}/{MARK}" for run in ("runs/new", "runs/old", "kept"))):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).touch()
+    (work / "input").mkdir()
+    (work / "input" / "train.csv").symlink_to(data / "train.csv")
+    (work / "trick").symlink_to(data / ".env")
+    local = Guard(work, readable=[data])
+    for path in (*(str(data / name) for name in mine), str(data), "input/train.csv", "notes.txt"):
+        assert local.check_tool("Read", {"file_path": path}) is None, path
+    for path in (*(str(data / name) for name in theirs), str(old), "trick", str(data / "sub" / ".." / ".env")):
+        assert "may be read" in (local.check_tool("Read", {"file_path": path}) or ""), path
 
 
 @given(

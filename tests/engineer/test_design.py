@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mle_star.engineer import moves, planning, studies
 from mle_star.engineer.catalogue import families, fitting_families, fitting_steps
-from mle_star.engineer.design import Design, assemble, literal, recover, sections_of
+from mle_star.engineer.design import Design, assemble, literal, recover, sections_of, settings_in
 from mle_star.engineer.profile import Profile, look
 from tests.engineer.conftest import profile_of
 from tests.engineer.small_tasks import TASKS
@@ -105,7 +105,7 @@ def test_changes_of_one_model_add_up(seen: Profile) -> None:
     first, second = f"Give {name} larger trees", f"Search the settings of {name}"
     assert first in titles and second in titles
     alone, both = (
-        moves.settings_in(moves.apply(plan, block, seen))["models"][name]
+        settings_in(moves.apply(plan, block, seen))["models"][name]
         for plan in (f"{first}. Why.", f"{first}. Why. Then, on top of that: {second}. Why.")
     )
     assert alone != own and {key: value for key, value in both.items() if key != "search"} == alone

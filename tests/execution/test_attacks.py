@@ -30,7 +30,6 @@ SAID = {
     "see the command lines of other programs": "names of programs",
     "see the names of keys in the keyring": "and keys",
     "read another program's shared memory": "shared memory",
-    "attach another program's shared memory (System V)": "shared memory",
     "change the mode of a file elsewhere": "modes and times of your files",
     "change the times of a file elsewhere": "modes and times of your files",
     "change attributes of a file elsewhere": "modes and times of your files",

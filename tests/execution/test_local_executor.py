@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from mle_star.execution import Limits, LocalExecutor
+from mle_star.execution import Limits, LocalExecutor, link_input_data, prepare_path_directory
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import ExecutorContract
@@ -97,3 +97,29 @@ async def test_a_login_beside_the_weights_stays_hidden(
     request = ScriptRequest(script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=240, env=env)
     raw = await LocalExecutor(limits=LIMITS, sandbox=sandbox).run(request)
     assert raw.stdout.split() == ["weights", "hidden"], raw.stderr
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])
+async def test_thousands_of_files_beside_one_that_is_no_data_can_be_shown(
+    sandbox: Literal["auto", "namespaces", "none"], tmp_path: Path
+) -> None:
+    """Then the data are shown piece by piece, which makes an order that no argument of a program can hold."""
+    data, run = tmp_path / "data", tmp_path / "data" / "runs" / "one"
+    work = Path(prepare_path_directory(run / "work", "main"))
+    secrets = [data / ".DS_Store", run / "journal.jsonl"]
+    for path in (*secrets, *(data / str(number) for number in range(3000))):
+        path.write_text("1", encoding="utf-8")
+    link_input_data(str(data), str(work), ours=run)
+    code = (
+        "import os\nprint(sum(int(open(f'input/{name}').read()) for name in os.listdir('input')))\n"
+        f"for path in {list(map(str, secrets))}:\n"
+        "    try:\n        open(path)\n    except OSError:\n        print('held')\n"
+        "print([number for number in os.listdir('/proc/self/fd') if int(number) > 3])\n"
+        "open('final/submission.csv', 'w').close()\n"
+    )
+    (work / "solution.py").write_text(code, encoding="utf-8")
+    env = {"PATH": os.environ["PATH"]}
+    request = ScriptRequest(script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=240, env=env)
+    raw = await LocalExecutor(limits=LIMITS, sandbox=sandbox).run(request)
+    assert raw.stdout.splitlines() == ["3000", "held", "held", "[]"], raw.stderr
+    assert (work / "final" / "submission.csv").exists()

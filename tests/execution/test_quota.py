@@ -15,7 +15,7 @@ from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import PLAIN_ENV
 from tests.execution.conftest import OpenRun, scored, script
-from tests.execution.users import unprivileged_python
+from tests.execution.users import driver, unprivileged_python
 
 LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), disk_bytes=20_000_000, files=2000)
 
@@ -105,13 +105,52 @@ def test_shared_memory_of_a_user_who_still_works_is_left_alone(tmp_path: Path) -
     assert not (shared / "file").exists()
 
 
-def test_holes_of_a_file_and_links_take_no_room(tmp_path: Path) -> None:
+def test_holes_of_a_file_and_the_links_to_the_data_take_no_room(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(10**9)
-    (tmp_path / "many").mkdir()
+    (tmp_path / "input").mkdir()
     for number in range(3000):
-        (tmp_path / "many" / str(number)).symlink_to("/")
+        (tmp_path / "input" / str(number)).symlink_to("/")
     assert DiskQuota(LIMITS, [tmp_path]).look(os.getpid()) == ""
+
+
+@pytest.mark.parametrize("place", ["many", "input"])
+def test_links_that_a_script_makes_are_counted(place: str, tmp_path: Path) -> None:
+    (tmp_path / "input").mkdir()
+    disk = DiskQuota(LIMITS, [tmp_path])
+    (tmp_path / place).mkdir(exist_ok=True)
+    for number in range(3000):
+        (tmp_path / place / str(number)).symlink_to("/")
+    assert "more than 2000 files" in disk.look(os.getpid())
+
+
+LOOK = """
+import os, sys
+from pathlib import Path
+from mle_star.execution import Limits
+from mle_star.execution.quota import DiskQuota
+from mle_star.models import PipelineConfig
+
+folder = Path(sys.argv[1]) / "mine"
+(folder / "dark").mkdir(parents=True)
+disk = DiskQuota(Limits.of(PipelineConfig()), [folder])
+for mode in map(int, sys.argv[2].split(",")):
+    (folder / "dark").chmod(0o700)
+    (folder / "dark" / "file").touch()
+    (folder / "dark").chmod(mode)
+    print([disk.look(os.getpid()) for _ in range(2)])
+"""
+
+
+def test_a_folder_that_hides_what_is_in_it_ends_the_script(open_folder: Path) -> None:
+    """Root looks into every folder, so somebody else looks here."""
+    python, who = unprivileged_python()
+    modes = ",".join(map(str, (0o700, 0o300, 0o600, 0o000)))
+    said, _ = driver(python, "-c", LOOK, str(open_folder), modes, **who).communicate(timeout=240)
+    fine, *hidden = said.decode().splitlines()
+    assert fine == "['', '']" and len(hidden) == 3
+    assert all("cannot look into (dark)" in line for line in hidden)
+    assert hidden[0].startswith("['', "), "it may be about to end"
 
 
 def test_a_script_never_gets_more_than_half_of_what_is_free(tmp_path: Path) -> None:

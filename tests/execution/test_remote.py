@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ import pytest
 from mle_star.errors import ExecutionError
 from mle_star.execution import LocalExecutor, debug_text, execute_in_run
 from mle_star.execution.node import Node
-from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, collect, unpack
+from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, collect, put, unpack
 from mle_star.execution.remote import RemoteExecutor
+from mle_star.execution.removal import remove_entry
 from mle_star.execution.turns import Turns
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
 from mle_star.testing.executor import PLAIN_ENV, ExecutorContract
 from tests.execution.conftest import OpenRun, scored
+from tests.execution.test_removal import nest
 
 CONFIG = PipelineConfig()
 
@@ -134,6 +137,34 @@ async def test_data_that_a_machine_sees_under_the_same_path_are_not_sent(tmp_pat
         await node.run(gone, LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
 
 
+def test_the_store_of_a_machine_is_its_user_s_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = Node(tmp_path / "deep" / "store", "one").folder
+    finally:
+        os.umask(before)
+    assert store.stat().st_mode & 0o777 == (0o700 if os.getuid() else 0o711), "a script of root's is nobody's"
+    (tmp_path / "link").symlink_to(store)
+    (tmp_path / "file").touch()
+    for name in ("link", "file"):
+        with pytest.raises(ExecutionError, match="is a link or a file: set MLE_STAR_NODE_DIR to"):
+            Node(tmp_path / name, "one")
+    for mode in (0o770, 0o707):
+        store.chmod(mode)
+        with pytest.raises(ExecutionError, match="written to by others: set MLE_STAR_NODE_DIR to"):
+            Node(store, "one")
+    store.chmod(0o755)
+    assert Node(store, "one").missing([]) == ()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_store_that_somebody_else_has_made_is_refused(tmp_path: Path) -> None:
+    store = Node(tmp_path / "store", "one").folder
+    os.chown(store, 65533, 65533)
+    with pytest.raises(ExecutionError, match=r"somebody else \(user 65533\): set MLE_STAR_NODE_DIR to"):
+        Node(store, "one")
+
+
 async def test_a_file_that_changes_on_its_way_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
     node = Node(tmp_path, "one")
     with pytest.raises(ExecutionError, match="changed while it was sent"):
@@ -222,6 +253,26 @@ def test_of_what_a_script_hands_over_only_plain_files_within_bounds_come_back(
         file.truncate(2 << 30)
     found, left = collect(tmp_path)
     assert len(found) == 999 and left == ["0001"] and "0000" not in found
+
+
+def test_a_folder_of_any_depth_comes_back(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    nest(here, 1200, "a")
+    found, left = collect(here)
+    assert (len(found), left) == (1000, ["a/" * depth + "file" for depth in range(1000, 1200)])
+    deepest = {left[-1]: b"x"}
+    put(deepest, there, "one")
+    assert collect(there) == (deepest, [])
+    assert remove_entry(here) and remove_entry(there)
+
+
+def test_a_link_in_place_of_what_a_script_hands_over_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "secret").write_text("x")
+    (tmp_path / "final").symlink_to(tmp_path / "mine")
+    assert collect(tmp_path / "final") == ({}, [])
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", ""])

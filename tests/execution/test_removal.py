@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from mle_star.execution import execute_in_run, prepare_path_directory
+from mle_star.execution.fitted import add_fitted, forget_fitted, listing
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.workspace import reset_working_directory
 from mle_star.run.events import Notice
+from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
 from tests.execution.conftest import OpenRun, scored, script
 
@@ -52,6 +54,17 @@ def test_a_tree_of_any_depth_goes(depth: int, name: str, tmp_path: Path) -> None
     nest(tree, depth, name)
     assert remove_entry(tree)
     assert not tree.exists()
+
+
+def test_what_a_script_has_fitted_is_kept_and_forgotten_however_deep(tmp_path: Path) -> None:
+    made, kept = tmp_path / "made", RunFolder(tmp_path).model
+    made.mkdir()
+    nest(made, 1200, "a")
+    assert len(listing(made)) == 1200
+    add_fitted(tmp_path, made)
+    assert listing(kept).keys() == listing(made).keys()
+    forget_fitted(tmp_path)
+    assert not kept.exists() and remove_entry(made)
 
 
 def test_links_are_removed_and_what_they_lead_to_stays(tmp_path: Path) -> None:

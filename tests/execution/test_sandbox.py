@@ -27,6 +27,7 @@ from mle_star.execution.process import Report, parse_report
 from mle_star.execution.sandbox import (
     HERE,
     INSTALL_HINT,
+    MANY,
     Bubblewrap,
     Kernel,
     Walls,
@@ -36,6 +37,7 @@ from mle_star.execution.sandbox import (
     link_chain,
     mounts_of,
     outermost,
+    rules_inside,
     rules_outside,
     too_much,
 )
@@ -248,10 +250,32 @@ def test_the_records_of_a_run_are_hidden_where_they_lie_among_the_data(tmp_path:
         folder.mkdir(parents=True)
     world = World(str(work), str(tmp_path / "private"), str(tmp_path), ())
     assert world.own_records == "runs"
-    assert ("tmpfs", "mode=755,size=4k", str(work / "input" / "runs")) in mounts_of(world)
+    assert ("tmpfs", "mode=755,size=4096", str(work / "input" / "runs")) in mounts_of(world)
     read = rules_outside(world)["read"]
     assert str(tmp_path / "train.csv") in read and not {str(tmp_path), str(tmp_path / "runs")} & {*read}
     assert World(str(work), "", str(tmp_path / "data"), ()).own_records is None
+
+
+def test_of_a_folder_that_is_shown_in_one_only_what_is_meant_may_be_read(tmp_path: Path) -> None:
+    """What covers a file falls off when somebody replaces the file: then the second wall has to hold."""
+    data = tmp_path / "data"
+    (data / ".cache").mkdir(parents=True)
+    paths = [str(data / str(number)) for number in range(MANY + 1)]
+    for path in (*paths, str(data / ".env")):
+        Path(path).touch()
+    few, many = (
+        World(str(tmp_path / "work"), str(tmp_path / "own"), None, tuple(shown)) for shown in (paths[1:], paths)
+    )
+    assert ("ro", str(data), str(data)) not in mounts_of(few) and ("ro", paths[1], paths[1]) in mounts_of(few)
+    mounts = mounts_of(many)
+    assert ("ro", str(data), str(data)) in mounts and ("ro", paths[1], paths[1]) not in mounts
+    assert ("ro", "/dev/null", str(data / ".env")) in mounts
+    assert mounts.index(("tmpfs", "mode=755,size=4096", str(data / ".cache"))) < mounts.index(
+        ("read-only", "", str(data / ".cache"))
+    )
+    for world in (few, many):
+        read = rules_inside(world)["read"]
+        assert str(data) not in read and read.count(paths[1]) == 1
 
 
 def test_nobody_s_home_is_shown_because_a_library_lies_there(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from mle_star.execution import (
     setup_working_directory,
     write_script,
 )
-from mle_star.execution.workspace import reset_working_directory
+from mle_star.execution.removal import remove_entry
+from mle_star.execution.workspace import clear_working_directory, reset_working_directory
 from tests.execution.conftest import script
 
 
@@ -62,6 +64,33 @@ def test_a_missing_final_is_made_and_a_link_in_its_place_is_replaced(tmp_path: P
     clean_output_directory(str(tmp_path / "b"))
     assert not (tmp_path / "b" / "final").is_symlink()
     assert (elsewhere / "file").exists()
+
+
+@pytest.mark.parametrize("sweep", [setup_working_directory, reset_working_directory, clear_working_directory])
+def test_a_link_in_place_of_a_directory_of_ours_goes_and_what_it_leads_to_stays(
+    sweep: Callable[[str], object], tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    for folder in ("input", "final"):
+        (victim / folder).mkdir(parents=True)
+        (victim / folder / "file").write_text("mine")
+    (victim / "file").write_text("mine")
+    victim.chmod(0o500)
+    before = sorted(victim.rglob("*"))
+    work = Path(prepare_path_directory(tmp_path, "main"))
+    remove_entry(work)
+    work.symlink_to(victim)
+    sweep(str(work))
+    assert not work.is_symlink()
+    assert (sorted(victim.rglob("*")), victim.stat().st_mode & 0o777) == (before, 0o500)
+    assert work.is_dir() is (sweep is not clear_working_directory)
+
+
+def test_a_link_that_the_user_works_by_stays(tmp_path: Path) -> None:
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "work").symlink_to(tmp_path / "large disk")
+    reset_working_directory(setup_working_directory(str(tmp_path / "work")))
+    assert (tmp_path / "work").is_symlink() and (tmp_path / "large disk" / "final").is_dir()
 
 
 @pytest.mark.req("REQ-EX-005")

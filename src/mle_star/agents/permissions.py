@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from mle_star.data.place import DataFolder
+
 _BEFORE_A_COMMAND = {"sudo", "env", "nohup", "time", "command", "exec", "then", "do", "else", "!", "{"}
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "eval"}
 _CHANGES_ALL = {
@@ -25,11 +27,14 @@ _SEPARATORS = re.compile(r"[;|&()\n]+")
 
 
 class Guard:
-    """Judges tool calls of an agent that works in `work_dir` and may read `readable` folders, too."""
+    """Judges tool calls of an agent that works in `work_dir` and may read the data in `readable` folders, too.
+
+    What is none of the data there, such as hidden files and other runs, is no more for agents than for scripts.
+    """
 
     def __init__(self, work_dir: Path, *, readable: Iterable[Path] = (), blocked: Iterable[str] = ()) -> None:
         self.work_dir = Path(os.path.realpath(work_dir))
-        self._readable = [self.work_dir, *(Path(os.path.realpath(path)) for path in readable)]
+        self._data = [DataFolder(path) for path in readable]
         self._blocked = [(pattern, _compiled(pattern)) for pattern in blocked]
 
     def check_tool(self, tool: str, arguments: dict[str, object]) -> str | None:
@@ -41,9 +46,7 @@ class Guard:
             return None if self.is_inside(path) else f"{tool} to {path!r}: outside the working directory"
         if tool in ("Read", "Grep", "Glob"):
             path = str(arguments.get("file_path") or arguments.get("path") or ".")
-            return (
-                None if self._may_read(path) else f"{tool} of {path!r}: only the working and data folders may be read"
-            )
+            return None if self._may_read(path) else f"{tool} of {path!r}: only the working folder and data may be read"
         return None
 
     def check_command(self, text: str) -> str | None:
@@ -58,14 +61,14 @@ class Guard:
 
     def is_inside(self, path: str) -> bool:
         """Does this path, links followed, lie in the working directory?"""
-        return self._is_below(path, [self.work_dir])
+        real = self._real(path)
+        return real == self.work_dir or self.work_dir in real.parents
 
     def _may_read(self, path: str) -> bool:
-        return self._is_below(path, self._readable)
+        return self.is_inside(path) or any(data.holds(self._real(path)) for data in self._data)
 
-    def _is_below(self, path: str, folders: list[Path]) -> bool:
-        real = Path(os.path.realpath(self.work_dir / os.path.expanduser(path)))  # noqa: PTH111
-        return any(real == folder or folder in real.parents for folder in folders)
+    def _real(self, path: str) -> Path:
+        return Path(os.path.realpath(self.work_dir / os.path.expanduser(path)))  # noqa: PTH111
 
     def _judge(self, words: list[str]) -> str | None:
         """Why a command, given as its words, is refused."""

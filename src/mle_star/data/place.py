@@ -42,11 +42,19 @@ class DataFolder:
             return ""
         return str(ours.parent if ours.parent.name == RUNS and ours.parent != self.root else ours)
 
-    def leaves_out(self, entry: os.DirEntry[str]) -> bool:
+    def leaves_out(self, entry: os.DirEntry[str] | Path) -> bool:
         """Is this folder or file none of the data?"""
-        if entry.path == self._ours or (entry.name.startswith(".") and Path(entry.path).parent == self.root):
+        path = os.fspath(entry)
+        if path == self._ours or (entry.name.startswith(".") and Path(path).parent == self.root):
             return True
         return holds_runs(entry)
+
+    def holds(self, path: Path) -> bool:
+        """Does this path, which has no links left in it, lead to the data, and through nothing that is left out?"""
+        if path != self.root and self.root not in path.parents:
+            return False
+        on_the_way = [place for place in (path, *path.parents) if self.root in place.parents]
+        return not any(self.leaves_out(place) for place in on_the_way)
 
     def leads_to_ours(self, path: str) -> bool:
         """Does the place where this run works lie inside this folder?"""
@@ -176,11 +184,11 @@ def refuse_place(folder: Path) -> None:
             raise ConfigError(f"data_dir: {folder} belongs to the system: nothing in there is data")
 
 
-def holds_runs(folder: os.DirEntry[str]) -> bool:
+def holds_runs(folder: os.DirEntry[str] | Path) -> bool:
     """Is it a run's folder, or the one that runs are kept in?"""
     if not _is_folder(folder):
         return False
-    if os.path.lexists(os.path.join(folder.path, MARK)):  # noqa: PTH118
+    if os.path.lexists(os.path.join(folder, MARK)):  # noqa: PTH118
         return True
     if folder.name != RUNS:
         return False
@@ -191,7 +199,7 @@ def holds_runs(folder: os.DirEntry[str]) -> bool:
         return False
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: os.DirEntry[str] | Path) -> bool:
     try:
         return entry.is_dir()
     except OSError:

@@ -11,12 +11,12 @@ import json
 import logging
 import os
 import shutil
-import stat
 from pathlib import Path
 
 from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
-from mle_star.execution.workspace import copy_plain
+from mle_star.execution.removal import remove_entry
+from mle_star.execution.workspace import copy_plain, entries_below
 from mle_star.run.context import RunContext
 from mle_star.run.folder import RunFolder
 
@@ -52,7 +52,7 @@ def forget_fitted(run_dir: Path) -> None:
     """Keep nothing any more."""
     with contextlib.suppress(OSError):
         RunFolder(run_dir).model_note.unlink()
-    shutil.rmtree(RunFolder(run_dir).model, ignore_errors=True)
+    remove_entry(RunFolder(run_dir).model)
 
 
 def add_fitted(run_dir: Path, made: Path, *, most: int = MOST_BYTES) -> None:
@@ -95,8 +95,6 @@ def note_fitted(run_dir: Path, digest: str) -> None:
 
 def listing(place: Path) -> Listing:
     """Size and time of the plain files below a folder, by name; links are not followed."""
-    if place.is_symlink():
-        return {}
-    paths = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
-    found = {str(path.relative_to(place)): path.lstat() for path in paths}
-    return {name: (s.st_size, s.st_mtime_ns) for name, s in found.items() if stat.S_ISREG(s.st_mode)}
+    found = [entry for entry in entries_below(place) if entry.is_file(follow_symlinks=False)]
+    status = {os.path.relpath(entry.path, place): entry.stat(follow_symlinks=False) for entry in found}
+    return {name: (s.st_size, s.st_mtime_ns) for name, s in status.items()}

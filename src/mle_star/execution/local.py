@@ -145,8 +145,8 @@ class LocalExecutor:
         env = self._environment(request, means, temporary, marker)
         started = time.monotonic()
         order = self._order(request, means, temporary, group)
-        process = await ScriptProcess.start(order, request.working_dir, env, streams)
         disk = DiskQuota(limits, [Path(request.working_dir), temporary], None if means.walls.world else SHARED_MEMORY)
+        process = await ScriptProcess.start(order, request.working_dir, env, streams)
         try:
             async with disk.enforced(process):
                 timed_out = not await process.wait(request.timeout_seconds)

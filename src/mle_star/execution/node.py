@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable
@@ -35,13 +36,35 @@ def default_folder() -> Path:
     return Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir()) / f"mle-star-node-{user}")
 
 
+def _claim(folder: Path) -> None:
+    """Make a folder in a place where others write, too; refuse one that they could put data or scripts into.
+
+    Root's lets others pass, for there scripts become `nobody`.
+    """
+    mode = 0o700 if os.getuid() else 0o711
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True, mode=mode)
+        folder.chmod(mode)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        trouble = "is a link or a file"
+    elif status.st_uid != os.getuid():
+        trouble = f"belongs to somebody else (user {status.st_uid})"
+    elif status.st_mode & 0o022:
+        trouble = "can be written to by others"
+    else:
+        return
+    raise ExecutionError(f"{folder} {trouble}: set {FOLDER_VARIABLE} to a folder that only you can write to")
+
+
 class Node:
     """The folder of one machine: `files` by digest, `views` of them as data folders, and `work`."""
 
     def __init__(self, folder: Path, machine: str) -> None:
         self.folder, self.machine = folder, machine
+        _claim(folder)
         for name in ("files", "views", "work"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name).mkdir(mode=0o755, exist_ok=True)
         self._remove_stale()
 
     # --- data -------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -17,7 +16,7 @@ from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
 from mle_star.execution.fitted import STATE
 from mle_star.execution.removal import remove_entry
-from mle_star.execution.workspace import clean_output_directory
+from mle_star.execution.workspace import clean_output_directory, entries_below
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest, digest_of
 
@@ -129,20 +128,17 @@ def collect(final: Path) -> tuple[Files, list[str]]:
     found: Files = {}
     left: list[str] = []
     room = RETURNED_BYTES
-    for folder, _, names in os.walk(final):
-        for name in sorted(names):
-            path = Path(folder) / name
-            status = path.lstat()
-            if not stat.S_ISREG(status.st_mode):
-                continue
-            shown = path.relative_to(final).as_posix()
-            if status.st_size > room or len(found) >= RETURNED_FILES:
-                left.append(shown)
-                continue
-            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-            with os.fdopen(handle, "rb") as file:
-                found[shown] = file.read(room)
-            room -= len(found[shown])
+    for entry in entries_below(final):
+        if not entry.is_file(follow_symlinks=False):
+            continue
+        shown = Path(entry.path).relative_to(final).as_posix()
+        if entry.stat(follow_symlinks=False).st_size > room or len(found) >= RETURNED_FILES:
+            left.append(shown)
+            continue
+        handle = os.open(entry.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        with os.fdopen(handle, "rb") as file:
+            found[shown] = file.read(room)
+        room -= len(found[shown])
     return found, left
 
 
@@ -168,6 +164,8 @@ def put(files: Files, folder: Path, sender: str) -> None:
         parts = PurePosixPath(name).parts
         if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
             raise ExecutionError(f"{sender} sent a file named {name!r}")
-        target = folder.joinpath(*parts)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        place = folder
+        for part in parts[:-1]:  # one by one: making all at once goes as deep into the stack as the name is long
+            place /= part
+            place.mkdir(exist_ok=True)
+        (place / parts[-1]).write_bytes(content)

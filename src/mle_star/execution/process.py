@@ -7,6 +7,7 @@ import contextlib
 import marshal
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -68,20 +69,22 @@ class ScriptProcess:
     async def start(
         cls, order: dict[str, Any], working_dir: str, env: dict[str, str], keepers: Sequence[Keeper]
     ) -> ScriptProcess:
-        """Start the supervisor, which starts the script."""
+        """Start the supervisor, which starts the script; its orders are in a file, for no argument may be long."""
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
-        orders = marshal.dumps({**order, "report": write_end}).hex()
-        words = [*child_program(sys.executable, "supervisor"), orders]
         try:
-            transport, streams = await asyncio.get_running_loop().subprocess_exec(
-                lambda: Streams(keepers),
-                *words,
-                cwd=working_dir,
-                env=env,
-                pass_fds=(write_end,),
-                start_new_session=True,
-            )
+            with tempfile.TemporaryFile() as orders:
+                orders.write(marshal.dumps({**order, "report": write_end}))
+                orders.seek(0)
+                transport, streams = await asyncio.get_running_loop().subprocess_exec(
+                    lambda: Streams(keepers),
+                    *child_program(sys.executable, "supervisor"),
+                    str(orders.fileno()),
+                    cwd=working_dir,
+                    env=env,
+                    pass_fds=(write_end, orders.fileno()),
+                    start_new_session=True,
+                )
         except BaseException:
             os.close(read_end)
             raise

@@ -18,6 +18,7 @@ import psutil
 from mle_star.execution.child.tree import descendants, nameless_bytes
 from mle_star.execution.limits import Limits
 from mle_star.execution.removal import remove_entry
+from mle_star.execution.workspace import entries_below
 
 FIRST_LOOK_SECONDS = 0.25
 MOST_PAUSE_SECONDS = 30.0
@@ -38,8 +39,9 @@ class Stoppable(Protocol):
 
 
 class DiskQuota:
-    """The folders that one script writes to, and the limits on what they hold. `breach` says why it was ended.
+    """The folders that one script writes to, its own first, and the limits on what they hold, from before it starts.
 
+    `breach` says why it was ended. The links by which the harness shows the data count for nothing, all others do.
     `shared` is a folder that others write to as well, such as the machine's shared memory: what is new there counts
     against the script's memory. It is left alone, because nobody can say whose it is, unless the script had a user
     of its own (`sweep_shared`).
@@ -48,9 +50,11 @@ class DiskQuota:
     def __init__(self, limits: Limits, folders: Sequence[Path], shared: Path | None = None) -> None:
         self._limits, self._folders, self._shared = limits, folders, shared
         self._others = set(self._shared_files())
+        self._given = sum(entry.is_symlink() for folder in folders[:1] for entry in entries_below(folder / "input"))
         free = self._free_bytes()
         self._bytes = min(limits.disk_bytes, free // 2) if free else limits.disk_bytes
         self._reserve = RESERVE_BYTES if free > 2 * RESERVE_BYTES else 0
+        self._locked = ""
         self.breach = ""
 
     @asynccontextmanager
@@ -82,22 +86,28 @@ class DiskQuota:
             return "the disk is full; write less"
         waiting = [str(folder) for folder in self._folders]
         held, files = nameless_bytes(descendants(pid), (*(f"{folder}/" for folder in waiting), "/tmp/")), 0
+        locked, before = "", self._locked
         while waiting:
             try:
-                with os.scandir(waiting.pop()) as entries:
+                with os.scandir(folder := waiting.pop()) as entries:
                     for entry in entries:
                         with contextlib.suppress(FileNotFoundError):
                             held += _held_by(entry.stat(follow_symlinks=False))
-                        files += not entry.is_symlink()
+                        files += 1
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
+            except PermissionError:
+                locked = Path(folder).name
             except OSError as error:
                 if error.errno == errno.ENAMETOOLONG:
                     return "folders nested deeper than any path can be long"
             if held > self._bytes:
                 return f"more than {self._bytes / 1e9:.1f} GB on disk in its folder and /tmp"
-            if files > self._limits.files:
+            if files > self._limits.files + self._given:
                 return f"more than {self._limits.files} files in its folder and /tmp"
+        self._locked = locked
+        if locked and before:  # twice: a script that is about to end has nothing to hide
+            return f"a folder that the harness cannot look into ({locked}); leave folders readable"
         return self._look_at_shared()
 
     def _look_at_shared(self) -> str:

@@ -24,6 +24,8 @@ INSIDE = 1000
 NOBODY = 65534
 """The user and group that root's scripts become where they have no world of their own."""
 PROBE_SECONDS = 10
+MANY = 500
+"""Of so many entries of one folder, each is shown by itself."""
 INSTALL_HINT = (
     "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap; "
     "Arch: pacman -S bubblewrap)"
@@ -231,8 +233,8 @@ def mounts_of(world: World) -> tuple[Mount, ...]:
     found += [("ro", str(Path(world.private_dir) / name), f"/etc/{name}") for name in _USERS]
     found += [*_proc(world.gpus), *_devices(world)]
     found += [("rw", str(Path(world.private_dir) / "tmp"), "/tmp"), ("symlink", "/tmp", "/var/tmp")]
-    shown = [path for path in _both_forms(world.readable) if not is_within(path, world.working_dir)]
-    found += [("ro", path, path) for path in outermost(shown, (*_system(), *(f"/{name}" for name in _MERGED)))]
+    found += in_few_mounts(_shown(world))
+    covers = [target for what, _, target in found if what == "tmpfs" and target != "/dev/shm"]
     if world.allow_network:
         found += [("ro", path, path) for path in _name_service()]
     found.append(("rw", world.working_dir, world.working_dir))
@@ -240,8 +242,42 @@ def mounts_of(world: World) -> tuple[Mount, ...]:
         found.append(("ro", world.input_dir or world.shown_input, world.shown_input))
     if world.own_records is not None:
         place = str(Path(world.shown_input) / world.own_records)
-        found += [("tmpfs", "mode=755,size=4k", place), ("read-only", "", place)]
-    return (*found, ("read-only", "", "/"))
+        found += [("tmpfs", "mode=755,size=4096", place), ("read-only", "", place)]
+    return (*found, *(("read-only", "", place) for place in covers), ("read-only", "", "/"))
+
+
+def _shown(world: World) -> list[str]:
+    """What is shown besides the system and the data, at its own place."""
+    paths = [path for path in _both_forms(world.readable) if not is_within(path, world.working_dir)]
+    return outermost(paths, (*_system(), *(f"/{name}" for name in _MERGED)))
+
+
+def in_few_mounts(paths: list[str]) -> list[Mount]:
+    """These paths for reading. A folder of which much is shown, and most, comes as a whole, with the rest covered.
+
+    Each mount takes longer than the one before, and bubblewrap gives up at three thousand. A cover is closed at the
+    very end: something may have to be shown inside of it.
+    """
+    beside: dict[str, set[str]] = {}
+    for path in paths:
+        beside.setdefault(os.path.dirname(path), set()).add(path)  # noqa: PTH120
+    found: list[Mount] = []
+    whole: set[str] = set()
+    for folder, shown in beside.items():
+        if len(shown) <= MANY or too_much(folder):
+            continue
+        with os.scandir(folder) as entries:
+            rest = [entry for entry in entries if entry.path not in shown and not entry.is_symlink()]
+        if len(rest) < len(shown):
+            whole.add(folder)
+            found += [("ro", folder, folder), *map(_cover, rest)]
+    return [*found, *(("ro", path, path) for path in paths if os.path.dirname(path) not in whole)]  # noqa: PTH120
+
+
+def _cover(entry: os.DirEntry[str]) -> Mount:
+    """Nothing in its place: an empty folder, or a device that nobody can open there."""
+    is_folder = entry.is_dir(follow_symlinks=False)
+    return ("tmpfs", "mode=755,size=4096", entry.path) if is_folder else ("ro", os.devnull, entry.path)
 
 
 @lru_cache(maxsize=1)
@@ -324,9 +360,11 @@ def _namespaces(allow_network: bool, options: frozenset[str]) -> list[str]:
 
 def rules_inside(world: World) -> dict[str, list[str]]:
     """What Landlock is to allow in a world that is already made: the same once more, should a wall have a hole."""
-    mounts = mounts_of(world)
+    mounts, shown = mounts_of(world), _shown(world)
     read = [target for what, _, target in mounts if what in ("ro", "proc", "tmpfs", "devices")]
-    return {"read": read, "write": [world.working_dir, "/tmp", *_writable_devices(world)]}
+    parts = {os.path.dirname(path) for path in shown}  # noqa: PTH120 - a cover falls off when its file is replaced
+    read = [*(path for path in read if path not in parts), *shown]
+    return {"read": list(dict.fromkeys(read)), "write": [world.working_dir, "/tmp", *_writable_devices(world)]}
 
 
 def rules_outside(world: World) -> dict[str, list[str]]:
@@ -399,9 +437,11 @@ def _both_forms(paths: Iterable[str]) -> list[str]:
 def outermost(paths: Iterable[str], shown: Iterable[str] = ()) -> list[str]:
     """Those paths that are not within another one, or within what is shown already."""
     kept: list[str] = []
+    taken = set(shown)
     for path in sorted(set(paths), key=len):
-        if not is_within(path, *shown, *kept):
+        if taken.isdisjoint((path, *map(str, Path(path).parents))):
             kept.append(path)
+            taken.add(path)
     return kept
 
 

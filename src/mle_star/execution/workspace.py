@@ -36,9 +36,16 @@ _FORBIDDEN = {
 def setup_working_directory(base_path: str) -> str:
     """Make sure that `input/` and `final/` exist below `base_path`, and return its absolute form."""
     base = Path(os.path.abspath(base_path))  # noqa: PTH100 - resolve() would follow links
+    _drop_link(base)
     for name in ("input", "final"):
         (base / name).mkdir(parents=True, exist_ok=True)
     return str(base)
+
+
+def _drop_link(base: Path) -> None:
+    """Where a link has taken the place of a directory of ours, it goes: what it leads to is somebody else's."""
+    if base.is_symlink() and is_ours(str(base)):
+        base.unlink()
 
 
 def clean_output_directory(base_path: str) -> None:
@@ -50,6 +57,19 @@ def clean_output_directory(base_path: str) -> None:
     if not all([remove_entry(final / name) for name in os.listdir(final)]):  # noqa: C419, PTH208
         _set_aside(final)
         final.mkdir(exist_ok=True)
+
+
+def entries_below(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """All but folders below a folder, however deep; no link is followed, not even one in the folder's own place."""
+    waiting = [] if folder.is_symlink() else [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            continue  # gone, locked, or deeper than any path can be long
+        yield from (entry for entry in entries if not entry.is_dir(follow_symlinks=False))
+        waiting += reversed([entry.path for entry in entries if entry.is_dir(follow_symlinks=False)])
 
 
 def copy_plain(source: Path, target: Path) -> None:
@@ -132,11 +152,7 @@ def _is_link_to(shown: Path, original: Path) -> bool:
 
 def linked_places(shown: Path) -> list[str]:
     """Where the links below a folder lead that shows the data."""
-    found = []
-    for folder, folders, names in os.walk(shown):
-        paths = (os.path.join(folder, name) for name in (*folders, *names))  # noqa: PTH118
-        found += [os.path.realpath(path) for path in paths if os.path.islink(path)]  # noqa: PTH114
-    return found
+    return [os.path.realpath(entry.path) for entry in entries_below(shown) if entry.is_symlink()]
 
 
 def _show_folder(source: DataFolder, folder: str, target: Path) -> None:
@@ -170,6 +186,7 @@ def reset_working_directory(working_dir: str) -> bool:
     the old one, and the answer is False.
     """
     base = Path(working_dir)
+    _drop_link(base)
     if base.is_dir() and not os.access(base, os.R_OK | os.W_OK | os.X_OK):
         base.chmod(0o755)  # a script has locked it
     clean = clear_working_directory(working_dir)
@@ -181,6 +198,7 @@ def reset_working_directory(working_dir: str) -> bool:
 
 def clear_working_directory(working_dir: str) -> bool:
     """Remove all but `input/` from a directory of ours; False when something is left."""
+    _drop_link(Path(working_dir))
     if not Path(working_dir).is_dir() or not is_ours(working_dir):
         return True
     with os.scandir(working_dir) as entries:

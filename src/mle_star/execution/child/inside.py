@@ -20,12 +20,19 @@ _NEEDED_OF_ROOT = 1 << 0 | 1 << 1 | 1 << 6 | 1 << 7  # to own, read, and become 
 
 def main() -> None:
     """Bubblewrap starts this in the world that it has made."""
-    order: Order = marshal.loads(bytes.fromhex(sys.argv[1]))
+    order = given_order()
     told: int = order["told"]
     os.set_inheritable(told, False)
     os.closerange(3, told)
     os.closerange(told + 1, 64)
     become(order, told, order["around"])
+
+
+def given_order() -> Order:
+    """The order in the file whose descriptor is the first argument; the file is closed, so that no script sees it."""
+    with open(int(sys.argv[1]), "rb") as file:  # noqa: PTH123 - pathlib starts slowly
+        order: Order = marshal.load(file)
+    return order
 
 
 def become(order: Order, told: int, applied: list[str]) -> None:

@@ -1,8 +1,9 @@
 """Stands between the harness and a script: confines it, outlives it, and leaves nothing of it behind.
 
 It is the script's parent, so that a script which kills its parent does not reach the harness, and inherits all orphans.
-Orders come in the first argument, commands as bytes on stdin (`t`: end it politely, `c`: the same in a hurry; end of
-file: the harness is gone, kill it). What happened goes to the descriptor `report`, one `name<TAB>value` a line.
+Orders come by the descriptor that the first argument names, commands as bytes on stdin (`t`: end it politely, `c`: the
+same in a hurry; end of file: the harness is gone, kill it). What happened goes to the descriptor `report`, one
+`name<TAB>value` a line.
 
 It starts before every script, so it imports only what starts quickly: `signal`, `json`, `typing` and `contextlib` would
 take longer than all the rest.
@@ -18,7 +19,7 @@ import sys
 import time
 
 from . import confine, namespaces, tree
-from .inside import become
+from .inside import become, given_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ GIVE_UP_SECONDS = 10.0
 
 def main() -> None:
     """Run one script to its end."""
-    order: Order = marshal.loads(bytes.fromhex(sys.argv[1]))
+    order = given_order()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGUSR2, lambda *_: None)
@@ -128,8 +129,8 @@ def _enter_bubblewrap(command: list[str], inside: Order, told: int) -> None:
     given = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in words))
     os.set_inheritable(told, True)
     last = {**inside, "seccomp": None, "around": around, "told": told}
-    text = marshal.dumps(last, 2).hex()  # for whichever Python the scripts have
-    os.execv(command[0], [command[0], "--args", given, *inside["launcher"], text])
+    orders = _in_memory(marshal.dumps(last, 2))  # for whichever Python the scripts have
+    os.execv(command[0], [command[0], "--args", given, *inside["launcher"], orders])
 
 
 def _in_memory(content: bytes) -> str:
