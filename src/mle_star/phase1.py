@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
-from mle_star.execution.artifacts import keep_clean_ones
 from mle_star.knowledge import known_models
 from mle_star.method.families import built_in, family_of
 from mle_star.models import (
@@ -403,8 +402,6 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
         instead = "the next best takes its place" if clean else "it stands in until a clean script has a score"
         _warn_of_leak(f"the initial solution leaks; {instead}")
         progress.s_0 = clean[0] if clean else s_0.model_copy(update={"leaking": True})
-        if clean:
-            await keep_clean_ones(current_run())
     elif changed:
         progress.s_0 = await _evaluated_or(s_0, corrected, progress.task, config)
 

@@ -146,7 +146,7 @@ def _replace(solution: SolutionScript, code_block: CodeBlock, new_block: str | N
         logger.warning("%s: attempt skipped: replacement failed", place)
         return None
     logger.debug("%s: code block replaced: %d characters became %d", place, len(old), len(new_block))
-    return replaced.model_copy(update={"phase": SolutionPhase.refined})
+    return replaced.model_copy(update={"phase": SolutionPhase.refined, "leaking": False})  # no check has seen it yet
 
 
 async def _evaluate(
@@ -164,7 +164,8 @@ async def _check_winner(
     waiting = [*state.accepted]
     while waiting:
         winner = waiting.pop()
-        if winner.score is None or not is_improvement(winner.score, start_score, task.metric_direction):
+        better = winner.score is not None and is_improvement(winner.score, start_score, task.metric_direction)
+        if not (better or start.leaking):  # a score that leaks is none to compare with
             break
         checked = await check_and_fix_leakage(winner)
         if not checked.leaking and checked.content != winner.content:
@@ -172,7 +173,7 @@ async def _check_winner(
         score = checked.score
         if score is None or checked.leaking:
             continue
-        if is_improvement_or_equal(score, start_score, task.metric_direction):
+        if start.leaking or is_improvement_or_equal(score, start_score, task.metric_direction):
             state.best_solution, state.best_score = checked, score
             return
     state.best_solution, state.best_score = start, start_score

@@ -231,16 +231,15 @@ async def choose_block(summary: str, solution: SolutionScript, previous_blocks: 
 
 
 def _find_block(plan: RefinePlan, solution: SolutionScript) -> RefinePlan | None:
-    """The plan with its block as it stands in the solution: as given, else apart from whitespace at line ends."""
+    """The plan with its block as it stands in the solution: as given, else apart from blanks at its borders and line
+    ends. A block that only cuts a word in two is none: it could not be replaced."""
     place = current_run().place
-    if plan.code_block.strip() and validate_code_block(plan.code_block, solution):
-        logger.info("%s: code block validation passed: exact", place)
-        return plan
     located = locate_block(plan.code_block, solution.content)
     if not located:
         logger.info("%s: code block validation failed", place)
         return None
-    logger.info("%s: code block validation passed: whitespace-normalized", place)
+    how = "exact" if validate_code_block(plan.code_block, solution) else "whitespace-normalized"
+    logger.info("%s: code block validation passed: %s", place, how)
     return plan.model_copy(update={"code_block": located})
 
 

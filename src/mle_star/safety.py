@@ -18,6 +18,7 @@ from mle_star.execution import (
     evaluate_with_retry,
     exception_line,
 )
+from mle_star.execution.artifacts import keep_clean_ones
 from mle_star.method.codeblocks import compiles, locate_block, replacement
 from mle_star.models import (
     AgentType,
@@ -247,14 +248,21 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     if not leaking:
         current_run().shared.checked.add(digest_of(current.content))
     else:
-        current_run().shared.leaking |= {solution.content, current.content}
         logger.warning(
             "%s: %d of %d leaks stay: the score of this script will not count",
             current_run().place,
             len(leaks) - fixed,
             len(leaks),
         )
+    await _forget({solution.content, current.content} if leaking else {solution.content} - {current.content})
     return current.model_copy(update={"leaking": leaking})
+
+
+async def _forget(scripts: set[str]) -> None:
+    """None of these scripts, which leak, may be the best: nothing that is kept rests on what they said."""
+    if scripts:
+        current_run().shared.leaking |= scripts
+        await keep_clean_ones(current_run())
 
 
 async def check_at_last(

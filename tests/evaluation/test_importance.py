@@ -6,6 +6,7 @@ import csv
 import random
 from pathlib import Path
 
+import pandas
 import pytest
 
 from mle_star.data.layout import find_layout
@@ -65,6 +66,20 @@ def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_
     worse = dict(found)
     assert worse["strong"] > 5 * worse["weak"] / 2 > 0
     assert worse["noise"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_copies_have_keys_in_the_type_of_the_file(tmp_path: Path) -> None:
+    folder = write_task(tmp_path / "data", "")
+    for name in ("train", "test"):
+        pandas.read_csv(folder / f"{name}.csv").to_parquet(folder / f"{name}.parquet", index=False)
+        (folder / f"{name}.csv").unlink()
+    data = Data.read(find_layout(folder, ""), folder)
+    made = permuted_view(Judge(data, known_metric("rmse")), range(0, 400, 4), tmp_path / "permuted", seed=1)
+    asked = pandas.read_parquet(tmp_path / "permuted" / "test.parquet")
+    assert asked["id"].dtype == "int64" and not set(asked["id"]) & set(range(1060))
+    said = asked.assign(y=asked["strong"] + 0.2 * asked["weak"])[["id", "y"]]
+    said.to_csv(tmp_path / "said.csv", index=False)
+    assert [column for column, _ in made.importance(tmp_path / "said.csv")] == ["strong", "weak", "noise"]
 
 
 def test_too_few_rows_are_refused(tmp_path: Path) -> None:

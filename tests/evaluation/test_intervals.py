@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mle_star.data.metrics import known_metric
-from mle_star.evaluation.intervals import after_more_rows, interval, shifted, telling_rows
+from mle_star.evaluation.intervals import after_more_rows, drawn_figures, interval, shifted, telling_rows
 
 from .coverage import World, coverage
 
@@ -97,6 +97,18 @@ def test_an_interval_lies_where_the_metric_can_be_and_reaches_further_where_ther
     low, high = interval(metric, 0.9, around(0.9, 0.08), telling=30, units=30)
     assert metric.low <= low < 0.9 < high <= metric.high
     assert (high - 0.9 > 0.9 - low) == math.isinf(metric.high)
+
+
+@pytest.mark.parametrize("name", ["gini", "wape"])
+def test_draws_without_a_figure_do_not_count(name: str) -> None:
+    """Of three rows that are not zero many draws hold none: there is nothing to divide by."""
+    truth, metric = np.array([1.0] * 3 + [0.0] * 57), known_metric(name)
+    said = truth * 0.5 + np.linspace(0.1, 0.4, 60)
+    with np.errstate(all="ignore"):
+        figures = drawn_figures(metric, truth, said, None, 0)
+    assert len(figures) < 200 and all(map(math.isfinite, figures))
+    low, high = interval(metric, metric.compute(truth, said), figures, telling=60, units=60)
+    assert math.isfinite(low) and low < high
 
 
 def test_too_few_rows_say_nothing() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import random
 import shutil
 import tarfile
 import time
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import MARK
@@ -245,6 +247,50 @@ def test_what_cannot_be_split_honestly_says_so(tmp_path: Path, rows: int | None,
         opened(folder)
 
 
+@pytest.mark.parametrize(
+    ("key", "columns", "rows", "words"),
+    [
+        ("id", ["y"], ASKED, "sample_submission.csv has no id"),
+        ("id", ["row", "y"], ASKED, "sample_submission.csv has no id"),
+        ("id", ["id", "y"], ASKED - 5, "does not ask for the rows of test.csv"),
+        ("", ["y"], ASKED - 5, "does not ask for the rows of test.csv"),
+        ("", ["y"], ASKED + 5, "does not ask for the rows of test.csv"),
+    ],
+)
+def test_a_sample_that_asks_for_something_else_than_the_test_file_is_refused(
+    tmp_path: Path, key: str, columns: list[str], rows: int, words: str
+) -> None:
+    folder = write(tmp_path / "data", "csv")
+    for name in ("train.csv", "test.csv") if not key else ():
+        pandas.read_csv(folder / name).drop(columns="id").to_csv(folder / name, index=False)
+    frame = pandas.DataFrame({"id": [f"r{1000 + i}" for i in range(rows)], "row": range(rows), "y": 0})
+    frame[columns].to_csv(folder / "sample_submission.csv", index=False)
+    with pytest.raises(Unsupported, match=words):
+        opened(folder)
+
+
+@pytest.mark.parametrize("key", ["id", ""])
+def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_path: Path, key: str) -> None:
+    """Where the test rows have no key, an `id` that a script makes up is none."""
+    folder = write(tmp_path / "data", "csv")
+    (folder / "sample_submission.csv").unlink()
+    if not key:
+        pandas.read_csv(folder / "test.csv").drop(columns="id").to_csv(folder / "test.csv", index=False)
+    data = opened(folder)
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    shown = pandas.read_csv(view.folder / "test.csv")
+    answers = pandas.DataFrame({"id": shown.get("id", shown.index), "y": (shown["x"] > 0.5).astype(int)})
+    answers.to_csv(tmp_path / "s.csv", index=False)
+    judge = Judge(data, known_metric("accuracy"))
+    said = judge.read(tmp_path / "s.csv", view)
+    assert judge.score(said.hidden, hidden) > 0.98, "x is rounded"
+    judge.write_real(said, tmp_path / "final" / "real.csv")
+    asked = pandas.read_csv(folder / "test.csv")
+    wanted = pandas.DataFrame({**({"id": asked["id"]} if key else {}), "y": (asked["x"] > 0.5).astype(int)})
+    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "final" / "real.csv"), wanted)
+
+
 # --- which rows -------------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +396,36 @@ def test_a_dummy_knows_the_frequencies(tmp_path: Path) -> None:
     assert chance is not None and chance.score == 0.5
 
 
+@pytest.mark.parametrize(
+    ("classes", "likely"), [("01", "1"), ("12", "2"), (["5", "10"], "10"), (["-1", "1"], "1"), (["no", "yes"], "yes")]
+)
+def test_a_single_probability_is_that_of_the_larger_number_as_every_script_writes_it(
+    classes: Sequence[str], likely: str, tmp_path: Path
+) -> None:
+    """A script writes `predict_proba[:, 1]`; the metric of a near-perfect one is near-perfect."""
+    folder = write(tmp_path / "data", "csv")
+    frame = pandas.read_csv(folder / "train.csv")
+    frame.assign(y=[classes[y] for y in frame["y"]]).to_csv(folder / "train.csv", index=False)
+    data = opened(folder)
+    said: dict[int, tuple[str, ...]] = {row: ("0.9" if data.truth[row][0] == likely else "0.1",) for row in range(ROWS)}
+    assert Judge(data, known_metric("roc_auc")).score(said, range(ROWS)) == 1.0
+    judge = Judge(data, known_metric("log_loss"))
+    assert judge.score(said, range(ROWS)) == pytest.approx(-math.log(0.9))
+    share = sum(label == likely for (label,) in data.truth) / ROWS
+    dummy = judge.baseline(range(ROWS))
+    assert dummy is not None and dummy.score == pytest.approx(
+        judge.score(dict.fromkeys(range(ROWS), (str(share),)), range(ROWS))
+    )
+    assert f"a single probability is that of '{likely}'" in data_brief(folder, "Predict `y`.")
+
+
+def test_targets_that_are_no_plain_numbers_have_no_dummy(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    frame = pandas.read_csv(folder / "train.csv")
+    frame.assign(y=[f"${x}" for x in frame["x"]]).to_csv(folder / "train.csv", index=False)
+    assert Judge(opened(folder), known_metric("rmse")).baseline(range(ROWS)) is None
+
+
 def test_records_are_kept_byte_for_byte(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", "csv")
     text = (folder / "train.csv").read_text().replace("r3,", '"r3",').rstrip("\n")
@@ -448,7 +524,7 @@ LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
     "sub/.ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "a/b/c/train.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "old.csv": lambda folder, path: path.write_text(_renamed_target(folder)),
-    "runs/old/journal.jsonl": lambda folder, path: [path.write_text("{}\n"), (path.parent / MARK).touch()],
+    "runs/old/journal.jsonl": lambda folder, path: [path.write_text("{}\n"), (path.parent / MARK).write_text("")],
 }
 
 

@@ -15,7 +15,7 @@ from mle_star.pipeline.stages import Stages
 from mle_star.run.context import scope
 from mle_star.run.events import CandidateEvaluated, Notice
 from mle_star.run.folder import RunFolder
-from mle_star.safety import LEAKS, check_and_fix_leakage
+from mle_star.safety import LEAKS, check_and_fix_leakage, evaluate_checked
 
 from .conftest import (
     NO_LEAKAGE,
@@ -247,3 +247,44 @@ async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_on
         score = float(str(best).partition(" ")[0])
         assert (found.best_score, found.best_solution.score, found.improved) == (score, score, score > 0.5)
         assert [attempt.score for attempt in found.attempts] == [float(str(level)[:3]) for level in levels]
+
+
+@pytest.mark.parametrize(
+    ("leaking", "best", "improved"), [((), 0.3, True), ((0.3,), 0.2, True), ((0.2, 0.3), 0.9, False)]
+)
+async def test_of_promising_scripts_one_that_is_clean_wins_over_a_start_that_leaks(
+    leaking: tuple[float, ...], best: float, improved: bool, quick_path: Path
+) -> None:
+    """No check has seen a refined script yet: the flag of what it was made from says nothing of it."""
+    config = settings(K=2, leakage_checks="promising")
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
+        unmended(run, *leaking)
+        run.agents.always("leakage-rewrite", "Nor can I.")
+        run.agents.reply("coder", *fenced("level = 0.2", "level = 0.3"))
+        start = solution(script(0.9), score=0.9).model_copy(update={"leaking": True})
+        found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.9"), "p", 0.9, run.task, config)
+        assert [(attempt.score, attempt.was_improvement) for attempt in found.attempts] == [(0.2, True), (0.3, True)]
+        assert (found.best_score, found.improved, found.best_solution.leaking) == (best, improved, not improved)
+
+
+@pytest.mark.parametrize("mended", [False, True])
+async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(mended: bool, quick_path: Path) -> None:
+    """The winner of an inner loop is checked when it has run already: its submission was the best until then."""
+    config = settings(K=2, leakage_checks="promising")
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
+        unmended(run, 0.99)
+        if mended:
+            run.agents.always("leakage-correction", fenced("level = 0.6"))
+        run.agents.always("leakage-rewrite", "Nor can I.")
+        run.agents.reply("coder", *fenced("level = 0.7", "level = 0.99"))
+        with scope("phase1", "candidate-0"):
+            start = (await evaluate_checked(solution(script(0.5)), run.task, config)).script
+        run.context.shared.scored.clear()  # as at the beginning of every phase
+        with scope("phase2", "path-0"):
+            await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, config)
+        shared, folder = run.context.shared, RunFolder(run.run_dir)
+        assert shared.kept_submission is not None
+        assert (shared.best_score, shared.kept_submission[0]) == (0.7, 0.7)
+        assert shared.scored == {"phase2/path-0": (0.7, script(0.7))}, "what Phase 1 scored is none of its places"
+        assert folder.best_solution.read_text(encoding="utf-8") == script(0.7)
+        assert script(0.99) in shared.leaking

@@ -14,6 +14,7 @@ import pytest
 
 from mle_star import phase2_outer
 from mle_star.errors import BudgetExceeded
+from mle_star.method.codeblocks import replacement
 from mle_star.models import (
     AgentConfig,
     AgentType,
@@ -295,6 +296,21 @@ async def test_blanks_at_line_ends_and_fences_do_not_hide_a_block(
     again = await choose_block("summary", solution, [])
     assert again is not None and (again.code_block, again.plan) == ("c = 3", "q")
     assert len(quick_run.agents.log) == 2
+
+
+@pytest.mark.req("REQ-P2O-018")
+async def test_a_block_is_taken_as_it_can_be_replaced(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    """Part of a number is no block, and the line end before a block belongs to the comment that it ends."""
+    caplog.set_level(logging.INFO)
+    solution = base_solution().model_copy(update={"content": "# the level\nlevel = 0.5100\nprint(level)\n"})
+    quick_run.agents.reply("extractor", plans(("level = 0.5", "p")), plans(("\nlevel = 0.5100\n", "q")))
+    chosen = await choose_block("summary", solution, [])
+    assert chosen is not None and (chosen.code_block, chosen.plan) == ("level = 0.5100", "q")
+    replaced = solution.replace_block(*replacement(solution.content, chosen.code_block, "level = 0.9"))
+    assert replaced.content == "# the level\nlevel = 0.9\nprint(level)\n"
+    assert_says(
+        caplog, (logging.INFO, ("main: code block validation failed",)), (logging.INFO, ("main:", "passed: exact"))
+    )
 
 
 @pytest.mark.req("REQ-P2O-018")

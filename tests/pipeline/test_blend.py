@@ -6,21 +6,39 @@ import ast
 import csv
 import json
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from mle_star.data.dialect import Dialect
+from mle_star.data.layout import find_layout
+from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
+from mle_star.evaluation.grading import Judge
+from mle_star.evaluation.views import Data
+from mle_star.execution.bank import searched_submission
 from mle_star.execution.fitted import fitted_digest
-from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, MetricDirection, TaskDescription, TaskType
+from mle_star.models import (
+    AgentConfig,
+    ExecutionRawResult,
+    FinalResult,
+    MetricDirection,
+    SolutionPhase,
+    SolutionScript,
+    TaskDescription,
+    TaskType,
+)
+from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.rescore import rescore
-from mle_star.run.context import ScriptRequest
-from mle_star.run.events import FinalistsJudged, ScriptStarted
+from mle_star.run.context import ScriptRequest, current_run
+from mle_star.run.events import FinalistsJudged, LeakageChecked, ScriptStarted
 from mle_star.run.limits import SHARE
 from tests.method.conftest import crash
 from tests.pipeline.conftest import QuickRun, events, settings
-from tests.pipeline.mind import Mind, MindAgents, fenced
+from tests.pipeline.mind import Answer, Mind, MindAgents, fenced
 
 LABELLED, ASKED = 400, 40
 
@@ -185,6 +203,18 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")
 
 
+async def test_without_a_sample_a_blend_answers_the_test_file_in_its_order(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    (Path(task.data_dir) / "sample_submission.csv").unlink()
+    result = await blend(quick, ErringExecutor({}))
+    assert events(tmp_path / "run", FinalistsJudged)[0].chosen == "blend"
+    with Path(result.submission_path).open(newline="") as stream:
+        submitted = {int(row["id"]): float(row["label"]) for row in csv.DictReader(stream)}
+    assert list(submitted) == list(range(LABELLED, LABELLED + ASKED))
+    assert all(abs(said - size_of(row) - 0.5) < 2 for row, said in submitted.items())
+
+
 async def test_without_a_test_file_a_blend_is_handed_over_as_its_scripts(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
@@ -198,3 +228,81 @@ async def test_without_a_test_file_a_blend_is_handed_over_as_its_scripts(
     assert result.promise is not None and result.promise.score == pytest.approx(result.final_solution.score)
     assert sorted(path.name for path in (run_dir / "solution").iterdir()) == ["member_1.py", "member_2.py"]
     assert (run_dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
+
+
+@pytest.mark.parametrize("mendable", [False, True])
+async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
+    quick: QuickRun, tmp_path: Path, mendable: bool
+) -> None:
+    """Of promising scripts only the winners of each phase are checked: a member of the blend may be none of them."""
+    mind = two_candidates()
+
+    def detection(prompt: str) -> Answer:
+        leaks = "factor = 5381" in prompt
+        status = "Yes Data Leakage" if leaks else "No Data Leakage"
+        return {"answers": [{"leakage_status": status, "code_block": "factor = 5381" if leaks else "level"}]}
+
+    mind.overrides |= {
+        "leakage-detection": detection,
+        "leakage-correction": lambda _: fenced("factor = 5387") if mendable else "I cannot.",
+        "leakage-rewrite": lambda _: "Nor can I.",
+    }
+    config = settings(scoring="auto", L=1, K=1, leakage_checks="promising")
+    result = await quick(config, agents=MindAgents(mind), executor=ErringExecutor({}))
+    checked = [event.step for event in events(tmp_path / "run", LeakageChecked)]
+    assert checked == ["finalists/leakage-detection"], "the first candidate was checked before, and is clean"
+    (judged,) = events(tmp_path / "run", FinalistsJudged)
+    assert judged.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
+    assert promised(result) == pytest.approx(3.0)
+
+
+@dataclass
+class Asking(ErringExecutor):
+    """Asks what a script said in the search that never ran there."""
+
+    told: list[Path | None] = field(default_factory=list)
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        if "views" not in Path(str(request.input_dir)).parts:
+            unknown = SolutionScript(content="print('mended')", phase=SolutionPhase.final)
+            self.told.append(searched_submission(current_run(), unknown))
+        return await super().run(request)
+
+
+async def test_what_a_blend_said_is_what_no_other_script_said(quick: QuickRun, tmp_path: Path) -> None:
+    executor = Asking({7919: "crash", 5381: "crash"})
+    result = await blend(quick, executor)
+    assert executor.told == [None, None]
+    (kept,) = (tmp_path / "run" / "answers").glob("blend-*")
+    assert kept.read_text() == Path(result.submission_path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "key", "bodies"),
+    [
+        (Dialect(), "id", ["id,label\n400,1.0\n401,2.0\n", "label,id\n4.0,401.0\n3.0,400.0\n"]),
+        (Dialect(";", ","), "id", ["id;label\n400;1,0\n401;2,0\n", "id,label\n400,3.0\n401,4.0\n"]),
+        (Dialect(), "", ["id,label\n400,1.0\n401,2.0\n", "id,label\n0,3.0\n1,4.0\n"]),
+    ],
+    ids=["in another order", "decimal commas", "rows without a key"],
+)
+def test_the_program_of_a_blend_does_again_what_the_blend_did(
+    tmp_path: Path, dialect: Dialect, key: str, bodies: list[str]
+) -> None:
+    mark = dialect.separator
+    (tmp_path / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{i % 9},{i % 5}.5\n" for i in range(90)))
+    (tmp_path / "test.csv").write_text("id,size\n400,1\n401,2\n" if key else "size\n1\n2\n")
+    if key:
+        (tmp_path / "sample_submission.csv").write_text(
+            f"id{mark}label\n" + "".join(f"{i}{mark}0.5\n".replace(".", dialect.decimal) for i in (400, 401))
+        )
+    judge = Judge(Data.read(find_layout(tmp_path, "Predict `label`."), tmp_path, check=False), known_metric("rmse"))
+    for place in ("solution", "final"):
+        (tmp_path / place).mkdir()
+    for number, body in enumerate(bodies, 1):
+        writes = f"from pathlib import Path\nPath('final/submission.csv').write_text({body!r})\n"
+        (tmp_path / "solution" / f"member_{number}.py").write_text(writes)
+    (tmp_path / "solution.py").write_text(blend_script([0.25, 0.75], judge))
+    subprocess.run([sys.executable, "solution.py"], cwd=tmp_path, check=True)
+    said = f"id{mark}label\n400{mark}2.5\n401{mark}3.5\n"
+    assert (tmp_path / "final" / "submission.csv").read_text() == said.replace(".", dialect.decimal)

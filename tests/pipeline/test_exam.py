@@ -34,7 +34,9 @@ from mle_star.run.events import (
     Notice,
     ScriptFinished,
     SolutionExamined,
+    SubmissionKept,
 )
+from tests.method.conftest import crash
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, levels
 
@@ -299,6 +301,54 @@ async def test_what_stays_self_reported_is_probed(quick: QuickRun, data_dir: Pat
     result = await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor())
     assert any("on shuffled labels it prints 0.9999, where a dummy gets 0.5" in text for text in result.warnings)
     assert not any("same seed" in text for text in result.warnings)
+
+
+@dataclass
+class Odd(AnsweringExecutor):
+    """Fails in a way that nobody has thought of, on the data of one kind of extra run."""
+
+    extra: str = ""
+    failed: int = 0
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        if Path(str(request.input_dir)).name == self.extra:
+            self.failed += 1
+            raise RuntimeError("odd")
+        return await super().run(request)
+
+
+@pytest.mark.parametrize("extra", ["permuted", "shuffled"])
+async def test_an_extra_run_that_fails_in_an_odd_way_ends_no_run(quick: QuickRun, data_dir: Path, extra: str) -> None:
+    if extra == "shuffled":  # nothing can be hidden: what scripts print is probed
+        train = data_dir / "train.csv"
+        train.write_text(train.read_text() + "0,1,0\n")
+    executor = Odd(extra=extra)
+    result = await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=executor)
+    assert executor.failed == 1
+    assert "finalization" in result.phases_completed and Path(result.submission_path).is_file()
+
+
+class FailsOnAll(AnsweringExecutor):
+    """Its scripts answer on every view, and fail on the untouched data."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        if "views" in Path(str(request.input_dir)).parts:
+            return await super().run(request)
+        return crash("KeyError: no such column")
+
+
+async def test_without_a_sample_the_answers_of_the_search_are_kept_as_well(
+    quick: QuickRun, data_dir: Path, tmp_path: Path
+) -> None:
+    (data_dir / "sample_submission.csv").unlink()
+    result = await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=FailsOnAll())
+    assert events(tmp_path / "run", ExamPrepared)[0].why_not == "" and events(tmp_path / "run", SubmissionKept)
+    assert "the submission is what the judged script itself said in the search" in result.warnings
+    with Path(result.submission_path).open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["id"] for row in rows] == [str(i) for i in range(400, 440)]
+    right = [int(int(row["id"]) * 7 % 50 > 25) == int(row["label"]) for row in rows]
+    assert sum(right) >= 0.85 * len(right)
 
 
 async def test_many_rows_are_judged_on_one_view_and_picked_on_rows_apart(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -19,11 +20,12 @@ from mle_star.pipeline.setup import (
     first_event,
     gather_facts,
     open_ledger,
+    prepare_exam,
     read_references,
     secret_values,
     served_model,
 )
-from mle_star.run.events import Interpreter, Notice, RunStarted
+from mle_star.run.events import ExamPrepared, Interpreter, Notice, RunStarted
 from mle_star.run.folder import new_run_folder, request_finish, take_request, write_whole
 from mle_star.run.journal import Journal
 
@@ -98,6 +100,24 @@ async def test_a_resumed_run_keeps_the_packages_it_began_with_and_says_what_has_
     for _ in range(2):
         kept, said = opened(other, resume=True)
         assert kept == other.interpreter and len(said) == 3, "another interpreter was asked for: nothing has changed"
+
+
+def test_a_file_that_breaks_in_the_middle_leaves_scores_self_reported_and_ends_nothing(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    """The first lines tell what the table is; what is wrong further down shows only when rows are to be moved."""
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    lines = [json.dumps({"id": i, "size": i * 7 % 50, "label": i % 2}) for i in range(400)]
+    lines[350] = lines[350][:12]
+    (folder / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "test.jsonl").write_text("".join(f'{{"id": {i}, "size": 3}}\n' for i in range(400, 440)))
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i in range(400, 440)))
+    odd = task.model_copy(update={"data_dir": str(folder)})
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        assert prepare_exam(odd, PipelineConfig(), tmp_path / "run", journal) is None
+        (said,) = [event for event in journal.events if isinstance(event, ExamPrepared)]
+    assert said.why_not.startswith("JSONDecodeError: ")
 
 
 def test_credentials_are_known_by_their_names_and_words_are_not_taken_for_them() -> None:

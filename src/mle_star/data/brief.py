@@ -13,6 +13,7 @@ from typing import Any
 
 from mle_star.config import printable
 from mle_star.data.columns import Column, as_date, describe
+from mle_star.data.formulas import likely_label
 from mle_star.data.layout import Layout, layout_of
 from mle_star.data.survey import Survey, survey
 from mle_star.data.tables import Table
@@ -197,6 +198,8 @@ def _target(layout: Layout) -> str:
     for name in target.names:
         known = labels_of(target.table.sample[name])
         lines.append(f"The target {_name(name)}: {_spread(describe(name, known), known)}")
+        if len(target.names) == 1 and target.class_prefix is None and len(classes := set(known)) == 2:
+            lines[-1] += f"; a single probability is that of {_value(likely_label(classes))}"
     key = f"Rows are named by {_name(layout.key)}." if layout.key else "Rows have no key: their order counts."
     return "\n".join([*lines, key])
 

@@ -42,7 +42,7 @@ def positive_label(labels: Any) -> Any:
 
 
 def likely_label(classes: Any) -> Any:
-    """Of two classes the one that a single probability is of: of numbers the larger, as `predict_proba[:, 1]` has it."""
+    """Of two classes the one that a single probability is of: of numbers the larger, as in `predict_proba[:, 1]`."""
     return max(classes, key=float) if all(is_number(str(label)) for label in classes) else positive_label(classes)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from mle_star.data.dialect import Dialect, long_cells, with_point
 from mle_star.data.files import MAX_LINE, bounded_lines
-from mle_star.data.formulas import positive_label, spearman
+from mle_star.data.formulas import likely_label, spearman
 from mle_star.data.metrics import Metric
 from mle_star.data.values import is_number
 from mle_star.errors import ConfigError
@@ -119,7 +119,7 @@ class Judge:
         if len(rows) != len(view.order):
             raise Ungradable(f"the submission has {len(rows)} rows, the test file {len(view.order)}: answer every one")
         key = self.data.layout.key
-        if key is None or key not in header:
+        if key is None or key not in header or (view.asked and not self.data.asked_keys):
             return rows
         place = header.index(key)
         by_key, asked = {row[place]: row for row in rows}, self.keys(view)
@@ -136,12 +136,12 @@ class Judge:
         return [real[p] if p >= 0 else names[-1 - p] if -1 - p in names else keys[-1 - p] for p in view.order]
 
     def write_real(self, answers: Answers, target: Path) -> None:
-        """The part of a submission that answers the real test, in the sample's form and order."""
-        sample = self.data.sample
+        """The part of a submission that answers the real test, in the sample's form and order, else in the test's."""
+        sample, key = self.data.sample, self.data.layout.key
         if sample is None:
-            raise Ungradable("there is no sample submission")
-        key, columns = self.data.layout.key, sample.table.columns
-        order: Sequence[int] = range(len(answers.real))
+            self._write_as_tested(answers, target)
+            return
+        columns, order = sample.table.columns, list(range(len(answers.real)))
         if key is not None and self.data.asked_keys:
             place = {name: i for i, name in enumerate(self.data.asked_keys)}
             order = [place[row[0]] for row in sample.values([key])]
@@ -155,6 +155,15 @@ class Judge:
                     name: _written(text, dialect) for name, text in zip(self.names, answers.real[where], strict=True)
                 }
                 writer.writerow([said.get(column, row.get(column, "")) for column in columns])
+
+    def _write_as_tested(self, answers: Answers, target: Path) -> None:
+        """The answers under the names of the targets, each beside the key of its test row, where rows have one."""
+        called = {self.data.layout.key: keys} if (keys := self.data.asked_keys) else {}
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow([*called, *self.names])
+            writer.writerows([*key, *said] for *key, said in zip(*called.values(), answers.real, strict=True))
 
     def doubt(self, answers: Answers) -> str:
         """Why answers cannot be meant so, or an empty text: one value nearly everywhere, or values that none can be."""
@@ -381,7 +390,7 @@ class Judge:
             if len(classes) != 2 or values.shape[1] != 1:
                 raise Ungradable(f"{self.metric.name} needs a probability for each of the {len(classes)} classes")
             chance = values[:, 0]
-            if positive_label(classes) == classes[0]:
+            if likely_label(classes) == classes[0]:
                 chance = 1 - chance
             return np.column_stack([1 - chance, chance])
         column = {_label(name.removeprefix(prefix)): index for index, name in enumerate(self.names)}
@@ -407,23 +416,25 @@ class Judge:
 
     def baseline(self, rows: Sequence[int]) -> Grade | None:
         """The grade of a dummy that knows nothing but the labels' frequencies: majority, median or prior."""
-        told, answer = self.told, tuple[str, ...]()
-        if self.metric.needs == "probabilities":
-            classes = self.classes
-            prior = [count / len(told[0]) for count in map(counted(told[0]).__getitem__, classes)]
-            prefix = self.data.layout.target.class_prefix
-            chance = dict(zip(map(_label, classes), prior, strict=True))
-            if prefix is None:
-                answer = (str(chance[_label(positive_label(classes))]),) if len(classes) == 2 else ()
-            else:
-                answer = tuple(str(chance.get(_label(name.removeprefix(prefix)), 0.0)) for name in self.names)
-        else:
-            usual = [counted(column).most_common(1)[0][0] for column in told]
-            answer = tuple(map(_median, told)) if self.metric.needs == "numbers" else tuple(usual)
         try:
-            return self.grade(dict.fromkeys(rows, answer), rows)
+            return self.grade(dict.fromkeys(rows, self._usual_answer()), rows)
         except Ungradable:
             return None
+
+    def _usual_answer(self) -> tuple[str, ...]:
+        """What the dummy says of every row."""
+        told = self.told
+        if self.metric.needs == "numbers":
+            return tuple(map(_median, told))
+        if self.metric.needs != "probabilities":
+            return tuple(counted(column).most_common(1)[0][0] for column in told)
+        classes = self.classes
+        prior = [count / len(told[0]) for count in map(counted(told[0]).__getitem__, classes)]
+        prefix = self.data.layout.target.class_prefix
+        chance = dict(zip(map(_label, classes), prior, strict=True))
+        if prefix is None:
+            return (str(chance[_label(likely_label(classes))]),) if len(classes) == 2 else ()
+        return tuple(str(chance.get(_label(name.removeprefix(prefix)), 0.0)) for name in self.names)
 
 
 def _stretches(count: int) -> Iterator[tuple[int, int]]:
@@ -453,7 +464,11 @@ def _written(text: str, dialect: Dialect) -> str:
 def _median(cells: Sequence[str]) -> str:
     """The middle value, in the spelling of the file."""
     counts, passed = counted(cells), 0
-    for cell in sorted(counts, key=lambda cell: float(cell if is_number(cell) else with_point(cell))):
+    try:
+        ordered = sorted(counts, key=lambda cell: float(cell if is_number(cell) else with_point(cell)))
+    except ValueError as error:
+        raise Ungradable(f"a target is no number: {error}") from None
+    for cell in ordered:
         passed += counts[cell]
         if passed > len(cells) // 2:
             return cell

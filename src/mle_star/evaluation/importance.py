@@ -13,7 +13,7 @@ from typing import Any
 
 from mle_star.data.values import is_number
 from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.records import write_rows
+from mle_star.evaluation.records import named, write_rows
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data, Truth, View, all_but, link_rest
 
@@ -61,7 +61,7 @@ def permuted_view(judge: Judge, hidden: Sequence[int], target: Path, *, seed: in
     copies = [row for block in blocks for row in block]
     virtual = _with_copies(data, rows, len(blocks))
     for row, key in zip(copies, virtual.keys[len(data.keys) :], strict=True) if layout.key is not None else ():
-        row[layout.key or ""] = key
+        row.update(named(row, layout.key, key))
     changed = {*data.doubtful, *(t.name for t in (layout.train, layout.test, layout.sample) if t is not None)}
     link_rest(data.folder, target, changed)
     write_rows(target / layout.train.name, data.train, all_but(hidden, data.train.count), [], None)

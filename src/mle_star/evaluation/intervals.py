@@ -44,7 +44,7 @@ def drawn_figures(metric: Metric, truth: Any, said: Any, members: Sequence[Any] 
             figures.append(metric.compute(*pair))
         except (ValueError, ConfigError):
             continue  # a draw that holds one class only
-    return figures
+    return [figure for figure in figures if math.isfinite(figure)]  # or nothing but zeros to divide by
 
 
 def telling_rows(metric: Metric, truth: Any) -> int:

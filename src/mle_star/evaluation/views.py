@@ -89,6 +89,8 @@ class Data:
         key = self.layout.key
         if key is None and self.test is None and self.sample is not None:
             raise Unsupported(f"nothing tells which rows {self.sample.table.name} asks for")
+        if self.sample is not None and self.test is not None and self.sample.count != self.test.count:
+            raise Unsupported(f"{self.sample.table.name} does not ask for the rows of {self.test.table.name}")
         if key is None:
             return
         if not self.keys:
@@ -100,6 +102,8 @@ class Data:
         if not once or not (apart or set(asked).isdisjoint(self.keys)):
             raise Unsupported(f"values of {key} occur more than once")
         sample, test = self.sample, self.test
+        if sample is not None and key not in sample.table.columns:
+            raise Unsupported(f"{sample.table.name} has no {key}")
         if sample is not None and test is not None and sorted(sample.column(key)) != sorted(asked):
             raise Unsupported(f"{sample.table.name} does not ask for the rows of {test.table.name}")
 

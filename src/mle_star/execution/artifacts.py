@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import os
 import re
 import shutil
 
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
-from mle_star.models import is_improvement
+from mle_star.models import MetricDirection, is_improvement
 from mle_star.run.context import RunContext
 from mle_star.run.events import ScriptFinished, SubmissionKept
 from mle_star.run.folder import RunFolder, place_copy, write_whole
@@ -47,17 +48,29 @@ def restore_submission(run: RunContext, event: ScriptFinished) -> bool:
 
 
 async def keep_clean_ones(run: RunContext) -> None:
-    """A script turned out to leak after it had run: best score and kept submission are those of clean ones again."""
-    run.shared.best_score = run.shared.kept_submission = None
-    for event in run.journal.events:
-        if not isinstance(event, ScriptFinished) or not event.step.startswith(f"{run.phase}/"):
-            continue
-        if event.purpose == "solution" and not event.is_error and event.script not in run.shared.leaking:
-            await take_note(run, event)
+    """A script turned out to leak after it had run: best score and kept submission are those of clean ones again.
+
+    Where all leak, the best of them stands in.
+    """
+    shared, sign = run.shared, -1 if run.task.metric_direction is MetricDirection.maximize else 1
+    async with shared.scripts.locks["cleaning"]:
+        noted, places = {**shared.scripts.noted}, set(shared.scored)
+        told = [(there, run.journal.find(ScriptFinished, *key)) for key, there in noted.items()]
+        clean = [(there, event) for there, event in told if event is not None and event.script not in shared.leaking]
+        if not clean or len(clean) == len(noted):
+            return
+        shared.best_score = shared.kept_submission = None
+        for known in (shared.scripts.noted, shared.scored, shared.runtimes):
+            known.clear()
+        for there, event in sorted(clean, key=lambda one: math.inf if one[1].score is None else sign * one[1].score):
+            await take_note(there, event)
+        for place in set(shared.scored) - places:  # of a phase that is over
+            del shared.scored[place]
 
 
 async def take_note(run: RunContext, event: ScriptFinished) -> None:
     """Tell the run about a score, and put the best submission aside."""
+    run.shared.scripts.noted[event.step, event.digest] = run
     if event.score is not None:
         run.note_score(event.score, event.script)
         if not event.cached:

@@ -8,11 +8,13 @@ from pathlib import Path
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.models import Measure, SolutionScript
-from mle_star.run.context import RunContext
+from mle_star.run.context import RunContext, digest_of
 from mle_star.run.events import AnyEvent, ScriptFinished
 
-BLEND_ANSWERS = "answers/blend.real.csv"
-"""Where the answers of a blend to the real test lie, below the run's folder."""
+
+def blend_answers(run: RunContext, script: str) -> Path:
+    """Where the answers of a blend to the real test lie, by the script that does again what it did."""
+    return run.run_dir / "answers" / f"blend-{digest_of(script)[:12]}.real.csv"
 
 
 def read_bank(run: RunContext, exam: Exam, only: Collection[str] | None = None) -> dict[str, Answers]:
@@ -75,9 +77,9 @@ def searched_submission(run: RunContext, judged: SolutionScript) -> Path | None:
     if run.shared.exam is None:
         return None
     made = [event for event in judged_here(run) if event.script == judged.content]
-    source = BLEND_ANSWERS if not made else next((e.submission for e in made if e.submission is not None), None)
-    found = None if source is None else run.run_dir / source
-    return found if found is not None and found.is_file() else None
+    kept = [run.run_dir / event.submission for event in made if event.submission is not None]
+    found = (kept if made else [blend_answers(run, judged.content)])[:1]
+    return found[0] if found and found[0].is_file() else None
 
 
 def disagreement(run: RunContext, judged: SolutionScript, submission: Path) -> str:

@@ -274,7 +274,7 @@ def _keep_answers(run: RunContext, exam: Exam, view: View, name: str, number: in
     if doubt := exam.judge.doubt(answers):
         raise Ungradable(doubt)
     kept = exam.keep(submission, name, number)
-    if number or exam.judge.data.sample is None:
+    if number or not exam.judge.data.asked:
         return _Kept(kept, None)
     part = run.run_dir / "answers" / f"{name}.real.csv"
     exam.judge.write_real(answers, part)

@@ -7,12 +7,13 @@ import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
+from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.blend import blended, can_blend, find_weights
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.evaluation.intervals import shifted
 from mle_star.evaluation.portrait import portrait
-from mle_star.execution.bank import BLEND_ANSWERS, fullest, judged_here, read_bank
+from mle_star.execution.bank import blend_answers, fullest, judged_here, read_bank
 from mle_star.models import (
     Measure,
     MetricDirection,
@@ -23,9 +24,11 @@ from mle_star.models import (
     SolutionScript,
     Yardstick,
 )
+from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.stages import PHASE_OF
-from mle_star.run.context import RunContext, current_run, scope
+from mle_star.run.context import RunContext, current_run, digest_of, scope
 from mle_star.run.events import FinalistsJudged, ScriptFinished, SolutionExamined
+from mle_star.safety import check_and_fix_leakage, checks_later
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +76,8 @@ async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3R
         return None
     try:
         judged = await asyncio.to_thread(_judge, run, run.shared.exam, phase1, phase2, phase3)
+        while judged is not None and await _turns_out_leaking(run, judged[0].chosen):
+            judged = await asyncio.to_thread(_judge, run, run.shared.exam, phase1, phase2, phase3)
         if judged is not None:
             picked, *found = judged
             with scope("finalists") as here:
@@ -83,6 +88,26 @@ async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3R
     except Exception:
         logger.exception("the finalists cannot be judged: the scores of the search decide")
     return None
+
+
+async def _turns_out_leaking(run: RunContext, chosen: Finalist) -> bool:
+    """Does a check find a leak in what is chosen? Where only promising scripts are checked, it may have had none."""
+    budget, found = run.budget, False
+    if not checks_later(run.config) or budget.money_is_gone or budget.only_finalization_left:
+        return False
+    budget.set_phase_deadline(budget.spare_seconds)
+    try:
+        with scope("finalists"):
+            for script in chosen.scripts:
+                if script in run.shared.leaking or digest_of(script) in run.shared.checked:
+                    continue
+                await check_and_fix_leakage(SolutionScript(content=script, phase=chosen.solution.phase))
+                found = found or script in run.shared.leaking
+    except BudgetExceeded as stop:
+        logger.info("not all that is chosen was checked for leakage: %s", stop)
+    finally:
+        budget.set_phase_deadline(None)
+    return found
 
 
 def _judge(
@@ -102,17 +127,19 @@ def _compare(
     phase2: list[Phase2Result],
     phase3: Phase3Result | None,
 ) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
-    entries = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in bank}
-    entries = {name: s for name, s in entries.items() if not s.leaking} or entries
-    entries |= _runners_up(run, exam, bank, reference, {solution.content for solution in entries.values()})
+    clean = {script: answers for script, answers in bank.items() if script not in run.shared.leaking}
+    found = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in bank}
+    entries = {name: s for name, s in found.items() if s.content in clean and not s.leaking}
+    entries |= _runners_up(run, exam, clean, reference, {solution.content for solution in entries.values()})
+    entries = entries or found
     if not entries:
         return None
     field = Field(exam, {name: bank[solution.content] for name, solution in entries.items()}, reference)
-    weights = _blend_weights(exam, {script: a for script, a in bank.items() if script not in run.shared.leaking})
+    weights = _blend_weights(exam, clean)
     try:
         field.blend = blended(bank, weights) if weights else None
-        if field.blend is not None and exam.sample is not None:
-            exam.judge.write_real(field.blend, run.run_dir / BLEND_ANSWERS)
+        if field.blend is not None and exam.judge.data.asked:
+            exam.judge.write_real(field.blend, blend_answers(run, _blend_solution(exam, weights).content))
     except Ungradable as error:
         logger.info("no blend: %s", error)
         weights, field.blend = {}, None
@@ -131,8 +158,8 @@ def _compare(
     logger.info("final pick: %s, %s on %s rows", chosen, measures[chosen].score, measures[chosen].rows)
     finalists = {name: Finalist(name, {s.content: 1.0}, s, measures[name]) for name, s in entries.items()}
     if weights:
-        finalists[BLEND] = Finalist(BLEND, weights, _blend_solution(weights), measures[BLEND])
-    picked = Pick(finalists.pop(chosen), list(finalists.values()), _single_model(exam, phase1, bank, reference))
+        finalists[BLEND] = Finalist(BLEND, weights, _blend_solution(exam, weights), measures[BLEND])
+    picked = Pick(finalists.pop(chosen), list(finalists.values()), _single_model(exam, phase1, clean, reference))
     return picked, FinalistsJudged(finalists=table, chosen=chosen), _examined(exam, field.everyone[chosen])
 
 
@@ -145,7 +172,7 @@ def _runners_up(
     scores = {
         script: exam.figure(answers, exam.search_rows, reference)
         for script, answers in bank.items()
-        if script not in known and script not in run.shared.leaking
+        if script not in known
     }
     best = sorted(scores, key=lambda script: -sign * scores[script])[: max(MOST_FINALISTS - len(known), 0)]
     return {
@@ -291,39 +318,5 @@ def _blend_weights(exam: Exam, bank: dict[str, Answers]) -> dict[str, float]:
     return weights if len(weights) > 1 else {}
 
 
-def _blend_solution(weights: dict[str, float]) -> SolutionScript:
-    return SolutionScript(content=blend_script(list(weights.values())), phase=SolutionPhase.ensemble)
-
-
-_BLEND_SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""
-
-import csv
-import subprocess
-import sys
-from pathlib import Path
-
-WEIGHTS = {weights}
-
-answers = []
-for number, weight in enumerate(WEIGHTS, 1):
-    subprocess.run([sys.executable, f"solution/member_{{number}}.py"], check=True)
-    with Path("final/submission.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    answers.append((weight, rows))
-
-names = list(answers[0][1][0])
-first = answers[0][1]
-ANSWERS = [n for n in names if any(rows[i][n] != first[i][n] for _, rows in answers for i in range(len(first)))]
-for i, row in enumerate(first):
-    for name in ANSWERS:
-        row[name] = sum(weight * float(rows[i][name]) for weight, rows in answers)
-with Path("final/submission.csv").open("w", newline="") as stream:
-    writer = csv.DictWriter(stream, names)
-    writer.writeheader()
-    writer.writerows(first)
-'''
-
-
-def blend_script(weights: list[float]) -> str:
-    """The program that does again what a blend did: its members lie beside it in `solution/`."""
-    return _BLEND_SCRIPT.format(weights=[round(weight, 6) for weight in weights])
+def _blend_solution(exam: Exam, weights: dict[str, float]) -> SolutionScript:
+    return SolutionScript(content=blend_script(list(weights.values()), exam.judge), phase=SolutionPhase.ensemble)

@@ -39,6 +39,9 @@ async def examine_columns(solution: SolutionScript) -> None:
     except (Unsupported, Ungradable, OSError) as error:
         logger.info("no importance of columns: %s", error)
         return
+    except Exception:
+        logger.exception("no importance of columns: the run goes on without it")
+        return
     if found:
         run.record(told[-1].model_copy(update={"importance": found}))
 

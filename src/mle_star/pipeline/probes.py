@@ -48,6 +48,8 @@ async def probe(solution: SolutionScript) -> list[str]:
                 run.record(Notice(level="warning", message=message))
     except (BudgetExceeded, OSError) as stop:
         logger.info("the probes were cut short: %s", stop)
+    except Exception:
+        logger.exception("the probes failed: the run goes on without them")
     finally:
         run.budget.set_phase_deadline(None)
     return found

@@ -175,19 +175,28 @@ def prepare_exam(task: TaskDescription, config: PipelineConfig, run_dir: Path, j
         return None
     try:
         exam = Exam.prepare(task, config, run_dir)
+        prepared = _prepared(exam)
     except (Unsupported, Ungradable, OSError, UnicodeError) as error:
-        logger.warning("scores are those that scripts print: %s", error)
-        journal.record(ExamPrepared(step="run", why_not=str(error)))
-        return None
+        why_not = str(error)
+    except Exception as error:  # files come in more shapes than anybody knows: none of them ends a run
+        logger.exception("no rows can be hidden")
+        why_not = f"{type(error).__name__}: {error}"
+    else:
+        journal.record(prepared)
+        return exam
+    logger.warning("scores are those that scripts print: %s", why_not)
+    journal.record(ExamPrepared(step="run", why_not=why_not))
+    return None
+
+
+def _prepared(exam: Exam) -> ExamPrepared:
+    """What the journal says of an exam."""
     rule, split = exam.judge.data.rule, exam.split
-    journal.record(
-        ExamPrepared(
-            step="run", rule=f"{rule.kind}: {rule.reason}", views=len(exam.views), digest=exam.digest,
-            search_rows=len(exam.search_rows), select_rows=len(split.select), baseline=exam.baseline(),
-            train_rows=exam.judge.data.train.count, not_shown=sorted(exam.judge.data.doubtful),
-        )
+    return ExamPrepared(
+        step="run", rule=f"{rule.kind}: {rule.reason}", views=len(exam.views), digest=exam.digest,
+        search_rows=len(exam.search_rows), select_rows=len(split.select), baseline=exam.baseline(),
+        train_rows=exam.judge.data.train.count, not_shown=sorted(exam.judge.data.doubtful),
     )  # fmt: skip
-    return exam
 
 
 def work_dir(run_dir: Path, task: TaskDescription, label: str) -> Path:

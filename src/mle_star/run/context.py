@@ -117,6 +117,8 @@ class Scripts:
     linked_places: tuple[str, ...] | None = None
     kept_step: str = ""
     """The step that made the kept submission."""
+    noted: dict[tuple[str, str], RunContext] = field(default_factory=dict)
+    """By step and digest, the solutions whose scores the run was told of, and where."""
     warned: bool = False
     sample: Sample | None = None
     """The rows that new scripts meet first, where that pays."""
@@ -136,7 +138,7 @@ class RunShared:
     scored: dict[str, tuple[float, str]] = field(default_factory=dict)
     """The best score of each place of the running phase (`phase2/path-0`), and its script."""
     leaking: set[str] = field(default_factory=set)
-    """The scripts whose leak stays, by the last check of each: none of them may be the best."""
+    """The scripts that leak, by the last check of each: none of them may be the best."""
     checked: set[str] = field(default_factory=set)
     """The scripts that a leakage check found clean, or left so, by digest."""
     passed_over: list[str] = field(default_factory=list)
