@@ -117,9 +117,9 @@ async def test_a_judged_script_is_recorded_with_its_answers_and_a_score_that_it_
         result = await execute_in_run(scored(0.1))
         (event,) = finished(run)
         assert not [told for told in run.journal.events if isinstance(told, Notice)], "it boasts of nothing"
-        assert event.answers == [f"answers/script-{number}.csv" for number in range(5)]
+        assert event.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
         assert all((run.run_dir / path).is_file() for path in event.answers)
-        assert event.submission == "answers/script.real.csv"
+        assert event.submission == f"answers/script-{event.digest[:12]}.real.csv"
         said = (run.run_dir / event.submission).read_text().splitlines()
         assert [line.split(",")[0] for line in said] == ["id", *map(str, range(400, 440))]
         assert run.shared.best_score == result.score
@@ -136,7 +136,7 @@ async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side
     with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(exam=exam)) as run:
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
         (event,) = finished(run)
-        assert event.answers == [f"answers/script-{number}.csv" for number in range(5)]
+        assert event.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
         said = zip(event.answers, exam.views, strict=True)
         assert all(exam.judge.read(run.run_dir / path, view).hidden for path, view in said)
         assert sorted(path.name for path in (run.run_dir / "work").iterdir()) == [".main.mle-star-work", "main"]

@@ -208,7 +208,8 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
             expected += [
                 ScriptStarted(step=step, purpose=purpose, timeout_seconds=7.0),
                 ScriptFinished(
-                    step=step, digest=digest, purpose=purpose, script=content, stdout=FixedExecutor().raw.stdout,
+                    step=step, digest=digest, surroundings=await surroundings_digest(run), purpose=purpose,
+                    script=content, stdout=FixedExecutor().raw.stdout,
                     stderr="odd\n", exit_code=0, seconds=2.5, timeout_seconds=7.0, is_error=False,
                     score=0.5, isolation=isolation, machine="node-7",
                 ),

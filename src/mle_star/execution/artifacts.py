@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import math
 import os
 import re
 import shutil
 
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
-from mle_star.models import MetricDirection, is_improvement
+from mle_star.models import is_improvement
 from mle_star.run.context import RunContext
 from mle_star.run.events import ScriptFinished, SubmissionKept
 from mle_star.run.folder import RunFolder, place_copy, write_whole
@@ -52,7 +51,7 @@ async def keep_clean_ones(run: RunContext) -> None:
 
     Where all leak, the best of them stands in.
     """
-    shared, sign = run.shared, -1 if run.task.metric_direction is MetricDirection.maximize else 1
+    shared = run.shared
     async with shared.scripts.locks["cleaning"]:
         noted, places = {**shared.scripts.noted}, set(shared.scored)
         told = [(there, run.journal.find(ScriptFinished, *key)) for key, there in noted.items()]
@@ -62,7 +61,7 @@ async def keep_clean_ones(run: RunContext) -> None:
         shared.best_score = shared.kept_submission = None
         for known in (shared.scripts.noted, shared.scored, shared.runtimes):
             known.clear()
-        for there, event in sorted(clean, key=lambda one: math.inf if one[1].score is None else sign * one[1].score):
+        for there, event in clean:
             await take_note(there, event)
         for place in set(shared.scored) - places:  # of a phase that is over
             del shared.scored[place]
