@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from mle_star.data import metrics as known_metrics
 from mle_star.engineer import parts
 from mle_star.engineer.catalogue import all_blends, families, steps
 from mle_star.engineer.moves import ANCHOR, changed
+from mle_star.engineer.parts import core
 from mle_star.engineer.parts.blends import deciding
 from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, few_rows, inner_split
 from mle_star.engineer.parts.features.encoding import build_features, encode
 from mle_star.engineer.parts.features.words import count_words
+from mle_star.engineer.parts.models.catboost import grow_catboost
+from mle_star.engineer.parts.models.kernel import fit_kernel
 from mle_star.engineer.parts.validation.crossval import cross_validate, plan_of, with_found
 from mle_star.engineer.parts.validation.folds import make_folds
 from mle_star.engineer.parts.validation.metrics import RECIPES
@@ -229,7 +233,7 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_metric_that_scripts_compute_agrees_with_the_registry(name: str) -> None:
-    recipe, metric = RECIPES[name], known_metrics.known_metric(name)
+    recipe, metric = RECIPES[name], known_metrics.known_metric(name.removesuffix("_of_amounts"))
     dice = np.random.default_rng(3)
     for classes in (2, 4):
         y = dice.integers(0, classes, 200)
@@ -358,6 +362,22 @@ def test_the_time_in_which_a_model_answers_counts_as_its_own() -> None:
         for _ in range(30):
             pace.tick()
     assert (quick.late, slow.late) == (False, True) and slow.rate > quick.rate
+
+
+def test_trees_that_grow_slower_than_their_probe_are_still_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([*np.arange(6) * 0.001, *range(10, 10_000)])
+    monkeypatch.setattr(core, "time", SimpleNamespace(monotonic=lambda: float(next(times))))
+    family = families()["catboost"]
+    settings = {name: setting.usual for name, setting in family.settings.items()}
+    x = DICE.normal(size=(5000, 2))
+    model = grow_catboost(Rows(pd.DataFrame(x, columns=["a", "b"])), x[:, 0], settings, job("regression"))
+    assert model.tree_count_ >= 20
+
+
+def test_margins_become_chances_where_a_class_has_one_row_only() -> None:
+    frame, y = pd.DataFrame({"x": [0.0, 0.1, 0.2, 0.3, 5.0]}), np.array([0, 0, 0, 0, 1])
+    (said,) = fit_kernel(Rows(frame), y, [Rows(frame)], {"strength": 10.0}, job("binary"))
+    assert said.sum(axis=1) == pytest.approx(np.ones(5)) and list(said.argmax(axis=1)) == list(y)
 
 
 def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:

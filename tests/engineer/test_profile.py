@@ -89,6 +89,13 @@ def test_the_class_that_is_looked_for_comes_last(tmp_path: Path) -> None:
         assert look(metric, tmp_path, "Predict `y`.", ("sklearn",)).targets[0]["classes"] == classes
 
 
+def test_gini_sorts_classes_and_amounts(tmp_path: Path) -> None:
+    for count, found in ((2, ("gini", "binary")), (5, ("gini_of_amounts", "regression"))):
+        (tmp_path / "train.csv").write_text("id,x,y\n" + "".join(f"{i},{i % 7},{i % count}\n" for i in range(200)))
+        seen = look("gini", tmp_path, "Predict `y`.", ("sklearn",))
+        assert (seen.metric, seen.kind) == found
+
+
 def test_only_what_the_interpreter_has_is_offered(tmp_path: Path) -> None:
     system = TASKS["auc"](tmp_path / "input").system
     bare = "\n".join(line for line in system.splitlines() if not line.startswith(("catboost", "lightgbm", "xgb")))

@@ -95,7 +95,7 @@ def recipe_for(words: str) -> tuple[str, Recipe, bool]:
 def refuse(metric: str, folder: Path, description: str = "") -> str:
     """Why the engineer cannot work on a task, in one line; an empty text when it can."""
     try:
-        layout, _ = _understood(folder, description, recipe_for(metric)[1])
+        _, _, _, layout, _ = _understood(metric, folder, description)
         _check_columns(folder, layout, list(itertools.islice(_columns(layout), 2)))
     except ConfigError as error:
         count, what = media_in(folder)
@@ -118,8 +118,7 @@ def look(metric: str, folder: Path, description: str, packages: tuple[str, ...])
 def _look(
     metric: str, folder: Path, description: str, packages: tuple[str, ...], stamps: tuple[tuple[str, int, int], ...]
 ) -> Profile:
-    name, recipe, higher = recipe_for(metric)
-    layout, targets = _understood(folder, description, recipe)
+    name, recipe, higher, layout, targets = _understood(metric, folder, description)
     columns = list(_columns(layout))
     _check_columns(folder, layout, columns)
     lookups = _lookups(layout)
@@ -163,22 +162,29 @@ def _look(
 # --- what is to be predicted -----------------------------------------------------------------------------
 
 
-def _understood(folder: Path, description: str, recipe: Recipe) -> tuple[Layout, list[dict[str, Any]]]:
-    """Which table is which, and the settings of every target."""
+def _understood(metric: str, folder: Path, description: str) -> tuple[str, Recipe, bool, Layout, list[dict[str, Any]]]:
+    """The metric, which table is which, and the settings of every target."""
+    name, recipe, higher = recipe_for(metric)
     layout = find_layout(folder, description)
-    return layout, [_target(folder, layout, target, recipe) for target in layout.target.names]
+    if name == "gini" and any(len(set(labels_of(_cells(layout, target)))) > 2 for target in layout.target.names):
+        name, recipe = "gini_of_amounts", RECIPES["gini_of_amounts"]
+    return name, recipe, higher, layout, [_target(folder, layout, target, recipe) for target in layout.target.names]
+
+
+def _table_of(layout: Layout, name: str) -> files.Table:
+    """The table that holds a target."""
+    table = layout.train if name in layout.train.columns else layout.labels
+    assert table is not None
+    return table
 
 
 def _cells(layout: Layout, name: str) -> list[Any]:
-    table = layout.train if name in layout.train.columns else layout.labels
-    assert table is not None
-    return table.sample[name]
+    return _table_of(layout, name).sample[name]
 
 
 def _all_cells(folder: Path, layout: Layout, name: str) -> list[Any]:
     """The cells of every row, also of a long table: a class that a sample lacks could not be told from another."""
-    table = layout.train if name in layout.train.columns else layout.labels
-    assert table is not None
+    table = _table_of(layout, name)
     path = folder / table.name
     spelt_alike = table.form.kind == "parquet" or (table.form.kind == "csv" and table.form.dialect.decimal == ".")
     if table.whole or not spelt_alike:

@@ -32,7 +32,7 @@ def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job)
 
         def after_iteration(self, info: Any) -> bool:
             self.pace.tick()
-            return not self.pace.over
+            return not self.pace.late
 
     fit, stop = inner_split(y, settings["patience"], job)
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier

@@ -25,13 +25,10 @@ def fit_kernel(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str
     parts = int(min(3, np.bincount(y).min()))
     if parts < 2:
         margins = job.memory.hold(machine.fit, matrix, y).decision_function
-        chances = [
-            np.exp(table - table.max(axis=1, keepdims=True))
-            for part in asked
-            for table in [margins(part).reshape(part.shape[0], -1)]
-        ]
-        tables = [np.hstack([1 - chance, chance]) if chance.shape[1] == 1 else chance for chance in chances]
-        return [table / table.sum(axis=1, keepdims=True) for table in tables]
+        tables = [margins(part).reshape(part.shape[0], -1) for part in asked]
+        tables = [table if table.shape[1] > 1 else np.hstack([0 * table, table]) for table in tables]
+        weights = [np.exp(table - table.max(axis=1, keepdims=True)) for table in tables]
+        return [weight / weight.sum(axis=1, keepdims=True) for weight in weights]
     model = job.memory.hold(CalibratedClassifierCV(machine, cv=parts, ensemble=False).fit, matrix, y)
     return [model.predict_proba(part) for part in asked]
 

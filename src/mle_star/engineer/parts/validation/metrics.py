@@ -40,6 +40,17 @@ def gini(y: np.ndarray, p: np.ndarray) -> float:
     return float(2 * roc_auc_score(y, p[:, 1]) - 1)
 
 
+def gini_of_amounts(y: np.ndarray, p: np.ndarray) -> float:
+    """How well the answers sort the truth, against its own order."""
+
+    def area(order: np.ndarray) -> float:
+        gained = np.cumsum(y[order]) / y.sum()
+        return float((gained - np.arange(1, len(y) + 1) / len(y)).sum())
+
+    best = area(np.argsort(-y, kind="stable")) if y.sum() else 0.0
+    return area(np.argsort(-p, kind="stable")) / best if best else 0.0
+
+
 def log_loss(y: np.ndarray, p: np.ndarray) -> float:
     """The mean negative logarithm of the true class's chance."""
     chances = np.clip(p, 1e-6, 1)
@@ -311,7 +322,7 @@ RECIPES: dict[str, Recipe] = {
     **_labels(deciding.decide_by_share, balanced_accuracy),
     "f0.5": Recipe("label", f_half, deciding.decide_best_cut),
     "quadratic_weighted_kappa": Recipe("grade", quadratic_weighted_kappa, deciding.decide_cut_points),
-    **_numbers(rmse, mse, max_error, r2, explained_variance, pearson, spearman, kendall),
+    **_numbers(rmse, mse, max_error, r2, explained_variance, pearson, spearman, kendall, gini_of_amounts),
     "mcrmse": Recipe("number", rmse),
     **_numbers(rmsle, msle, decide=deciding.decide_not_negative, log=True),
     "mcrmsle": Recipe("number", rmsle, deciding.decide_not_negative, log=True),
