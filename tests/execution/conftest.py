@@ -97,6 +97,16 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
+def outside_tmp(pytestconfig: pytest.Config) -> Iterator[Path]:
+    """A folder beside the project: what lies below /tmp is never shown to scripts, but they may write there."""
+    assert pytestconfig.cache is not None
+    folder = Path(tempfile.mkdtemp(dir=pytestconfig.cache.mkdir("outside-tmp")))
+    folder.chmod(0o755)
+    yield folder
+    assert remove_entry(folder)
+
+
+@pytest.fixture
 def open_run(tmp_path: Path, task: TaskDescription) -> OpenRun:
     """Opens a run in `tmp_path/run`, again and again: the journal is what an earlier opening left."""
 

@@ -127,6 +127,8 @@ async def test_a_judged_script_is_recorded_with_its_answers_and_a_score_that_it_
     assert (result.score_problem, result.is_error, result.measure.printed) == ("", False, None)
     assert (result.measure.score, result.measure.rows) == (result.score, len(exam.search_rows))
     assert [request.input_dir for request in executor.requests] == [str(view.folder) for view in exam.views]
+    kept_from_it = {str(run.run_dir), run.task.data_dir}  # the labels, wherever something around them is shown
+    assert all({*request.hidden} == kept_from_it for request in executor.requests)
 
 
 async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side_by_side(

@@ -256,6 +256,37 @@ def test_the_records_of_a_run_are_hidden_where_they_lie_among_the_data(tmp_path:
     assert World(str(work), "", str(tmp_path / "data"), ()).own_records is None
 
 
+@pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])
+async def test_labels_records_and_secrets_are_hidden_in_a_folder_that_modules_come_from(
+    sandbox: Literal["auto", "namespaces", "none"], outside_tmp: Path
+) -> None:
+    project, env = outside_tmp / "project", outside_tmp / "env"
+    work = project / "runs" / "first" / "work" / "main"
+    for place in (work, project / "runs" / "second", project / "data", project / "package"):
+        place.mkdir(parents=True)
+    for name in (".env", "data/train.csv", "runs/second/journal.jsonl", "package/__init__.py", "module.py"):
+        (project / name).write_text("x = 1")
+    (project / "alias.py").symlink_to("module.py")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
+    (site,) = env.glob("lib/python*/site-packages")
+    (site / "project.pth").write_text(str(project))
+    code = f"""
+from pathlib import Path
+import module, package, alias
+for name in (".env", "data/train.csv", "runs/second/journal.jsonl"):
+    for place in ({str(project)!r}, {str(outside_tmp / "door")!r}):
+        try:
+            print("seen:", name, (Path(place) / name).read_text())
+        except OSError:
+            pass
+print(open("own.txt", "w").write("done"))
+"""
+    (outside_tmp / "door").symlink_to("project")
+    request = request_for(work, code).model_copy(update={"hidden": (str(project / "runs"), str(project / "data"))})
+    raw = await LocalExecutor(PipelineConfig(python=str(env / "bin" / "python")), sandbox=sandbox).run(request)
+    assert (raw.stdout, raw.stderr) == ("4\n", "")
+
+
 def test_of_a_folder_that_is_shown_in_one_only_what_is_meant_may_be_read(tmp_path: Path) -> None:
     """What covers a file falls off when somebody replaces the file: then the second wall has to hold."""
     data = tmp_path / "data"

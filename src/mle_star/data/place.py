@@ -30,6 +30,11 @@ _SPECIAL_PLACES = ("/proc", "/sys", "/dev")
 Stamp = list[tuple[tuple[str, int, int, int], int, int]]
 
 
+def records_of(run_dir: Path) -> Path:
+    """Where a run's records lie: the folder of all runs, or the run's own where the user has named another."""
+    return run_dir.parent if run_dir.parent.name == RUNS else run_dir
+
+
 class DataFolder:
     """A data folder without what is not data: folders of runs, `ours` (where this run works) and hidden entries."""
 
@@ -40,7 +45,8 @@ class DataFolder:
     def _own_place(self, ours: Path) -> str:
         if self.root not in ours.parents:
             return ""
-        return str(ours.parent if ours.parent.name == RUNS and ours.parent != self.root else ours)
+        kept = records_of(ours)
+        return str(ours if kept == self.root else kept)
 
     def leaves_out(self, entry: os.DirEntry[str] | Path) -> bool:
         """Is this folder or file none of the data?"""

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -54,6 +56,7 @@ logger = logging.getLogger("mle_star.execution")
 MARKER = "MLE_STAR_SCRIPT"
 """A variable in every script's environment by which its processes can be told from all others."""
 PREFIX = "mle-star-"
+_SECRET = re.compile(r"\.(env(\..*|rc)?|netrc|pypirc|git|git-credentials|aws|azure|docker|kube|ssh)")
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -241,6 +244,7 @@ class LocalExecutor:
             private_dir=str(temporary),
             input_dir=request.input_dir,
             readable=tuple(_needed(request, means, self.config)),
+            hidden=tuple(os.path.realpath(path) for path in (*request.hidden, *_secrets(means.interpreter.roots))),
             allow_network=self.config.allow_network,
             gpus=_uses_gpu(request.env),
             shared_memory_bytes=self.limits.memory_bytes // 2,
@@ -323,6 +327,15 @@ def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> lis
     if request.input_dir is None and shown.is_dir():
         needed += linked_places(shown)
     return [path for path in needed if os.path.lexists(path)]
+
+
+def _secrets(roots: Iterable[str]) -> list[str]:
+    """Files of secrets in the folders that modules come from: one of them may be somebody's project."""
+    found = []
+    for root in roots:
+        with contextlib.suppress(OSError), os.scandir(root) as entries:
+            found += [entry.path for entry in entries if _SECRET.fullmatch(entry.name)]
+    return found
 
 
 def _sweep(marker: str, group: Cgroup | None) -> None:

@@ -153,7 +153,8 @@ class Node:
                 put(found, work / name, "the run")
             request = ScriptRequest(
                 script_path=str(work / parcel.name), working_dir=str(work), timeout_seconds=parcel.timeout_seconds,
-                env=self._environment(parcel), input_dir=str(view), output_file=str(log),
+                env=self._environment(parcel), input_dir=str(view), hidden=parcel.hidden,
+                output_file=str(log),
             )  # fmt: skip
             raw = await executor.run(request)
             files, left = collect(work / "final")

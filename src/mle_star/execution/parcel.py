@@ -53,6 +53,7 @@ class Parcel:
     data: tuple[DataFile, ...]
     data_dir: str  # where the data lie at the sender's, and perhaps at the receiver's, too
     folders: dict[str, Files] = field(default_factory=dict)  # what lies beside the script: members, a fitted state
+    hidden: tuple[str, ...] = ()  # what no script may see, where machines share a disk
 
     @property
     def data_digest(self) -> str:
@@ -91,6 +92,7 @@ class Packer:
         return Parcel(
             name=script.name, code=script.read_bytes(), env=request.env, timeout_seconds=request.timeout_seconds,
             config=config, data=tuple(data), data_dir=str(folder.root), folders=_beside(Path(request.working_dir)),
+            hidden=request.hidden,
         )  # fmt: skip
 
 

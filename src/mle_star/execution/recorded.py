@@ -30,7 +30,13 @@ from mle_star.execution.quota import RESERVE_BYTES
 from mle_star.execution.remote import RemoteExecutor
 from mle_star.execution.slots import digest_lock, directory_lock, log_file, places, script_slot
 from mle_star.execution.submission import open_submission
-from mle_star.execution.workspace import link_input_data, own_folder, reset_working_directory, write_script
+from mle_star.execution.workspace import (
+    hidden_from,
+    link_input_data,
+    own_folder,
+    reset_working_directory,
+    write_script,
+)
 from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
 from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
 from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
@@ -320,6 +326,7 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> E
         },
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=await _linked_places(run, data),
+        hidden=hidden_from(run.run_dir, run.task.data_dir, data),
         output_file=log_file(run, log or job.step),
     )
     logger.info("run starts: %s in %s, at most %g s", script_path, working_dir, limit)

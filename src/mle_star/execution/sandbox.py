@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from mle_star.data.place import records_of
 from mle_star.execution.probe import find_program, try_program
 from mle_star.execution.seccomp import filter_program
 
@@ -128,6 +129,7 @@ class World:
     private_dir: str  # this script's own: `tmp` becomes /tmp, `root` is where the world is put together
     input_dir: str | None
     readable: tuple[str, ...]  # besides the system's libraries
+    hidden: tuple[str, ...] = ()  # not to be seen, though something around it is; without links
     allow_network: bool = False
     gpus: bool = True
     shared_memory_bytes: int = 1 << 30
@@ -144,7 +146,7 @@ class World:
             return None
         folder, data = Path(os.path.realpath(self.working_dir)), os.path.realpath(self.input_dir)
         run = folder.parents[1] if len(folder.parents) > 1 else folder
-        for place in (run.parent if run.parent.name == "runs" else run, run, folder):
+        for place in (records_of(run), run, folder):
             if is_below(str(place), data):
                 return os.path.relpath(place, data)
         return None
@@ -226,14 +228,14 @@ def mounts_of(world: World) -> tuple[Mount, ...]:
     for name in _MERGED:
         path = f"/{name}"
         if Path(path).is_symlink():
-            found.append(("symlink", str(Path(path).readlink()), path))
+            found.append(_linked(path))
         elif Path(path).is_dir():
-            found.append(("ro", path, path))
-    found += [("ro", path, path) for path in _system()]
+            found += _in_parts(world, [path])
+    found += _in_parts(world, _system())
     found += [("ro", str(Path(world.private_dir) / name), f"/etc/{name}") for name in _USERS]
     found += [*_proc(world.gpus), *_devices(world)]
     found += [("rw", str(Path(world.private_dir) / "tmp"), "/tmp"), ("symlink", "/tmp", "/var/tmp")]
-    found += in_few_mounts(_shown(world))
+    found += _in_parts(world, _shown(world))
     covers = [target for what, _, target in found if what == "tmpfs" and target != "/dev/shm"]
     if world.allow_network:
         found += [("ro", path, path) for path in _name_service()]
@@ -250,6 +252,20 @@ def _shown(world: World) -> list[str]:
     """What is shown besides the system and the data, at its own place."""
     paths = [path for path in _both_forms(world.readable) if not is_within(path, world.working_dir)]
     return outermost(paths, (*_system(), *(f"/{name}" for name in _MERGED)))
+
+
+def _in_parts(world: World, paths: Iterable[str]) -> list[Mount]:
+    """These paths for reading; one that holds something hidden comes in parts, with the links that lie between."""
+    parts, links = list[str](), list[str]()
+    for path in paths:
+        parts += readable_outside(world.hidden, path, links)
+    mounts = in_few_mounts(parts)
+    whole = {target for _, _, target in mounts}
+    return [*mounts, *(_linked(link) for link in links if os.path.dirname(link) not in whole)]  # noqa: PTH120
+
+
+def _linked(path: str) -> Mount:
+    return ("symlink", os.readlink(path), path)  # noqa: PTH115
 
 
 def in_few_mounts(paths: list[str]) -> list[Mount]:
@@ -360,25 +376,40 @@ def _namespaces(allow_network: bool, options: frozenset[str]) -> list[str]:
 
 def rules_inside(world: World) -> dict[str, list[str]]:
     """What Landlock is to allow in a world that is already made: the same once more, should a wall have a hole."""
-    mounts, shown = mounts_of(world), _shown(world)
+    mounts = mounts_of(world)
+    shown = [part for path in _shown(world) for part in readable_outside(world.hidden, path)]
     read = [target for what, _, target in mounts if what in ("ro", "proc", "tmpfs", "devices")]
     parts = {os.path.dirname(path) for path in shown}  # noqa: PTH120 - a cover falls off when its file is replaced
     read = [*(path for path in read if path not in parts), *shown]
-    return {"read": list(dict.fromkeys(read)), "write": [world.working_dir, "/tmp", *_writable_devices(world)]}
+    return {
+        "read": list(dict.fromkeys(read)),
+        "listed": _cut_up(world),
+        "write": [world.working_dir, "/tmp", *_writable_devices(world)],
+    }
 
 
 def rules_outside(world: World) -> dict[str, list[str]]:
     """The same world as allow-lists alone, for machines that cannot make one."""
-    read = [*(f"/{name}" for name in _MERGED), *_system(), "/etc/passwd", "/etc/group", "/proc", *_name_service()]
-    read += [
-        "/sys",
-        *_both_forms(world.readable),
-    ]  # where libraries count cores, and stumble if they may not
+    read = [part for place in _around(world) for part in readable_outside(world.hidden, place)]
+    read += ["/etc/passwd", "/etc/group", "/proc", *_name_service()]
+    read.append("/sys")  # where libraries count cores, and stumble if they may not
     if world.input_dir is not None:
-        hidden = [] if world.own_records is None else [str(Path(world.input_dir) / world.own_records)]
-        read += readable_outside(hidden, os.path.realpath(world.input_dir))
+        data = os.path.realpath(world.input_dir)
+        hidden = [] if world.own_records is None else [str(Path(data) / world.own_records)]
+        read += readable_outside(hidden, data)
     temporary = str(Path(world.private_dir) / "tmp")
-    return {"read": read, "write": [world.working_dir, temporary, *_writable_devices(world)]}
+    write = [world.working_dir, temporary, *_writable_devices(world)]
+    return {"read": read, "listed": _cut_up(world), "write": write}
+
+
+def _around(world: World) -> list[str]:
+    return [*(f"/{name}" for name in _MERGED), *_system(), *_both_forms(world.readable)]
+
+
+def _cut_up(world: World) -> list[str]:
+    """The folders that are shown in parts: what is in them may be looked up, as an import does."""
+    parts = ((place, part) for place in _around(world) for part in readable_outside(world.hidden, place))
+    return sorted({os.path.dirname(part) for place, part in parts if part != place})  # noqa: PTH120
 
 
 def _writable_devices(world: World) -> list[str]:
@@ -388,17 +419,22 @@ def _writable_devices(world: World) -> list[str]:
     return found
 
 
-def readable_outside(hidden: Iterable[str], folder: str) -> list[str]:
-    """Every folder and file below `folder` that is not hidden, as few and as high as possible."""
-    places = set(hidden)
-    if folder in places:
+def readable_outside(hidden: Iterable[str], folder: str, links: list[str] | None = None) -> list[str]:
+    """Every folder and file below `folder` that is not hidden, as few and as high as possible.
+
+    A link is none of them: what it leads to is judged where it lies. Those between the parts are added to `links`.
+    """
+    places, real = set(hidden), os.path.realpath(folder)
+    if real in places:
         return []
-    if not any(is_below(place, folder) for place in places):
+    if not any(is_below(place, real) for place in places):
         return [folder]
     found: list[str] = []
     for entry in os.scandir(folder):
-        if not entry.is_symlink():  # what a link leads to is judged where it lies
-            found += readable_outside(places, entry.path)
+        if not entry.is_symlink():
+            found += readable_outside(places, entry.path, links)
+        elif links is not None:
+            links.append(entry.path)
     return found
 
 

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from mle_star.data.place import DataFolder
+from mle_star.data.place import DataFolder, records_of
 from mle_star.errors import ExecutionError
 from mle_star.execution.removal import remove_entry
 from mle_star.models import SolutionScript
@@ -148,6 +148,12 @@ def _clear_input(target: Path, source: Path) -> None:
 
 def _is_link_to(shown: Path, original: Path) -> bool:
     return shown.is_symlink() and Path(os.readlink(shown)) == original and shown.exists()  # noqa: PTH115
+
+
+def hidden_from(run_dir: Path, whole: str | Path, shown: DataFolder) -> tuple[str, ...]:
+    """What a script must not see, wherever it lies: the records of runs, and the whole data where a part is shown."""
+    labels = [] if shown.root == Path(whole).resolve() else [str(whole)]
+    return (str(records_of(run_dir.resolve())), *labels)
 
 
 def linked_places(shown: Path) -> list[str]:

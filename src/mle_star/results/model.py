@@ -32,7 +32,7 @@ from mle_star.execution.fitted import (
 )
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.submission import verify_submission
-from mle_star.execution.workspace import reset_working_directory
+from mle_star.execution.workspace import hidden_from, reset_working_directory
 from mle_star.models import FinalResult, SolutionPhase, SolutionScript
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
@@ -179,6 +179,7 @@ class Model:
             timeout_seconds=timeout_seconds or config.script_timeout_seconds or config.time_limit_seconds,
             env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})),
             input_dir=str(shown),
+            hidden=hidden_from(self.run_dir, self.data_dir, DataFolder(shown)),
             output_file=str(log),
         )
         raw = await (self.executor or LocalExecutor(config)).run(request)

@@ -91,6 +91,7 @@ class ScriptRequest(Frozen):
     env: dict[str, str]
     input_dir: str | None = None  # the real data, bound read-only as ./input
     readable: tuple[str, ...] = ()  # other places that links among the data lead to
+    hidden: tuple[str, ...] = ()  # what no script may see, should something around it be shown
     output_file: str | None = None  # where the whole output is streamed
 
 

@@ -23,7 +23,8 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION = 0x20080522
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, list directories
+_LIST = 1 << 3
+_READ = 1 << 0 | 1 << 2 | _LIST  # execute, read files, list directories
 _MAKE_DEVICES = 1 << 6 | 1 << 11
 _TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
 _FILE_BITS = 1 << 0 | 1 << 1 | 1 << 2 | _TRUNCATE | _DEVICE_CONTROL  # those that a rule on a plain file may name
@@ -120,10 +121,11 @@ def landlock_version() -> int:
         return 0
 
 
-def restrict_files(readable: list[str], writable: list[str], *, close_tcp: bool = False) -> bool:
-    """Let this process and its children read below `readable` and write below `writable` only (Linux, Landlock).
+def restrict_files(read: list[str], write: list[str], listed: list[str], *, close_tcp: bool = False) -> bool:
+    """Let this process and its children read below `read` and write below `write` only (Linux, Landlock).
 
-    Where the kernel knows them, signals and abstract sockets stay among themselves, and TCP can be closed.
+    Below `listed` they may look up names. Where the kernel knows them, signals and abstract sockets stay among
+    themselves, and TCP can be closed.
     """
     version = landlock_version()
     if version < 2:
@@ -140,7 +142,7 @@ def restrict_files(readable: list[str], writable: list[str], *, close_tcp: bool 
     if ruleset < 0:
         return False
     try:
-        for access, paths in ((_READ, readable), (handled & ~_MAKE_DEVICES, writable)):
+        for access, paths in ((_READ, read), (_LIST, listed), (handled & ~_MAKE_DEVICES, write)):
             for path in paths:
                 _allow(ruleset, path, access)
         return give_up_new_privileges() and libc.call("syscall", _LANDLOCK_RESTRICT, ruleset, 0) == 0

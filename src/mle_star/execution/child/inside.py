@@ -45,7 +45,7 @@ def become(order: Order, told: int, applied: list[str]) -> None:
     if confine.give_up_new_privileges():
         applied.append("no-new-privileges")
     rules = order["landlock"]
-    if rules and confine.restrict_files(rules["read"], rules["write"], close_tcp=rules["close_tcp"]):
+    if rules and confine.restrict_files(**rules):
         applied.append("landlock")
     if order["seccomp"] and confine.restrict_calls(order["seccomp"]):
         applied.append("seccomp")
