@@ -295,7 +295,7 @@ class _Pipeline:
             self.stages.skip("phase2", why)
             return []
         stage, statuses = self.stages.begin("phase2"), self.state.phase2_path_statuses
-        seconds = self.budget.open_phase("phase2")
+        seconds = self.stages.open("phase2")
         results = await Paths(self.stages, phase1, statuses, at_once=self._paths_at_once()).run(seconds)
         outcome: Outcome = "completed" if "completed" in statuses else "failed"
         if outcome == "failed" and "cancelled" in statuses:
@@ -315,7 +315,7 @@ class _Pipeline:
         if len(scripts) == 1:
             logger.warning("all paths ended with the same script: an ensemble of it has little value")
         stage = self.stages.begin("phase3")
-        seconds = self.budget.open_phase("phase3")
+        seconds = self.stages.open("phase3")
         try:
             with scope("phase3"):
                 result = await self.stages.within(seconds, run_phase3(solutions, self.task, self.config), "phase3")

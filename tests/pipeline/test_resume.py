@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 
 from mle_star.config import effective_config
 from mle_star.errors import ConfigError, JournalError
-from mle_star.models import AgentConfig, TaskDescription
+from mle_star.models import AgentConfig, PhaseTimeBudget, TaskDescription
 from mle_star.orchestrator import PipelineState
 from mle_star.run.context import AgentReply
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, PassedOver, RunResumed, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, fork_run, last_config, spent_by
 from mle_star.run.journal import Journal
+from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents
 
@@ -74,6 +76,34 @@ async def test_a_run_that_died_ends_as_if_nothing_had_happened(quick: QuickRun, 
     assert story(result) == story(expected)
     assert paid + len(agents.calls) == len(undisturbed.calls)
     assert result.total_cost_usd == pytest.approx(expected.total_cost_usd)
+
+
+@in_its_own_time
+async def test_what_its_share_of_the_time_ended_stays_ended_once_the_run_had_gone_on(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    """Phase 3 rests on a path as it was cut off: going on with that path would have it all paid for again."""
+
+    async def before(label: str, agent: str) -> None:
+        asked.append((label, agent))
+        if asked.count(("path-1", "coder")) == 2 and (label, agent) == ("path-1", "coder"):
+            await asyncio.sleep(600)
+        if agent == "ens_planner" and asked.count((label, agent)) == 2:
+            raise Crash
+
+    asked: list[tuple[str, str]] = []
+    shares = PhaseTimeBudget(phase1=0.02, phase2=0.13, phase3=0.1, finalization=0.75)
+    config = settings(time_limit_seconds=60, K=3, phase_time_budget=shares)
+    with pytest.raises(Crash):
+        await quick(config, agents=MindAgents(before=before))
+    agents, state = MindAgents(), PipelineState()
+    result = await quick(config, agents=agents, resume=True, state=state)
+    assert {label for label, _ in agents.calls} == {"main"} and agents.count("ens_planner") == 1
+    assert state.phase2_path_statuses == ["completed", "cancelled"]
+    assert result.phase3 is not None and len(result.phase3.attempts) == 2
+    more = MindAgents()
+    await quick(config.model_copy(update={"time_limit_seconds": 600}), agents=more, resume=True)
+    assert ("path-1", "coder") in more.calls, "with more time the path goes on"
 
 
 async def test_more_steps_cost_only_the_new_ones(quick: QuickRun, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar
 from mle_star.errors import BudgetExceeded
 from mle_star.models import SolutionPhase, SolutionScript, is_improvement
 from mle_star.pipeline.ending import Stop, stop_of
-from mle_star.run.budget import Budget
+from mle_star.run.budget import PHASES, Budget
 from mle_star.run.context import RunContext
-from mle_star.run.events import PhaseFinished, PhaseName, PhaseStarted
+from mle_star.run.events import PhaseFinished, PhaseName, PhaseStarted, RunFinished, RunResumed
 from mle_star.run.limits import keep_time_to_run_again
 
 logger = logging.getLogger("mle_star.orchestrator")
@@ -81,6 +81,7 @@ class Stages:
         self.seconds: dict[str, float] = {}
         self.warnings: list[str] = []
         self.stop: Stop | None = None
+        self._gone_beyond = _gone_beyond(context)
 
     @property
     def budget(self) -> Budget:
@@ -111,6 +112,14 @@ class Stages:
             self.context.shared.scored.clear()
             keep_time_to_run_again(self.context, phase)
         return Stage(self, phase, path, model)
+
+    def open(self, phase: PhaseName) -> float:
+        """Begin the time of a phase; the seconds it has. None where it is only taken over: see `_gone_beyond`."""
+        seconds = self.budget.open_phase(phase)
+        if phase not in self._gone_beyond:
+            return seconds
+        self.budget.set_phase_deadline(0.0)
+        return 0.0
 
     def skip(self, phase: PhaseName, why: str) -> None:
         """Pass over a phase."""
@@ -195,6 +204,24 @@ class Stages:
             if stopped is None or isinstance(error, BudgetExceeded):
                 raise
             raise BudgetExceeded(limit=stopped.reason, message=stopped.detail) from error
+
+
+def _gone_beyond(context: RunContext) -> set[PhaseName]:
+    """The phases that an interrupted process had ended, with the settings of now, and gone on from.
+
+    What is recorded of the next phase rests on what they came to: with a new share of the time they would come to
+    something else, and all of that would be paid for again.
+    """
+    ended: set[PhaseName] = set()
+    for event in context.journal.events:
+        if isinstance(event, RunFinished):
+            ended = ended if event.result is None else set()
+        elif isinstance(event, RunResumed):
+            ended = ended if event.config is None else set()
+        elif isinstance(event, PhaseFinished) and event.path is None and event.outcome != "skipped":
+            ended.add(event.phase)
+    later = {phase: PHASES[PHASES.index(phase) + 1 :] for phase in ended}
+    return {phase for phase in ended if any(context.journal.inherits((name,)) for name in later[phase])}
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:
