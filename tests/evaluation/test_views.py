@@ -516,6 +516,8 @@ def _renamed_target(folder: Path) -> str:
 LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
     "titanic.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
     "all.tar.gz": lambda folder, path: _tar(path, folder / "train.csv"),
+    "shut.zip": lambda folder, path: path.write_bytes(b"with a password, or of a kind that nobody opens here"),
+    "shut.tar": lambda folder, path: path.write_bytes(b"no archive that opens"),
     "train.csv.bak": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "train.pkl": lambda folder, path: path.write_bytes(b"any table"),
     "all.db": lambda folder, path: path.write_bytes(b"any table"),

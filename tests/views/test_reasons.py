@@ -156,6 +156,7 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     exam = ExamPrepared(
         step="run", rule="time: date of the test rows lies after that of the training rows", views=1, search_rows=900,
         select_rows=1200, baseline=Measure(score=0.6, measured="harness"),
+        not_shown=["a.zip", "b.pkl", "c.bak", "d.db"],
     )  # fmt: skip
     events = ended(Invented(seed=11), promise=promise)
     story = RunStory.from_events([events[0], exam, *events[1:]])
@@ -167,7 +168,8 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     )
     assert split_in_words(story) == (
         "Hidden: the latest rows (because date of the test rows lies after that of the training rows), 900 in all; "
-        "1,200 more were kept for the final pick alone."
+        "1,200 more were kept for the final pick alone. "
+        "a.zip, b.pkl, c.bak and 1 more: not shown to scripts, as labels may be in it."
     )
     assert Verdict.of(story).checked
     assert Verdict.of(story).gain_level == "good"

@@ -13,7 +13,7 @@ import psutil
 
 from mle_star.config import printable
 from mle_star.data.place import DataFolder
-from mle_star.data.wording import plural
+from mle_star.data.wording import plural, some_of
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
 
 if TYPE_CHECKING:
@@ -70,10 +70,8 @@ class ScriptShare:
         if not self.weights:
             without = "" if self.network else ": `pretrained=True` and `from_pretrained` of a hub's model fail"
             return [*found, f"- Pretrained weights at hand: none{without}"]
-        shown = [f"`{name}`" for name in self.weights[:MAX_WEIGHTS]]
-        more = len(self.weights) - len(shown)
-        words = ", ".join(shown) + (f" and {more} more" if more else "")
-        return [*found, f"- Pretrained weights at hand, and no others: {words}"]
+        names = some_of([f"`{name}`" for name in self.weights], MAX_WEIGHTS)
+        return [*found, f"- Pretrained weights at hand, and no others: {names}"]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mle_star.config import printable
 from mle_star.data.metrics import Metric
 from mle_star.data.survey import Survey
@@ -52,6 +54,12 @@ def plural(number: int, noun: str) -> str:
     """`3 rows`, `1 row`, `2 classes`."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{ending}"
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """`a, b, c and 4 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _path(table: Table | None) -> str:

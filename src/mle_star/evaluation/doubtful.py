@@ -62,31 +62,25 @@ def _may_hold_a_table(path: Path) -> bool:
         return _LABELS.search(path.stem) is not None
     if table_form(path) is not None:
         return False
-    if suffix == ".zip":
-        return any(map(_is_table, _zipped(path)))
-    if suffix in (".tar", ".tgz", ".tbz2", ".txz") or ".tar" in path.suffixes:
+    try:
         return any(map(_is_table, _packed(path)))
-    return False
+    except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError):
+        return True  # an archive that cannot be looked into
 
 
 def _is_table(name: str) -> bool:
     return table_form(Path(name)) is not None or Path(name).suffix.lower() in _UNREAD
 
 
-def _zipped(path: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except (OSError, zipfile.BadZipFile, NotImplementedError):
-        return []
-
-
 def _packed(path: Path) -> list[str]:
-    try:
-        with tarfile.open(path) as archive:
-            return [member.name for member in islice(archive, MOST_MEMBERS)]
-    except (OSError, tarfile.TarError, EOFError):
-        return []
+    """The names of what is in an archive; nothing for any other file."""
+    if path.suffix.lower() == ".zip":
+        with zipfile.ZipFile(path) as zipped:
+            return zipped.namelist()
+    if path.suffix.lower() in (".tar", ".tgz", ".tbz2", ".txz") or ".tar" in path.suffixes:
+        with tarfile.open(path) as packed:
+            return [member.name for member in islice(packed, MOST_MEMBERS)]
+    return []
 
 
 def _with_target(folder: Path, names: Iterable[str], targets: Iterable[str]) -> Iterator[str]:

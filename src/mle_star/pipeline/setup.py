@@ -19,6 +19,7 @@ from mle_star.agents.definitions import ScriptShare, plain_name
 from mle_star.data.brief import data_brief
 from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
+from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError, JournalError
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Ungradable
@@ -155,9 +156,8 @@ def _changed_since(journal: Journal, now: RunStarted) -> Iterator[str]:
         )
     changes = journal.interpreter.changes(now.interpreter) if journal.interpreter and now.interpreter else []
     if changes:
-        few = [*changes[:3], *([f"{len(changes) - 3} more"] if len(changes) > 3 else [])]
         yield (
-            f"the Python of the scripts has changed since the run began ({', '.join(few)}): what is recorded counts, "
+            f"the Python of the scripts has changed since the run began ({some_of(changes)}): what is recorded counts, "
             "and agents are told of what there was; `mle-star run --from` with this run does it anew"
         )
 

@@ -18,6 +18,7 @@ from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form, Table
 from mle_star.data.values import is_gap, is_number
+from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, exception_line, link_input_data, prepare_path_directory, write_script
 from mle_star.execution.environment import script_environment
@@ -116,9 +117,8 @@ class Model:
             raise ConfigError(f"{name}: there are no rows to predict")
         absent = [column for column in self.features if column not in frame.columns]
         if absent:
-            more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
             raise ConfigError(
-                f"{name} lacks {', '.join(absent[:5])}{more}; the model was trained on {', '.join(self.features[:20])}"
+                f"{name} lacks {some_of(absent, 5)}; the model was trained on {some_of(self.features, 20)}"
             )
         for column in self.features:
             self._check_kind(column, list(frame[column]), name)

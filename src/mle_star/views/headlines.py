@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import singledispatch
 from typing import Literal, NamedTuple
 
+from mle_star.data.wording import some_of
 from mle_star.method.scores import BASELINE
 from mle_star.run import events
 from mle_star.views import text
@@ -100,8 +101,12 @@ def _exam_prepared(event: events.ExamPrepared) -> Said:
     hidden = f"scripts are judged by {text.plural(event.search_rows, 'hidden row')}{views} ({event.rule})"
     if not event.not_shown:
         return "info", hidden
-    more = f" and {len(event.not_shown) - 3} more" if len(event.not_shown) > 3 else ""
-    return "warning", f"{hidden}; not shown to them, as labels may be in it: {', '.join(event.not_shown[:3])}{more}"
+    return "warning", f"{hidden}; {unseen(event)}"
+
+
+def unseen(event: events.ExamPrepared) -> str:
+    """The files that no script was shown."""
+    return f"{some_of(event.not_shown)}: not shown to scripts, as labels may be in it"
 
 
 @_said.register

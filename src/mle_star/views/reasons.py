@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from mle_star.models import Measure, is_improvement
 from mle_star.views import text
+from mle_star.views.headlines import unseen
 from mle_star.views.lineage import BLEND, Lineage, lineage_of
 from mle_star.views.story import RunStory
 
@@ -110,7 +111,8 @@ def split_in_words(story: RunStory) -> str:
     because = f" (because {reason})" if kind in ("time", "groups") else ""
     views = f" in {exam.views} rounds, each hiding others" if exam.views > 1 else ""
     later = f"; {exam.select_rows:,} more were kept for the final pick alone" if exam.select_rows else ""
-    return f"Hidden: {how}{because}, {exam.search_rows:,} in all{views}{later}."
+    unshown = f" {unseen(exam)}." if exam.not_shown else ""
+    return f"Hidden: {how}{because}, {exam.search_rows:,} in all{views}{later}.{unshown}"
 
 
 def gains_of(story: RunStory, line: Lineage) -> list[Gain]:
