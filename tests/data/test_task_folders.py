@@ -139,6 +139,13 @@ def test_a_submission_with_a_column_per_class_names_the_column_that_holds_the_cl
     assert (guess.task.task_type, guess.task.evaluation_metric) == (TaskType.classification, "log_loss")
 
 
+def test_an_id_that_the_test_rows_go_without_is_no_target(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", ["id", "size", "goal"], [(i, i % 7, i % 2) for i in range(60)])
+    write_csv(tmp_path / "test.csv", ["size"], [(i % 7,) for i in range(20)])
+    write_csv(tmp_path / "sample_submission.csv", ["id", "goal"], [(60 + i, 0) for i in range(20)])
+    assert guess_task(tmp_path).targets == ("goal",)
+
+
 def test_a_submission_with_two_targets_names_both(tmp_path: Path) -> None:
     write_csv(tmp_path / "train.csv", ["id", "f", "heat", "cold"], ([i, i % 9, i * 0.5, i * 0.7] for i in range(200)))
     write_csv(tmp_path / "test.csv", ["id", "f"], ([i, i % 9] for i in range(20)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mle_star.config import did_you_mean, printable
-from mle_star.data.columns import Column
+from mle_star.data.columns import Column, is_id_name
 from mle_star.data.survey import Survey
 from mle_star.data.tables import Table
 from mle_star.data.values import is_gap, is_number
@@ -126,6 +126,9 @@ def _target_in_sample(found: Survey, table: Table) -> Target | None:
         return None
     features = set(found.test.columns) if found.test else {found.sample.columns[0]}
     names = tuple(c for c in found.sample.columns if c in table.columns and c not in features)
+    first = found.sample.columns[0]
+    if len(names) > 1 and first in names and is_id_name(first) and table.column(first).unique_share > 0.999:
+        names = tuple(name for name in names if name != first)  # an id that the test rows go without
     if not names:
         return None
     where = f"; {found.test.name} lacks {'it' if len(names) == 1 else 'them'}" if found.test else ""

@@ -200,7 +200,7 @@ class Model:
 
     def _show(self, rows: Any, folder: Path) -> None:
         """The data of the run with the new rows as its test file."""
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_entry(folder)
         folder.mkdir(parents=True)
         test, sample = self.layout.test, self.layout.sample
         replaced = {table.name for table in (test, sample) if table is not None}

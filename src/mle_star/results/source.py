@@ -17,6 +17,7 @@ from mle_star.data.survey import survey
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.data.targets import with_target
 from mle_star.errors import ConfigError
+from mle_star.execution.removal import remove_entry
 from mle_star.models import MetricDirection
 from mle_star.run.folder import RunFolder
 
@@ -41,7 +42,7 @@ def taken_in(source: Any, run_dir: Path) -> Iterator[Path]:
         yield data
     except BaseException:
         if not RunFolder(run_dir).journal.exists():  # what a run has begun stays
-            shutil.rmtree(run_dir, ignore_errors=True)
+            remove_entry(run_dir)
             if existed:
                 run_dir.mkdir(exist_ok=True)
         raise

@@ -186,21 +186,20 @@ class RunContext:
 
     def next_step(self, leaf: str) -> str:
         """The name of the next step called `leaf` here; a repeated one is numbered from 2."""
-        name = "/".join((*self.parts, leaf))
-        self.shared.step_counts[name] += 1
-        count = self.shared.step_counts[name]
-        return name if count == 1 else f"{name}-{count}"
+        self.shared.step_counts["/".join((*self.parts, leaf))] += 1
+        return self.latest_step(leaf)
 
     def upcoming_step(self, leaf: str) -> str:
         """The name that `next_step` will give to `leaf` here."""
-        name = "/".join((*self.parts, leaf))
-        count = self.shared.step_counts[name] + 1
-        return name if count == 1 else f"{name}-{count}"
+        return self._numbered(leaf, 1)
 
     def latest_step(self, leaf: str) -> str:
         """The name that `next_step` gave last to `leaf` here: the step that an event is about."""
+        return self._numbered(leaf, 0)
+
+    def _numbered(self, leaf: str, further: int) -> str:
         name = "/".join((*self.parts, leaf))
-        count = self.shared.step_counts[name]
+        count = self.shared.step_counts[name] + further
         return name if count <= 1 else f"{name}-{count}"
 
     def record(self, event: AnyEvent) -> None:
