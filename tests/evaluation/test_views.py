@@ -269,6 +269,39 @@ def test_a_sample_that_asks_for_something_else_than_the_test_file_is_refused(
         opened(folder)
 
 
+@pytest.mark.parametrize("numbered", ["nowhere", "from 0 again"])
+def test_rows_without_a_key_of_their_own_go_among_the_test_rows_under_new_ones(tmp_path: Path, numbered: str) -> None:
+    folder, places = write(tmp_path / "data", "csv"), range(ASKED)
+    train, test = (pandas.read_csv(folder / name, keep_default_na=False) for name in ("train.csv", "test.csv"))
+    train = train.drop(columns="id") if numbered == "nowhere" else train.assign(id=range(ROWS))
+    train.to_csv(folder / "train.csv", index=False)
+    test.assign(id=places).to_csv(folder / "test.csv", index=False)
+    pandas.DataFrame({"id": places, "y": 0}).iloc[::-1].to_csv(folder / "sample_submission.csv", index=False)
+    data = opened(folder)
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    shown = pandas.read_csv(view.folder / "test.csv")
+    wanted = pandas.read_csv(view.folder / "sample_submission.csv")
+    assert set(shown["id"]) == set(wanted["id"]) and shown["id"].is_unique and set(places) < set(shown["id"])
+    judge = Judge(data, known_metric("accuracy"))
+    answers = pandas.DataFrame({"id": shown["id"], "y": (shown["x"] > 0.5).astype(int)})
+    answers.sample(frac=1, random_state=1).to_csv(tmp_path / "s.csv", index=False)
+    said = judge.read(tmp_path / "s.csv", view)
+    assert judge.score(said.hidden, hidden) > 0.98, "x is rounded"
+    judge.write_real(said, tmp_path / "final" / "real.csv")
+    real = pandas.read_csv(tmp_path / "final" / "real.csv")
+    assert list(real["id"]) == list(reversed(places)) and list(real["y"])[::-1] == [int(x > 0.5) for x in test["x"]]
+
+
+def test_keys_that_a_further_table_speaks_of_are_not_replaced(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    for name, count in (("train", ROWS), ("test", ASKED), ("sample_submission", ASKED)):
+        pandas.read_csv(folder / f"{name}.csv").assign(id=range(count)).to_csv(folder / f"{name}.csv", index=False)
+    pandas.DataFrame({"id": range(ROWS), "visits": range(ROWS)}).to_csv(folder / "visits.csv", index=False)
+    with pytest.raises(Unsupported, match="values of id occur more than once"):
+        opened(folder)
+
+
 @pytest.mark.parametrize("key", ["id", ""])
 def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_path: Path, key: str) -> None:
     """Where the test rows have no key, an `id` that a script makes up is none."""

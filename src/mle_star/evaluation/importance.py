@@ -60,7 +60,7 @@ def permuted_view(judge: Judge, hidden: Sequence[int], target: Path, *, seed: in
     blocks = [objects, *(_permuted(objects, column, dice) for column in columns)]
     copies = [row for block in blocks for row in block]
     virtual = _with_copies(data, rows, len(blocks))
-    for row, key in zip(copies, virtual.keys[len(data.keys) :], strict=True) if layout.key is not None else ():
+    for row, key in zip(copies, virtual.keys[len(data.truth) :], strict=True) if layout.key is not None else ():
         row.update(named(row, layout.key, key))
     changed = {*data.doubtful, *(t.name for t in (layout.train, layout.test, layout.sample) if t is not None)}
     link_rest(data.folder, target, changed)
@@ -84,7 +84,7 @@ def _permuted(objects: list[dict[str, Any]], column: str, dice: random.Random) -
 def _with_copies(data: Data, rows: Sequence[int], blocks: int) -> Data:
     """The data with the truth of every copy behind that of the rows, and keys that nobody has."""
     truth = Truth(tuple([*column, *[column[row] for row in rows] * blocks] for column in data.truth.columns))
-    keys, count = list(data.keys), len(rows) * blocks
+    keys, count = list(data.keys) or [""] * len(data.truth), len(rows) * blocks
     if data.layout.key is not None:
         known = [*data.keys, *data.test.column(data.layout.key)] if data.test else data.keys
         numbers = [int(float(key)) for key in known if is_number(key)]

@@ -17,19 +17,21 @@ FILES_SHARE = 0.5
 """So many of the keys must have a file for the files to count as named by key."""
 
 
-def fresh_keys(old: Numbers | None, asked: Sequence[str], hidden: Sequence[int], *, seed: int) -> dict[int, str]:
+def fresh_keys(
+    old: Numbers | None, asked: Sequence[str], hidden: Sequence[int], *, seed: int, nameless: bool = False
+) -> dict[int, str]:
     """New keys for the hidden rows, at random, where the test's lie apart from those of the training rows.
 
     There rows may be numbered in the order of their labels, which says nothing about the real test. None are given
-    where both are mixed, or where keys are not numbered.
+    where both are mixed, or where keys are not numbered. Rows that are `nameless` among the test's need new ones.
     """
     new = numbers_of(asked) if asked else None
-    if old is None or (asked and new is None):
-        return {}
-    if new is not None and new.pattern == old.pattern and not old.lies_apart(new):
-        return {}
     like = new or old
-    first = max(like.high, old.high if like.pattern == old.pattern else 0) + 1
+    if like is None or (asked and new is None) or (old is None and not nameless):
+        return {}
+    if new is not None and old is not None and new.pattern == old.pattern and not old.lies_apart(new) and not nameless:
+        return {}
+    first = max(like.high, old.high if old is not None and like.pattern == old.pattern else 0) + 1
     numbers = list(range(first, first + len(hidden)))
     random.Random(seed).shuffle(numbers)
     before, behind = like.pattern
@@ -47,6 +49,12 @@ class Numbers:
     high: int
     width: int
     goes_up: bool  # each is larger than the one before, so that none comes twice
+    count: int = 0
+
+    @property
+    def counts_rows(self) -> bool:
+        """Are they the numbers of rows, one after another?"""
+        return self.goes_up and self.high - self.low + 1 == self.count
 
     def lies_apart(self, other: Numbers) -> bool:
         """Are all of these smaller than all of the others, or larger?"""
@@ -72,11 +80,13 @@ def numbers_of(keys: Sequence[str]) -> Numbers | None:
         filled = any(len(number) > 1 for number in digits if number[0] == "0")
         if max(map(len, digits)) > MOST_DIGITS:
             numbers = list(map(int, digits))
-            return Numbers((before, behind), min(numbers), max(numbers), len(digits[0]) if filled else 0, False)
+            return Numbers(
+                (before, behind), min(numbers), max(numbers), len(digits[0]) if filled else 0, False, len(digits)
+            )
         values = np.fromiter(map(int, digits), np.int64, len(digits))
     width = len(keys[0]) - len(before) - len(behind) if filled else 0
     goes_up = bool((values[1:] > values[:-1]).all())
-    return Numbers((before, behind), int(values.min()), int(values.max()), width, goes_up)
+    return Numbers((before, behind), int(values.min()), int(values.max()), width, goes_up, len(keys))
 
 
 @dataclass(frozen=True)

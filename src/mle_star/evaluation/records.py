@@ -118,6 +118,7 @@ class FileRows:
         columns = [own.get(name, -1) for name in table.columns]
         cut = [index for index in range(len(self.table.columns)) if index not in columns]
         renamed = own.get(key or "", -1) if names else -1
+        added = table.columns.index(key) if names and key in table.columns and key not in own else -1
         width, is_cut = len(self.table.columns), sorted(columns) == columns and -1 not in columns
         first, last = _ends({*cut, renamed} - {-1}, width) if is_cut else (width - 1, 0)
         # what lies between the first and the last cells is one piece
@@ -136,6 +137,8 @@ class FileRows:
                     del cells[at[index]]
             else:
                 cells = [cells[index] if index >= 0 else "" for index in columns]
+                if name is not None and added >= 0:
+                    cells[added] = name
             record = separator.join(cells)
             found.append(record.encode(encoding, "replace") if record else None)
         return found
@@ -246,9 +249,9 @@ def _separated_pieces(kept: Separated, chosen: Sequence[int], added: Sequence[Re
 
 def named(row: dict[str, Any], key: str | None, name: str | None) -> dict[str, Any]:
     """A row under another key, in the key's own type."""
-    if key is None or name is None or key not in row:
+    if key is None or name is None:
         return row
-    return {**row, key: int(name) if isinstance(row[key], int) else name}
+    return {**row, key: int(name) if isinstance(row.get(key), int) else name}
 
 
 def _text(value: Any) -> str:

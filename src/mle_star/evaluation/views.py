@@ -93,19 +93,37 @@ class Data:
             raise Unsupported(f"{self.sample.table.name} does not ask for the rows of {self.test.table.name}")
         if key is None:
             return
-        if not self.keys:
-            raise Unsupported(f"the training rows have no {key}")
-        asked = self.asked_keys
-        own, others = self.key_numbers, numbers_of(asked)
-        once = (own is not None and own.goes_up) or len(set(self.keys)) == len(self.keys)
-        apart = own is not None and others is not None and own.lies_apart(others)
-        if not once or not (apart or set(asked).isdisjoint(self.keys)):
-            raise Unsupported(f"values of {key} occur more than once")
-        sample, test = self.sample, self.test
+        if self.nameless and (why := self._why_no_new_names()):
+            raise Unsupported(why)
+        asked, sample, test = self.asked_keys, self.sample, self.test
         if sample is not None and key not in sample.table.columns:
             raise Unsupported(f"{sample.table.name} has no {key}")
         if sample is not None and test is not None and sorted(sample.column(key)) != sorted(asked):
             raise Unsupported(f"{sample.table.name} does not ask for the rows of {test.table.name}")
+
+    @cached_property
+    def nameless(self) -> bool:
+        """Have the training rows no key that they could bear among the test rows?"""
+        if not self.keys:
+            return self.layout.key is not None
+        own, others = self.key_numbers, numbers_of(self.asked_keys)
+        once = (own is not None and own.goes_up) or len(set(self.keys)) == len(self.keys)
+        apart = own is not None and others is not None and own.lies_apart(others)
+        return not once or not (apart or set(self.asked_keys).isdisjoint(self.keys))
+
+    def _why_no_new_names(self) -> str:
+        """Why nameless rows cannot go among the test rows under new keys: something may hang on the old ones."""
+        key, own, others = self.layout.key, self.key_numbers, numbers_of(self.asked_keys)
+        if self.keys:
+            both = own is not None and others is not None and own.counts_rows and others.counts_rows
+            alone = not self._key_elsewhere and self.files is None
+            return "" if both and alone else f"values of {key} occur more than once"
+        plain = self.train.table.form.kind == "csv" and others is not None
+        return "" if plain and not self._key_elsewhere else f"the training rows have no {key}"
+
+    @property
+    def _key_elsewhere(self) -> bool:
+        return any(self.layout.key in other.columns for other in self.layout.others)
 
     @cached_property
     def key_numbers(self) -> Numbers | None:
@@ -202,8 +220,8 @@ class Data:
         if self.rule.kind != "time":
             random.Random(seed).shuffle(order)
         names: dict[int, str] = {}
-        if self.keys and not any(layout.key in other.columns for other in layout.others):
-            names = fresh_keys(self.key_numbers, self.asked_keys, hidden, seed=seed)
+        if layout.key is not None and not self._key_elsewhere:
+            names = fresh_keys(self.key_numbers, self.asked_keys, hidden, seed=seed, nameless=self.nameless)
         return View(name, target, tuple(hidden), tuple(order), asked, names)
 
     def _write_labels(self, view: View) -> None:
@@ -270,8 +288,8 @@ class Data:
         shared = [c for c in self.sample.table.columns if c in self.train.table.columns and c not in names]
         known = zip(*self.train.values(shared, hidden), strict=True) if hidden else repeat([])
         told = dict[str, Sequence[str]](zip(shared, known, strict=False))
-        if key is not None and key in told:
-            told[key] = _renamed(hidden, told[key], view)
+        if key is not None and key in self.sample.table.columns:
+            told[key] = _renamed(hidden, taken(self.keys, hidden) if self.keys else [""] * len(hidden), view)
         rows = alike(self.sample.objects([0])[0], told, self.sample.table, len(hidden))
         place_of: dict[int, int] = {}
         if key is not None and self.test is not None:
