@@ -23,7 +23,7 @@ async def main():
     task = TaskDescription.model_validate_json(sys.argv[1])
     config = PipelineConfig(model="claude-sonnet-4-5", tool_profile="full", work_dir=sys.argv[2])
     policy = CallPolicy(retry_delays=(), busy_delays=(), cli_retries=0, look_ahead_after=None)
-    async with AgentClient(task, config, EnvironmentFacts(), policy=policy) as agents:
+    async with AgentClient(task, config, EnvironmentFacts(), policy=policy, hidden=tuple(sys.argv[3:])) as agents:
         print(agents.marker, flush=True)
         reply = await agents.ask(agent_config(AgentType.coder, None, "full"), "go", label="path-0", max_cost_usd=None)
         print(reply.text)
@@ -87,6 +87,8 @@ SEARCHES = {
     "process list": "(ps axeww; cat /proc/[0-9]*/cmdline)" + LOOK,
     "memory": python(MEMORY),
     "files": "(cat {home}/.bashrc; grep -rsah canary $HOME $CLAUDE_CONFIG_DIR $TMPDIR {home})" + LOOK,
+    "the labels": "cat {labels}/train.csv {labels}/../labels/*" + LOOK,
+    "records around its work": "cat ../../journal.jsonl" + LOOK,
     "other namespaces": "(umount /proc; cat /proc/*/environ; unshare -rpfm --mount-proc cat /proc/1/environ)" + LOOK,
     "kernel settings": "umount /proc/sys 2>/dev/null; " + python(SYSTEM),
     "asking the proxy": python(ASKING),
@@ -98,15 +100,19 @@ SEARCHES = {
 async def test_an_agent_with_a_shell_cannot_find_the_users_key(task: Any, tmp_path: Path) -> None:
     home = tmp_path / "home"
     work = home / "project" / "work"  # of the home, this alone is for the agent
-    home.mkdir()
+    work.parent.mkdir(parents=True)
+    (work.parent / "journal.jsonl").write_text(KEY, encoding="utf-8")
     (home / ".bashrc").write_text(f"export ANTHROPIC_API_KEY={KEY}\n", encoding="utf-8")
     brain = ScriptedBrain()
-    commands = [text.replace("{home}", str(home)) for text in SEARCHES.values()]
+    labels = tmp_path / "whole" / "labels"
+    labels.mkdir(parents=True)
+    (labels / "train.csv").write_text(f"id,y\n1,{KEY}\n", encoding="utf-8")
+    commands = [text.replace("{home}", str(home)).replace("{labels}", str(labels)) for text in SEARCHES.values()]
     brain.reply_with("coder", *(BrainReply(tool=ToolCall("Bash", {"command": text})) for text in commands), "done")
     async with MessagesServer(brain) as server:
         given = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.base_url, "MY_OTHER_VARIABLE": KEY}
         harness = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", HARNESS, task.model_dump_json(), str(work),
+            sys.executable, "-c", HARNESS, task.model_dump_json(), str(work), str(labels), str(work.parent),
             env={**os.environ, **given, "HOME": str(home)}, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert harness.stdout is not None

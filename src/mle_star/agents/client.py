@@ -84,6 +84,7 @@ class AgentClient:
         notify: Notify | None = None,
         policy: CallPolicy | None = None,
         can_use_tool: CanUseTool | None = None,
+        hidden: tuple[str, ...] = (),
     ) -> None:
         require_sdk()
         if config.model == OFFLINE and base_url is None:
@@ -108,6 +109,7 @@ class AgentClient:
             state=self.state,
             cli_retries=self.policy.cli_retries,
             can_use_tool=can_use_tool,
+            hidden=hidden,
             notify=self._notify,
             plain=config.tool_use == "none" or config.model == OFFLINE,
         )

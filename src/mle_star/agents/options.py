@@ -121,6 +121,7 @@ class Launcher:
     cli_retries: int = 4
     tool_server: McpSdkServerConfig | None = None
     can_use_tool: CanUseTool | None = None
+    hidden: tuple[str, ...] = ()  # what no shell may read: the labels, and the records of runs
     notify: Callable[[str], None] = lambda message: None
     plain: bool = False  # the server knows no tools
     by_text: bool = False  # the model overlooks the tool for structured replies
@@ -310,7 +311,10 @@ class Launcher:
             "failIfUnavailable": True,
             "autoAllowBashIfSandboxed": True,
             "allowUnsandboxedCommands": False,
-            "filesystem": {"denyRead": [str(Path.home())], "allowRead": [str(Path(path).resolve()) for path in needed]},
+            "filesystem": {
+                "denyRead": [str(Path.home()), *self.hidden],
+                "allowRead": [str(Path(path).resolve()) for path in needed],
+            },
             "credentials": {"envVars": [{"name": name, "mode": "deny"} for name in secret_names()]},
         }
 

@@ -285,12 +285,13 @@ async def connected(
     base_url: str | None,
     can_use_tool: CanUseTool | None = None,
     *,
+    hidden: tuple[str, ...] = (),
     judged_by_answers: bool = False,
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API.
 
     They are told of the machine that there is now, and of the packages with which the run began: a reply that was paid
-    for counts.
+    for counts. What is `hidden` no shell of theirs can read.
     """
     if agents is not None:
         yield agents
@@ -309,7 +310,7 @@ async def connected(
         work = journal.path.parent / "work"
         client = AgentClient(
             task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify,
-            can_use_tool=can_use_tool,
+            can_use_tool=can_use_tool, hidden=hidden,
         )  # fmt: skip
         await stack.enter_async_context(client)
         if (look_ahead := getattr(serve, "look_ahead", None)) is not None:  # while the first process of the CLI starts
