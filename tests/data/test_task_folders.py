@@ -24,6 +24,7 @@ from mle_star.cli.app import main
 from mle_star.data import guess_task, load_task, write_task
 from mle_star.data.files import WHOLE_BYTES
 from mle_star.data.layout import find_layout
+from mle_star.data.survey import survey
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
@@ -144,6 +145,26 @@ def test_an_id_that_the_test_rows_go_without_is_no_target(tmp_path: Path) -> Non
     write_csv(tmp_path / "test.csv", ["size"], [(i % 7,) for i in range(20)])
     write_csv(tmp_path / "sample_submission.csv", ["id", "goal"], [(60 + i, 0) for i in range(20)])
     assert guess_task(tmp_path).targets == ("goal",)
+
+
+@pytest.mark.parametrize(
+    ("names", "roles"),
+    [
+        (["train_sample", "test", "sample_submission"], ("train_sample.csv", "test.csv", "sample_submission.csv")),
+        (["train", "test", "sample"], ("train.csv", "test.csv", "sample.csv")),
+        (["wine_sample"], ("wine_sample.csv", "", "")),
+        ([*(f"train_{n:02}" for n in range(14)), "test", "sample_submission"],
+         ("train_00.csv", "test.csv", "sample_submission.csv")),
+    ],
+)  # fmt: skip
+def test_names_with_other_words_in_them_and_many_tables_leave_the_roles_clear(
+    names: list[str], roles: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in names:
+        columns = ["id", "goal"] if "sub" in name else ["id", "size"] if name == "test" else ["id", "size", "goal"]
+        write_csv(tmp_path / f"{name}.csv", columns, ([i] * len(columns) for i in range(40 if "train" in name else 9)))
+    found = survey(tmp_path)
+    assert tuple(table.name if table else "" for table in (found.train, found.test, found.sample)) == roles
 
 
 def test_a_submission_with_two_targets_names_both(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import MARK
+from mle_star.errors import ConfigError
 from mle_star.evaluation.blend import blended, find_weights
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
 from mle_star.evaluation.records import read_rows
@@ -393,6 +394,57 @@ def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_o
 # --- blends ----------------------------------------------------------------------------------------------------
 
 
+def later_task(folder: Path, train: Sequence[Any], test: Sequence[Any]) -> Path:
+    folder.mkdir(parents=True)
+    dice = random.Random(1)
+    for name, values in (("train", train), ("test", test)):
+        frame = pandas.DataFrame({"when": values, "x": [dice.random() for _ in values]})
+        frame = frame.assign(y=[int(x > 0.5) for x in frame["x"]]) if name == "train" else frame
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%Y-%m-%d %H:%M:%S+00:00", "%Y-%m-%dT%H:%M:%S+02:00", "%Y-%m-%dT%H:%M:%S.000Z", "%Y-%m-%dT%H:%M", "%d-%b-%y",
+        "%B %d, %Y", "%Y.%m.%d", "%Y-%m-%d",
+    ],
+)  # fmt: skip
+def test_a_later_test_is_seen_in_dates_of_any_usual_form(tmp_path: Path, form: str) -> None:
+    days = [day.strftime(form) for day in pandas.date_range("2021-01-01", periods=400, freq="D")]
+    data = opened(later_task(tmp_path / "data", days[:300], days[300:]))
+    assert (data.rule.kind, data.rule.column) == ("time", "when")
+    (hidden,) = data.split(seed=1).views
+    assert min(hidden) > 200 and len(hidden) < 100, "the last ones"
+    assert data.units is not None and list(data.units) == sorted(data.units)
+
+
+def test_a_moment_of_most_rows_is_hidden_in_part(tmp_path: Path) -> None:
+    months = [*["2021-01-01", "2021-01-02", "2021-01-03", "2021-01-04", "2021-01-05"] * 4, *["2021-02-01"] * 980]
+    data = opened(later_task(tmp_path / "data", months, ["2021-03-01"] * 50))
+    assert data.rule.kind == "time" and len(data.split(seed=1).views[0]) <= 400
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_large_group_is_never_hidden_with_most_rows(seed: int) -> None:
+    sites = [*["large"] * 900, *(f"site {number // 25}" for number in range(100))]
+    split = split_rows(Rule("groups", "site", ""), sites, seed=seed)
+    assert split.views and all(0 < len(view) < 400 for view in split.views)
+    for view in split.views:
+        hidden = {sites[place] for place in view}
+        assert not hidden & {site for place, site in enumerate(sites) if place not in set(view)}, "whole groups"
+
+
+def test_numbers_that_gaps_write_in_another_way_are_no_other_groups(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    for name, count in (("train", ROWS), ("test", ASKED)):
+        floors = pandas.Series([float(i % 10) for i in range(count)])
+        floors = floors.where(floors.index % 17 != 3) if name == "train" else floors.astype(int)
+        pandas.read_csv(folder / f"{name}.csv").assign(floor=floors).to_csv(folder / f"{name}.csv", index=False)
+    assert "0.0" in (folder / "train.csv").read_text() and opened(folder).rule.kind == "classes"
+
+
 def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -524,6 +576,84 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
 
 
+def keyed_files(folder: Path, places: Callable[[int, int], str]) -> Path:
+    """A task of one table and a file for each row; `places` says where, by number and label."""
+    folder.mkdir(parents=True)
+    rows = [(number, number * 7 % 11, number % 2) for number in range(100)]
+    pandas.DataFrame(rows, columns=["id", "x", "y"]).to_csv(folder / "train.csv", index=False)
+    for number, _, label in rows:
+        for name in places(number, label).split():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(str(label))
+    return folder
+
+
+def test_folders_that_tell_the_label_of_a_file_are_no_place_to_hide_it(tmp_path: Path) -> None:
+    told = keyed_files(tmp_path / "told", lambda number, label: f"images/{label}/{number}.png")
+    with pytest.raises(Unsupported, match="tell their labels"):
+        opened(told).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+    evenly = keyed_files(tmp_path / "evenly", lambda number, label: f"images/{number % 3}/{number}.png")
+    view = opened(evenly).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+    assert len(list(view.folder.rglob("*.png"))) == 100
+
+
+def test_annotations_of_hidden_rows_are_left_out(tmp_path: Path) -> None:
+    folder = keyed_files(tmp_path / "data", lambda number, label: f"images/{number}.png images/{number}.txt")
+    view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+    assert len(list(view.folder.rglob("*.png"))) == 100 and len(list(view.folder.rglob("*.txt"))) == 97
+
+
+def test_labels_that_belong_to_rows_by_their_place_alone_are_not_passed_over(tmp_path: Path) -> None:
+    pandas.DataFrame({"a": range(90), "b": range(90)}).to_csv(tmp_path / "X_train.csv", index=False)
+    pandas.DataFrame({"y": [i % 2 for i in range(90)]}).to_csv(tmp_path / "y_train.csv", index=False)
+    with pytest.raises(ConfigError, match=r"y_train\.csv holds the labels of X_train\.csv and shares no key"):
+        find_layout(tmp_path, "Predict `y`.")
+
+
+def test_keys_that_repeat_in_the_test_are_no_keys(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    for name in ("test", "sample_submission"):
+        frame = pandas.read_csv(folder / f"{name}.csv")
+        frame.assign(id=[f"r{1000 + i // 2}" for i in range(ASKED)]).to_csv(folder / f"{name}.csv", index=False)
+    with pytest.raises(Unsupported, match="occur more than once in the test"):
+        opened(folder)
+
+
+def test_lines_end_with_line_feeds_alone_in_json(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "jsonl")
+    text = (folder / "train.jsonl").read_text().replace("plain", "one\u2028two\x85three")
+    (folder / "train.jsonl").write_text(text)
+    assert opened(folder).train.count == ROWS
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_a_sample_with_types_keeps_them(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [{"id": number, "x": number % 7, "y": number % 2} for number in range(100)]
+    tables = {"train": rows, "test": [{"id": 200 + n, "x": n} for n in range(20)]}
+    tables["sample_submission"] = [{"id": 200 + n, "y": 0} for n in range(20)]
+    for name, table_rows in tables.items():
+        if form == "json":
+            (folder / f"{name}.json").write_text(json.dumps(table_rows))
+        else:
+            pandas.DataFrame(table_rows).to_parquet(folder / f"{name}.parquet", index=False)
+    view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+    read = pandas.read_json if form == "json" else pandas.read_parquet
+    shown = read(view.folder / f"sample_submission.{form}")
+    assert len(shown) == 23 and str(shown["id"].dtype) == "int64"
+    if form == "json":
+        assert '"2' not in (view.folder / "sample_submission.json").read_text()
+
+
+def test_fractions_are_not_cut_to_fit_a_file_of_whole_numbers(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "parquet")
+    frame = pandas.read_parquet(folder / "test.parquet")
+    frame.assign(x=range(len(frame))).to_parquet(folder / "test.parquet", index=False)
+    with pytest.raises(Unsupported, match=r"x holds whole numbers in test\.parquet only"):
+        opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+
+
 def test_another_table_with_the_labels_is_no_place_to_hide_them(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", "csv")
     pandas.read_csv(folder / "train.csv")[["id", "y"]].to_csv(folder / "history.csv", index=False)
@@ -559,6 +689,8 @@ LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
     "sub/.ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "a/b/c/train.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "old.csv": lambda folder, path: path.write_text(_renamed_target(folder)),
+    "train_solution.csv.gz": lambda folder, path: pandas.read_csv(folder / "train.csv").to_csv(path, index=False),
+    "a/b/c/train.json": lambda folder, path: pandas.read_csv(folder / "train.csv").to_json(path, orient="records"),
     "runs/old/journal.jsonl": lambda folder, path: [path.write_text("{}\n"), (path.parent / MARK).write_text("")],
 }
 

@@ -6,9 +6,12 @@ import asyncio
 import csv
 import io
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas
@@ -16,17 +19,20 @@ import pytest
 
 import mle_star
 from mle_star.cli.app import main
+from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.pipeline.rescore import rescore
 from mle_star.results.api import Run
 from mle_star.results.export import export_run, needs
 from mle_star.results.leaderboard import promote
-from mle_star.results.model import load_model
+from mle_star.results.model import complete, load_model
+from mle_star.results.rows import read_new, write_new
 from mle_star.run.folder import first_line, last_config
 from mle_star.run.journal import read_journal
 from mle_star.views import RunStory
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.verdict import Verdict
+from tests.execution.conftest import FixedExecutor
 from tests.pipeline.mind import MindAgents
 from tests.results.conftest import fit_houses, house_mind, houses
 from tests.views.journals import Invented
@@ -103,6 +109,75 @@ def test_the_command_reads_other_dialects_and_writes_a_table(
 def test_rows_that_do_not_fit_the_training_data_are_refused(house_run: Run, frame: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_model(house_run.path).predict(frame)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rooms,kind\n3,small,\n4,huge,\n", "the rows have more fields than the header line names"),
+        ("rooms,kind\n3,small\n4,huge,1,2\n5,huge\n", "Expected 2 fields"),
+        ("3,4\n5,6\n", "no header line"),
+    ],
+)
+def test_tables_whose_columns_cannot_be_told_apart_are_refused(
+    house_run: Run, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "new.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        house_run.predict(tmp_path / "new.csv")
+
+
+def test_a_header_of_numbers_is_known_by_the_training_data(tmp_path: Path) -> None:
+    waves = ["400.5", "402.0", "410.5"]
+    for name in ("train", "new"):
+        pandas.DataFrame([[0.1, 0.2, 0.3]] * 9, columns=waves).to_csv(tmp_path / f"{name}.csv", index=False)
+    table = read_table(tmp_path / "train.csv")
+    assert isinstance(table, Table)
+    like = replace(table, columns=tuple(waves))
+    assert list(read_new(tmp_path / "new.csv", like).columns) == waves
+
+
+def test_new_rows_are_never_written_into_a_file_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "theirs.csv").write_text("id\n1\n", encoding="utf-8")
+    os.link(tmp_path / "theirs.csv", tmp_path / "shown.csv")
+    write_new(pandas.DataFrame({"id": ["7"]}), tmp_path / "shown.csv", Form())
+    assert (tmp_path / "theirs.csv").read_text(encoding="utf-8") == "id\n1\n"
+    with pytest.raises(ConfigError, match="cannot be written in the form of the training data"):
+        write_new(pandas.DataFrame({"id": ["Łódź"]}), tmp_path / "shown.csv", Form(encoding="cp1252"))
+
+
+def test_a_script_that_takes_too_long_costs_nothing_of_what_was_fitted(house_run: Run, tmp_path: Path) -> None:
+    house_run.predict(NEW)
+    moved = shutil.copytree(house_run.path, tmp_path / "moved", symlinks=True)
+    slow = FixedExecutor(timed_out=True, exit_code=-9)
+    with pytest.raises(ExecutionError, match="took more than 5 s"):
+        load_model(moved, executor=slow).predict(NEW, timeout_seconds=5)
+    assert len(slow.requests) == 1 and (moved / "model" / "means.json").is_file()
+
+
+async def test_what_a_cell_waits_for_ends_when_the_cell_is_interrupted() -> None:
+    class Interrupted(Exception):
+        """What a signal does to the cell."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before, seen = signal.signal(signal.SIGUSR1, interrupt), list[str]()
+
+    async def work() -> None:
+        seen.append("begun")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            seen.append("ended")
+
+    try:
+        with pytest.raises(Interrupted):
+            complete(work())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == ["begun", "ended"]
 
 
 async def test_predictions_work_under_a_running_event_loop(house_run: Run) -> None:

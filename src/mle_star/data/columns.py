@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,9 @@ _ISO_LENGTHS = {"%Y-%m-%d": 10, "%Y-%m-%d %H:%M:%S": 19, "%Y-%m-%dT%H:%M:%S": 19
 MANY_LEVELS = 40
 """Above this many levels a category is better encoded by frequency or target than by one column a level."""
 LISTED_VALUES = 200
+_DATED = re.compile(
+    r"^(?=.{8,40}$)(?=.*(19|20)\d\d)\d{1,4}[-./ ]|^[A-Z][a-z]+ \d{1,2},? (19|20)\d\d|^\d{1,2}[- ][A-Z][a-z]{2}[- ]\d\d"
+)
 _AMOUNT = re.compile(r"^[$€£]?\s?-?[\d,]*\.?\d+\s?(%|[$€£]|[a-zA-Z]{1,3})?$")
 _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|index)$|[a-z]I[dD]$|^id[_\W]|^(row|unnamed)", re.IGNORECASE)
 
@@ -121,6 +125,25 @@ def describe(name: str, cells: list[Any]) -> Column:
     share, words = len(counts) / len(values), known["words"]
     is_text = (words >= 3 and share > 0.5) or (words >= 6 and len(counts) > 100)
     return Column(name, "text" if is_text else "category", **known)
+
+
+def moments_of(column: Column, cells: Iterable[Any]) -> dict[str, datetime]:
+    """The moment that each value names, in UTC where it speaks of a zone; empty where the column holds no dates."""
+    texts = {str(cell) for cell in cells} - {""}
+    if column.kind == "date":
+        told = ((text, as_date(text, column.date_format)) for text in texts)
+        return {text: moment for text, moment in told if moment is not None}
+    some = list(itertools.islice(texts, 200))
+    if column.kind not in ("category", "text") or len(texts) < 5 or not all(map(_DATED.search, some)):
+        return {}
+    import pandas
+
+    values = sorted(texts)
+    parsed = pandas.to_datetime(pandas.Series(values), format="mixed", errors="coerce", utc=True).dt.tz_localize(None)
+    found = {
+        text: moment.to_pydatetime(warn=False) for text, moment in zip(values, parsed, strict=True) if moment == moment
+    }
+    return found if len(found) > 0.95 * len(values) else {}
 
 
 def _figures(numbers: list[float]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def layout_of(found: Survey, description: str = "") -> Layout:
         raise ConfigError(f"{found.folder}: no training table was found{why}")
     labels, labels_key = _labels(found)
     if labels is None and found.labels is not None:
+        _refuse_labels_without_key(found.train, found.labels, found.test)
         found.others, found.labels = [found.labels, *found.others], None
     target = guess_target(found, description)
     key = _key(found, target)
@@ -66,6 +67,16 @@ def _labels(found: Survey) -> tuple[Table | None, str | None]:
     cells = train.sample[shared[0]]
     matching = sum(str(cell) in known for cell in cells)
     return (labels, shared[0]) if matching > 0.5 * len(cells) else (None, None)
+
+
+def _refuse_labels_without_key(train: Table, labels: Table, test: Table | None) -> None:
+    """Labels that belong to the training rows by their place are read by nobody here, and must not be passed over."""
+    has_target = test is not None and set(train.columns) - set(test.columns)
+    if labels.rows == train.rows and not has_target and not set(labels.columns) & set(train.columns):
+        raise ConfigError(
+            f"{labels.name} holds the labels of {train.name} and shares no key with it: put both into one table, "
+            "or give both an id"
+        )
 
 
 def _key(found: Survey, target: Target) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,14 +82,19 @@ def survey(folder: Path) -> Survey:
 
 
 def _read_tables(found: Survey, paths: list[Path]) -> None:
-    """Read the telling tables, those at the top first."""
+    """Read the telling tables, those at the top first, and of each role the largest."""
     names = {path: path.relative_to(found.folder).as_posix() for path in paths}
-    ranked = sorted(
-        paths, key=lambda p: (names[p].count("/"), _role(names[p]) == "other", -p.stat().st_size, p.name)
-    )  # fmt: skip
+    roles = {path: _role(names[path]) for path in paths}
+    by_size = sorted(paths, key=lambda path: (names[path].count("/"), -path.stat().st_size, path.name))
+    seen = Counter[str]()
+    turn: dict[Path, int] = {}
+    for path in by_size:
+        turn[path] = seen[roles[path]]
+        seen[roles[path]] += 1
+    ranked = sorted(by_size, key=lambda path: (names[path].count("/"), roles[path] == "other", turn[path]))
     tables: list[tuple[str, Table]] = []
     for path in ranked[:MAX_TABLES]:
-        role = _role(names[path])
+        role = roles[path]
         if role == "answers":
             found.notes.append(f"{path.name} looks like the answers: keep it out of the data folder")
             continue
@@ -109,7 +115,9 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
     for role, table in tables:
         if table.name.count("/") == top:  # copies and extras lie in sub-folders
             by_role.setdefault(role, []).append(table)
-    found.sample = next(iter(by_role.get("sample", [])), None)
+    samples = by_role.get("sample", [])
+    told = [table for table in samples if _is_submission(re.findall(r"[a-z]+", table.name.lower()))]
+    found.sample = next(iter(told or samples), None)
     found.test = next(iter(by_role.get("test", [])), None)
     found.train = next(iter(by_role.get("train", [])), None)
     found.labels = next(iter(by_role.get("labels", [])), None)
@@ -122,6 +130,8 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
         found.train, found.labels = found.labels, None
     if found.train is None and found.sample is None and found.test is not None:
         found.train, found.test = found.test, None  # a lone table is what there is to learn from
+    if found.train is None and found.test is None and len(samples) == 1:
+        found.train, found.sample = found.sample, None
     given = found.tables
     found.others = [table for _, table in tables if not any(table is other for other in given)]
 
@@ -152,13 +162,19 @@ def _role(name: str) -> str:
     words = re.findall(r"[a-z]+", name.lower().rpartition("/")[0] + "/" + Path(name.lower()).name.split(".")[0])
     if any(word in _ANSWERS for word in words):
         return "answers"
-    if any(word.startswith(("samplesub", "submission", "submit")) or word in ("sample", "example") for word in words):
+    if _is_submission(words):
         return "sample"
     if any(word in _LABELS for word in words) and not _is_test(words):
         return "labels"
     if any(word.startswith("train") or word in ("learn", "fit") for word in words):
         return "train"
-    return "test" if _is_test(words) else "other"
+    if _is_test(words):
+        return "test"
+    return "sample" if {"sample", "example"} & set(words) else "other"
+
+
+def _is_submission(words: Iterable[str]) -> bool:
+    return any(word.startswith(("samplesub", "submission", "submit")) for word in words)
 
 
 def _is_test(words: list[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value, in small letters."""
@@ -33,6 +34,11 @@ def is_tight(text: str) -> bool:
 def without_gaps(cells: Iterable[str]) -> list[str]:
     """The values that are there."""
     return [cell for cell in cells if cell not in _SPELLINGS]
+
+
+def distinct_values(cells: Iterable[Any]) -> set[str | float]:
+    """The values that are there, numbers as such: a gap elsewhere in its column writes 3 as 3.0."""
+    return {float(text) if is_number(text) else text for text in map(str, cells) if not is_gap(text)}
 
 
 def is_number(cell: str) -> bool:

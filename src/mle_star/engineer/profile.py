@@ -22,7 +22,7 @@ from mle_star.data.formulas import likely_label, positive_label
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from mle_star.data.targets import labels_of
-from mle_star.data.values import PANDAS_GAPS, is_misread, is_number
+from mle_star.data.values import PANDAS_GAPS, distinct_values, is_misread, is_number
 from mle_star.engineer.parts.validation.metrics import RECIPES, Recipe
 from mle_star.errors import ConfigError
 
@@ -474,8 +474,7 @@ def _groups(layout: Layout, columns: list[Column]) -> str:
             continue
         if layout.test is None or column.name not in layout.test.columns or column.name not in layout.train.columns:
             continue
-        ours = {str(cell) for cell in layout.train.sample[column.name] if str(cell)}
-        asked = {str(cell) for cell in layout.test.sample[column.name] if str(cell)}
+        ours, asked = (distinct_values(table.sample[column.name]) for table in (layout.train, layout.test))
         if len(asked) > 1 and not ours & asked:
             return column.name
     return ""

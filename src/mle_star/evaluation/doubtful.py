@@ -6,13 +6,15 @@ import os
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from mle_star.data.layout import Layout
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Table, read_table, table_form
+from mle_star.evaluation.records import FileRows, read_rows
+from mle_star.evaluation.separated import Unsupported
 
 _UNREAD = frozenset(
     (
@@ -24,15 +26,15 @@ _UNREAD = frozenset(
 """Tables that nobody here looks into, what editors and people leave of older ones, and archives that stay shut."""
 _ARRAYS = frozenset((".npy", ".npz", ".h5", ".hdf5", ".mat", ".pt"))
 _LABELS = re.compile(r"(^|[\W_])(labels?|targets?|answers?|solutions?|y)([\W_]|$)", re.IGNORECASE)
-_PLAIN_TABLES = frozenset((".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".jsonl", ".ndjson"))
 MOST_MEMBERS, MOST_TABLES = 1000, 200
+COMPARED_FIRST = 1000
 
 
 def doubtful_files(layout: Layout, folder: Path) -> frozenset[str]:
     """The files, by their path below the folder, whose content may tell labels that a view hides."""
     roles = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
     seen = {table.name for table in layout.others}
-    found = {other.name for other in layout.others if _repeats_target(layout, other)}
+    found = {other.name for other in layout.others if _repeats_target(layout, other, folder)}
     unseen: list[str] = []
     data = DataFolder(folder)
     for path, _ in data.files():
@@ -41,17 +43,32 @@ def doubtful_files(layout: Layout, folder: Path) -> frozenset[str]:
             continue
         if any(part.startswith(".") for part in name.split("/")) or _may_hold_a_table(Path(path)):
             found.add(name)
-        elif name not in seen and Path(path).suffix.lower() in _PLAIN_TABLES:
+        elif name not in seen and table_form(Path(path)) is not None:
             unseen.append(name)
     return frozenset(found.union(_with_target(folder, unseen[:MOST_TABLES], layout.target.names)))
 
 
-def _repeats_target(layout: Layout, other: Table) -> bool:
+def _repeats_target(layout: Layout, other: Table, folder: Path) -> bool:
     """Does a table of as many rows hold the labels under another name?"""
     train = layout.target.table
-    if train is None or not (other.whole and train.whole and other.rows == train.rows):
+    if train is None or abs(other.rows - train.rows) > (0 if other.whole and train.whole else 0.05 * train.rows):
         return False
-    return any(cells == train.sample[name] for cells in other.sample.values() for name in layout.target.names)
+    if other.whole and train.whole:
+        return any(cells == train.sample[name] for cells in other.sample.values() for name in layout.target.names)
+    try:
+        ours, theirs = read_rows(train, folder), read_rows(other, folder)
+        return ours.count == theirs.count and _agree(ours, layout.target.names, theirs, other.columns)
+    except Unsupported:
+        return True  # nobody here can tell
+
+
+def _agree(ours: FileRows, names: Sequence[str], theirs: FileRows, columns: Sequence[str]) -> bool:
+    """Is one of these columns the same as one of ours?"""
+    head = range(min(COMPARED_FIRST, ours.count))
+    beginnings = list(zip(*ours.values(names, head), strict=True))
+    first = zip(columns, zip(*theirs.values(columns, head), strict=True), strict=True)
+    alike = [column for column, cells in first if cells in beginnings]
+    return any(list(theirs.column(column)) == list(ours.column(name)) for column in alike for name in names)
 
 
 def _may_hold_a_table(path: Path) -> bool:

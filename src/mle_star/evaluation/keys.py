@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from mle_star.evaluation.cells import MOST_DIGITS, Packed, whole_numbers
 
 _NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
@@ -96,6 +97,8 @@ class KeyFiles:
     by_key: Mapping[str, tuple[Path, ...]]
     test_folder: Path | None
     """Where the files of the test rows lie, if not among those of the training rows."""
+    suffixes: frozenset[str] = frozenset()
+    """The kinds of files that test rows have: others, such as annotations, may tell the label."""
 
     def of(self, key: str) -> tuple[Path, ...]:
         """The files of one row."""
@@ -105,6 +108,10 @@ class KeyFiles:
         """Where the file of a hidden row goes, under the name that the row has in the view."""
         folder = file.parent if self.test_folder is None else self.test_folder
         return folder / f"{name}{file.name[len(key) :]}"
+
+    def shows(self, file: Path) -> bool:
+        """May a test row have this file?"""
+        return not self.suffixes or file.suffix.lower() in self.suffixes
 
 
 def find_key_files(
@@ -124,6 +131,9 @@ def find_key_files(
     by_key = {key: tuple(files) for key, files in found.items()}
     if sum(key in by_key for key in train) < FILES_SHARE * len(train):
         return None
-    folders = [{file.parent for key in keys for file in by_key.get(key, ())} for keys in (train, asked)]
-    apart = folders[1] - folders[0]
-    return KeyFiles(by_key, sorted(apart)[0] if len(apart) == 1 and not folders[1] & folders[0] else None)
+    ours, theirs = ([file for key in keys for file in by_key.get(key, ())] for keys in (train, asked))
+    apart = {file.parent for file in theirs} - {file.parent for file in ours}
+    is_apart = len(apart) == 1 and apart == {file.parent for file in theirs}
+    kinds = {file.suffix.lower() for file in theirs or ours}
+    shown = kinds if theirs else kinds & (IMAGE_SUFFIXES | AUDIO_SUFFIXES) or kinds
+    return KeyFiles(by_key, min(apart) if is_apart else None, frozenset(shown))

@@ -265,7 +265,7 @@ def _text(value: Any) -> str:
 
 def _json_objects(text: str, form: Form) -> list[dict[str, Any]]:
     if form.kind == "lines":
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [json.loads(line) for line in text.split("\n") if line.strip()]  # other ends of lines may be in texts
     if form.key:
         raise Unsupported("its records lie inside of another object")
     objects: list[dict[str, Any]] = json.loads(text)
@@ -278,6 +278,10 @@ def _json_bytes(rows: list[dict[str, Any]], form: Form) -> bytes:
     return json.dumps(rows, ensure_ascii=False, indent=1).encode()
 
 
+def _has_fractions(rows: list[dict[str, Any]], name: str) -> bool:
+    return any(isinstance(value := row.get(name), float) and value % 1 for row in rows)
+
+
 def _write_parquet(
     target: Path, kept: FileRows, chosen: Sequence[int], added: list[dict[str, Any]], order: Any
 ) -> None:
@@ -288,6 +292,12 @@ def _write_parquet(
     content = kept._content.take(np.asarray(chosen, np.int64))
     if added:
         names = content.schema.names
-        new = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in added], content.schema)
+        try:
+            new = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in added], content.schema)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+            raise Unsupported(f"rows do not fit into {kept.table.name}: {error}") from None
+        cut = [f.name for f in content.schema if pyarrow.types.is_integer(f.type) and _has_fractions(added, f.name)]
+        if cut:
+            raise Unsupported(f"{cut[0]} holds whole numbers in {kept.table.name} only")
         content = pyarrow.concat_tables([content, new])
     parquet.write_table(content if order is None else content.take(np.asarray(order)), target)

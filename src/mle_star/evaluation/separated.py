@@ -294,7 +294,11 @@ def alike(example: Mapping[str, Any], others: Mapping[str, Sequence[str]], table
             filled = [others.get(name) or repeat(example.get(name, ""), count) for name in table.columns]
             joined = map(form.dialect.separator.join, zip(*filled, strict=True))
             return [record.encode(encoding, "replace") for record in joined]
-    return [{**example, **{name: column[place] for name, column in others.items()}} for place in range(count)]
+    whole = {name for name in others if isinstance(example.get(name), int)}
+    return [
+        {**example, **{name: int(column[place]) if name in whole else column[place] for name, column in others.items()}}
+        for place in range(count)
+    ]
 
 
 def written(row: dict[str, Any], table: Table) -> bytes:

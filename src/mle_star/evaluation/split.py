@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mle_star.data.columns import Column, as_date, describe
+from mle_star.data.columns import Column, describe, moments_of
 from mle_star.data.layout import Layout
-from mle_star.data.values import is_number
+from mle_star.data.values import distinct_values, is_number
 from mle_star.evaluation.cells import codes_of
 
 ONE_VIEW_ROWS = 5_000
@@ -87,9 +87,8 @@ def _is_measured(cells: Sequence[Any]) -> bool:
 
 def _comes_later(column: Column, train: Sequence[str], test: Sequence[str]) -> bool:
     """Do nearly all test rows come after nearly all training rows?"""
-    if column.kind != "date":
-        return False
-    old, new = (sorted(m for m in (as_date(str(c), column.date_format) for c in cells) if m) for cells in (train, test))
+    moments = moments_of(column, (*train, *test))
+    old, new = (sorted(moments[text] for text in map(str, cells) if text in moments) for cells in (train, test))
     return bool(old) and bool(new) and new[len(new) // 50] >= old[-1 - len(old) // 50]
 
 
@@ -98,7 +97,7 @@ def _is_apart(column: Column, train: Sequence[str], test: Sequence[str]) -> bool
     is_code = column.kind in ("category", "date") or (column.kind == "number" and column.whole)
     if not is_code or column.distinct < 5 or column.count < 2 * column.distinct:
         return False
-    known, asked = {str(cell) for cell in train if str(cell)}, {str(cell) for cell in test if str(cell)}
+    known, asked = distinct_values(train), distinct_values(test)
     return len(asked) > 1 and not known & asked
 
 
@@ -120,8 +119,9 @@ def split_rows(
     sizes = [most, most] if folds == 1 else [int(FOLD_SHARE * count)] * folds
     parts = groups or [[place] for place in _mixed(rule, values, seed, sum(sizes))]
     if folds == 1:
-        search, select = (_rows(pieces) for pieces in _filled(parts, sizes))
-        return Split(rule, (tuple(sorted((*search, *select))),), select)
+        first, *others = _filled(parts, sizes)
+        select = _rows(others[0]) if others else _kept_back(first)
+        return Split(rule, (tuple(sorted({*_rows(first), *select})),), select)
     views = _filled(parts, sizes)
     chosen = [row for pieces in views for row in _kept_back(pieces)]
     return Split(rule, tuple(map(_rows, views)), tuple(sorted(chosen)))
@@ -199,34 +199,38 @@ def _strata(rule: Rule, values: Sequence[str]) -> Any:
 
 
 def _filled(parts: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:
-    """Several disjoint sets of about these sizes, filled piece by piece."""
+    """Several disjoint sets of about these sizes, filled piece by piece; one that is far too large stays."""
     sets, rest = [], iter(parts)
     for size in sizes:
         taken: list[list[int]] = []
         count = 0
         for piece in rest:
+            if len(piece) > max(2 * size, 1):
+                continue
             taken.append(piece)
             count += len(piece)
             if count >= size:
                 break
         sets.append(taken)
-    return [taken for taken in sets if taken]
+    return [taken for taken in sets if taken] or [[min(parts, key=len)]]
 
 
 def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequence[str]) -> Split:
     """The last rows, over as long a time as the test spans; half of their moments are kept from the search."""
-    form = describe(rule.column, list(values)).date_format
-    known = sorted(
-        (moment, place) for place, value in enumerate(values) if (moment := as_date(value, form)) is not None
-    )
+    moments = moments_of(describe(rule.column, list(values)), (*values, *ahead))
+    known = sorted((moments[value], place) for place, value in enumerate(values) if value in moments)
     newest = known[-1][0]
-    end = max((moment for moment in (as_date(value, form) for value in ahead) if moment), default=newest)
+    end = max((moments[value] for value in ahead if value in moments), default=newest)
     most = min(int(2 * HIDDEN_SHARE * len(known)), 2 * MOST_HIDDEN)
     spanned = sum(moment > newest - (end - newest) for moment, _ in known) if end > newest else most
-    first_hidden = known[-max(min(spanned, most), min(FEWEST_LATER, most))][0]
+    wanted = max(min(spanned, most), min(FEWEST_LATER, most))
+    first_hidden = known[-wanted][0]
     hidden = [(moment, place) for moment, place in known if moment >= first_hidden]
-    moments = {moment for moment, _ in hidden}
-    units: list[Any] = sorted(moments) if len(moments) >= FEWEST_MOMENTS else [place for _, place in hidden]
+    if len(hidden) > 2 * wanted:  # of a moment that holds most rows, some
+        later = [one for one in hidden if one[0] > first_hidden]
+        hidden = sorted(dice.sample([one for one in hidden if one[0] == first_hidden], wanted - len(later))) + later
+    seen = {moment for moment, _ in hidden}
+    units: list[Any] = sorted(seen) if len(seen) >= FEWEST_MOMENTS else [place for _, place in hidden]
     dice.shuffle(units)
     kept = set(units[len(units) // 2 :])
     select = [place for moment, place in hidden if moment in kept or place in kept]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.columns import as_date, describe
+from mle_star.data.columns import describe, moments_of
 from mle_star.data.files import short_turns, uncollected
 from mle_star.data.layout import Layout
 from mle_star.data.place import DataFolder
@@ -96,6 +97,8 @@ class Data:
         if self.nameless and (why := self._why_no_new_names()):
             raise Unsupported(why)
         asked, sample, test = self.asked_keys, self.sample, self.test
+        if len(set(asked)) < len(asked):
+            raise Unsupported(f"values of {key} occur more than once in the test")
         if sample is not None and key not in sample.table.columns:
             raise Unsupported(f"{sample.table.name} has no {key}")
         if sample is not None and test is not None and sorted(sample.column(key)) != sorted(asked):
@@ -147,7 +150,20 @@ class Data:
         """The files that are named by the rows' keys."""
         layout = self.layout
         tables = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels, *layout.others) if t}
-        return find_key_files(self.folder, self.keys, self.asked_keys, tables) if self.keys else None
+        files = find_key_files(self.folder, self.keys, self.asked_keys, tables) if self.keys else None
+        if files is not None and files.test_folder is None and self._told_by_folders(files):
+            raise Unsupported("the folders in which files of training rows lie tell their labels")
+        return files
+
+    def _told_by_folders(self, files: KeyFiles) -> bool:
+        """Do the rows whose files lie in one folder mostly have one label, far more than all rows have it?"""
+        labels, folders = self.truth.columns[0], dict[tuple[Path, ...], Counter[str]]()
+        for place in self.labelled:
+            where = tuple(sorted({file.parent for file in files.of(self.keys[place])}))
+            folders.setdefault(where, Counter())[labels[place]] += 1
+        usual = sum(folders.values(), Counter[str]()).most_common(1)[0][1] / len(self.labelled)
+        told = sum(counts.most_common(1)[0][1] for counts in folders.values()) / len(self.labelled)
+        return len(folders) > 1 and told > usual + 0.5 * (1 - usual)
 
     @cached_property
     def doubtful(self) -> frozenset[str]:
@@ -185,9 +201,9 @@ class Data:
         values = self.train.column(self.rule.column)
         if self.rule.kind == "groups":
             return values
-        form = describe(self.rule.column, list(values)).date_format
-        moments = {value: moment.isoformat() for value in set(values) if (moment := as_date(value, form)) is not None}
-        return [moments.get(value, value) for value in values]
+        moments = moments_of(describe(self.rule.column, list(values)), values)
+        written = {value: moment.isoformat() for value, moment in moments.items()}
+        return [written.get(value, value) for value in values]
 
     @cached_property
     def asked_units(self) -> int:
@@ -256,7 +272,7 @@ class Data:
             return
         for place in view.hidden:
             key = self.keys[place]
-            for file in files.of(key):
+            for file in filter(files.shows, files.of(key)):
                 _link_file(self.folder / file, view.folder / files.place(file, key, view.names.get(place, key)))
 
     def _write_test(self, view: View) -> None:

@@ -7,8 +7,12 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Coroutine
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -183,7 +187,7 @@ class Model:
             output_file=str(log),
         )
         raw = await (self.executor or LocalExecutor(config)).run(request)
-        if recalled and raw.exit_code != 0:
+        if recalled and raw.exit_code != 0 and not raw.timed_out:
             logger.warning("the script failed with what it had kept in ./%s: it is run again without", STATE)
             forget_fitted(self.run_dir)
             return await self.execute(script, shown, label, timeout_seconds)
@@ -210,7 +214,7 @@ class Model:
                 continue
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(path, folder / name)
+                os.link(os.path.realpath(path), folder / name)
             except OSError:  # another disk
                 shutil.copyfile(path, folder / name)
         train = self.layout.train
@@ -225,7 +229,7 @@ class Model:
                 blank[list(sample.columns)], folder / sample.name, sample.form, sample, self.data_dir / sample.name
             )
         elif test is None:
-            usual = {name: max(train.sample[name], key=train.sample[name].count) for name in self.targets}
+            usual = {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
             names = [*([self.layout.key] if self.layout.key else []), *self.targets]
             write_new(rows.assign(**usual)[names], folder / SAMPLE_NAME, Form())
 
@@ -275,16 +279,31 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     outcome: list[T] = []
     failure: list[BaseException] = []
+    under_way: list[Callable[[], object]] = []
+
+    async def noted() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        under_way.append(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
+        return await work
 
     def run() -> None:
         try:
-            outcome.append(asyncio.run(work))
+            outcome.append(asyncio.run(noted()))
         except BaseException as error:
             failure.append(error)
 
     thread = threading.Thread(target=run, name="mle-star")
-    thread.start()
-    thread.join()
+    try:
+        thread.start()
+        thread.join()
+    except BaseException:  # the cell was interrupted: nothing of it goes on, or is paid for
+        while thread.is_alive() and not under_way:
+            time.sleep(0.01)
+        with suppress(RuntimeError):  # it has just ended
+            under_way[0]()
+        thread.join()
+        raise
     if failure:
         raise failure[0]
     return outcome[0]

@@ -55,13 +55,19 @@ def read_new(path: Path, like: Table) -> Any:
         raise ConfigError(table)
     kind, dialect = table.form.kind, table.form.dialect
     if kind == "csv":
-        if not table.form.has_header:
+        try:
+            frame = pandas.read_csv(
+                path, sep=dialect.separator, encoding=table.form.encoding, dtype=str, keep_default_na=False,
+                skipinitialspace=dialect.blanks,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        names = table.columns if table.form.has_header else tuple(map(str, frame.columns))
+        if not table.form.has_header and not set(names) & set(like.columns):
             raise ConfigError(f"{path}: no header line; the columns must have the names of the training data")
-        frame = pandas.read_csv(
-            path, sep=dialect.separator, encoding=table.form.encoding, dtype=str, keep_default_na=False,
-            skipinitialspace=dialect.blanks,
-        )  # fmt: skip
-        frame.columns = [name if name in like.columns else name.strip() for name in table.columns]
+        if not isinstance(frame.index, pandas.RangeIndex):
+            raise ConfigError(f"{path}: the rows have more fields than the header line names")
+        frame.columns = [name if name in like.columns else name.strip() for name in names]
         columns = [list(frame[name]) for name in frame.columns]
         for index in comma_columns(columns, dialect.separator):
             frame[frame.columns[index]] = list(map(with_point, columns[index]))
@@ -75,8 +81,20 @@ def read_new(path: Path, like: Table) -> Any:
 
 
 def write_new(frame: Any, path: Path, form: Form, like: Table | None = None, original: Path | None = None) -> None:
-    """Rows of texts as a file that is written as `form` says, in the types of `original` where files have types."""
+    """Rows of texts as a file that is written as `form` says, in the types of `original` where files have types.
+
+    What lies there, perhaps as a second name of somebody's file, is replaced and never written to.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    try:
+        _write(frame, path, form, like, original)
+    except ValueError as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"the new rows cannot be written in the form of the training data ({why})") from None
+
+
+def _write(frame: Any, path: Path, form: Form, like: Table | None, original: Path | None) -> None:
     if form.kind == "csv" or original is None:
         numbers = [] if like is None else [c for c in like.columns if c in frame and like.column(c).numeric]
         if form.dialect.decimal == ",":
