@@ -15,11 +15,13 @@ from mle_star.cli.app import main
 from mle_star.data.medals import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.models import (
+    AgentType,
     FinalResult,
     Measure,
     MetricDirection,
     Phase1Result,
     PipelineConfig,
+    RoleSettings,
     SolutionPhase,
     SolutionScript,
     TaskDescription,
@@ -63,6 +65,8 @@ class Runs:
         self.running -= 1
         if len(self.calls) > self.dies_after:
             raise Died
+        if "odd" in folder.name:
+            raise KeyError("nobody thought of this")
         if folder.name in self.fails:
             Invented(seed=4, T=1, outcome="failed").write(folder, synced=False)
             raise PipelineError("no candidate worked")
@@ -103,6 +107,27 @@ async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -
     assert "3 of 4 finished" in page and "2 silver" in page and "no candidate worked" in page
     handed_in = [json.loads(line) for line in (tmp_path / "c" / "submission.jsonl").read_text().splitlines()]
     assert [line["competition_id"] for line in handed_in] == ["a", "a", "b"]
+
+
+async def test_a_run_that_ends_in_an_unforeseen_way_is_named_and_ends_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign = Campaign.create(tmp_path / "c", [task("odd", tmp_path), task("b", tmp_path)], 1, CONFIG, at_once=2)
+    await campaign.run(start=Runs())
+    odd, other = table(tmp_path / "c")
+    assert (odd["state"], odd["message"]) == ("failed", "KeyError: 'nobody thought of this'")
+    assert other["state"] == "finished" and "odd-seed-7: KeyError: 'nobody thought of this'" in caplog.text
+
+
+async def test_every_run_lies_in_the_folder_of_its_campaign_whatever_its_task_is_called(tmp_path: Path) -> None:
+    names = ["../../x", "/tmp/abs", "s3/e12"]
+    campaign = Campaign.create(tmp_path / "c", [task(name, tmp_path) for name in names], 1, CONFIG)
+    await campaign.run(start=Runs())
+    assert [line["task"] for line in table(tmp_path / "c")] == names
+    made = {path.name for path in (tmp_path / "c").iterdir() if path.is_dir()}
+    assert made == {"x-seed-7", "tmp-abs-seed-7", "s3-e12-seed-7"}
+    with pytest.raises(ConfigError, match="same name as a folder"):
+        Campaign.create(tmp_path / "d", [task("s3/e12", tmp_path), task("s3-e12", tmp_path)], 1, CONFIG)
 
 
 async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
@@ -230,6 +255,7 @@ def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refus
     assert "holds a campaign already" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("as_delivered")
 def test_a_campaign_goes_on_with_other_settings_and_keeps_none_that_are_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -240,6 +266,11 @@ def test_a_campaign_goes_on_with_other_settings_and_keeps_none_that_are_wrong(
     assert Campaign.open(folder).plan.config == CONFIG
     assert main(["sweep", "--resume", str(folder), "--model", "haiku", "--set", "inner_loop_steps=1"]) == 0
     assert Campaign.open(folder).plan.config == CONFIG.model_copy(update={"model": "haiku", "inner_loop_steps": 1})
+    assert main(["sweep", "--resume", str(folder), "--set", "agents.coder.effort=high"]) == 0
+    assert main(["sweep", "--resume", str(folder), "--set", "agents.coder.model=opus", "--set", "preset=quick"]) == 0
+    kept = Campaign.open(folder).plan.config
+    assert (kept.model, kept.seed, kept.outer_loop_steps, kept.inner_loop_steps) == ("haiku", 7, 1, 2)
+    assert kept.agents[AgentType.coder] == RoleSettings(model="opus", effort="high")
     with pytest.raises(ConfigError, match="there are local"):
         Campaign.create(tmp_path / "d", [task("a", tmp_path)], 1, CONFIG.model_copy(update={"executor": "slurm"}))
     assert not (tmp_path / "d").exists()

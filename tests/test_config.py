@@ -145,6 +145,45 @@ def test_environment_yields_to_file_and_file_to_arguments(tmp_path: Path) -> Non
     assert config.model_fields_set == {"seed", "model", "time_limit_seconds", "phase_time_budget"}
 
 
+@pytest.mark.parametrize("preset", [None, "quick", "best"])
+@pytest.mark.parametrize("name", PipelineConfig.model_fields)
+def test_all_settings_of_an_earlier_run_stand_where_nothing_is_said_anew(name: str, preset: str | None) -> None:
+    for value in (SAMPLES[name][1], getattr(PipelineConfig(), name)):
+        base = PipelineConfig(**{"preset": preset, name: value})
+        assert load_config(environ={}, base=base) == base
+
+
+def test_an_earlier_run_yields_to_file_and_arguments_and_its_roles_join_theirs(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("seed: 3\nagents: {leakage: {effort: low}}\n", encoding="utf-8")
+    base = PipelineConfig(
+        seed=1, model="haiku", time_limit_seconds=60, inner_loop_steps=2,
+        agents={AgentType.planner: RoleSettings(model="opus"), AgentType.coder: RoleSettings(model="haiku")},
+    )  # fmt: skip
+    explicit = parse_assignments(["agents.planner.effort=high", "time_limit_seconds=90"])
+    said = {"MLE_STAR_SEED": "2", "MLE_STAR_MODEL": "opus", "MLE_STAR_MAX_BUDGET": "5", "MLE_STAR_PRESET": "best"}
+    config = load_config(explicit, file, said, base=base)
+    assert (config.seed, config.model, config.time_limit_seconds, config.inner_loop_steps) == (3, "haiku", 90, 2)
+    assert (config.max_budget_usd, config.preset) == (5, None), "what the run had left open may be said by a variable"
+    assert config.agents == {
+        AgentType.planner: RoleSettings(model="opus", effort="high"),
+        AgentType.coder: RoleSettings(model="haiku"),
+        AgentType.leakage: RoleSettings(effort="low"),
+    }
+
+
+def test_another_preset_replaces_the_sizes_of_an_earlier_run_and_no_role_that_it_had_set() -> None:
+    coder = {AgentType.coder: RoleSettings(model="haiku")}
+    sized = PipelineConfig(outer_loop_steps=9, inner_loop_steps=9, seed=1, agents=coder)
+    quick = load_config({"preset": "quick"}, environ={}, base=sized)
+    assert quick == PipelineConfig(preset="quick", seed=1, agents=coder)
+    best = load_config({"preset": "best"}, environ={}, base=quick)
+    assert best == PipelineConfig(preset="best", seed=1, agents=coder)
+    assert load_config({"preset": None}, environ={}, base=best) == PipelineConfig(seed=1, agents=coder)
+    grown = PipelineConfig(preset="quick", outer_loop_steps=3)
+    assert load_config({"preset": "quick"}, environ={}, base=grown) == grown
+
+
 def test_an_argument_can_lift_a_limit_that_the_environment_sets() -> None:
     config = load_config(parse_assignments(["max_budget_usd=none"]), environ={"MLE_STAR_MAX_BUDGET": "3"})
     assert config.max_budget_usd is None
@@ -175,7 +214,6 @@ def test_empty_and_foreign_variables_are_left_alone() -> None:
         ({"MLE_STAR_LOG_LEVEL": "loud"}, ["MLE_STAR_LOG_LEVEL", "DEBUG, INFO, WARNING, ERROR, CRITICAL"]),
         ({"MLE_STAR_USE_CACHE": "maybe"}, ["MLE_STAR_USE_CACHE", "'maybe'", "true or false"]),
         ({"MLE_STAR_PHASE_TIME_BUDGET": "{phase1: 0.9"}, ["MLE_STAR_PHASE_TIME_BUDGET", "together 1"]),
-        ({"MLE_STAR_MODLE": "opus"}, ["MLE_STAR_MODLE", "did you mean MLE_STAR_MODEL?"]),
     ],
 )
 def test_a_bad_variable_is_refused_with_its_name_its_value_and_what_would_be_right(
@@ -186,6 +224,12 @@ def test_a_bad_variable_is_refused_with_its_name_its_value_and_what_would_be_rig
     message = str(refusal.value)
     assert [word for word in words if word not in message] == []
     assert "\n" not in message
+
+
+def test_an_unknown_variable_is_named_without_its_value_which_may_be_a_secret() -> None:
+    with pytest.raises(ConfigError, match=r"MLE_STAR_MODLE; did you mean MLE_STAR_MODEL\?") as refusal:
+        effective_config(PipelineConfig(), {"MLE_STAR_MODLE": "sk-secret"})
+    assert "sk-secret" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

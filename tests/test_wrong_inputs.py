@@ -132,6 +132,7 @@ WRONG: list[tuple[str, str]] = [
     ("run picture.png --model offline", "neither data nor a task file"),
     ("run broken.zip --model offline", "no archive that can be read"),
     ("run climbs.zip --model offline", "outside of the archive"),
+    ("run damaged.zip --model offline", "damaged.zip: cannot be unpacked"),
     ("run broken.xlsx --model offline", "broken.xlsx: cannot be read"),
     ("run header/train.csv --model offline", "a header and no rows"),
     ("run classes/train.csv --target yy --model offline", "did you mean y?"),
@@ -146,6 +147,9 @@ WRONG: list[tuple[str, str]] = [
     ("resume numbers", "numbers holds no run"),
     ("show god", "god: no such run"),
     ("show go phase9", "has no step 'phase9'"),
+    ("show begun", "begun has no steps yet"),
+    ("score good --answers damaged.zip", "no separated text in UTF-8; save the labels as .csv"),
+    ("score good --answers nowhere.csv", "nowhere.csv cannot be read"),
     ("diff good phase9 final", "no script ran at 'phase9'"),
     ("report run", "may be any of 2 runs"),
     ("report damaged", "line 1"),
@@ -158,6 +162,8 @@ WRONG: list[tuple[str, str]] = [
     ("sweep prose.txt --model offline", "prose, not a table"),
     ("sweep header --model offline", "a header and no rows"),
     ("sweep --resume numbers", "holds no campaign"),
+    ("sweep --resume numbers --seeds 5", "give no --seeds and no --output"),
+    ("sweep --resume numbers -o elsewhere", "give no --seeds and no --output"),
     ("compare good", "Missing argument 'OTHER'"),
     ("compare good nowhere", "nowhere: no such run"),
     ("promote run-1 phase9", "run-1 has no result yet"),
@@ -165,6 +171,7 @@ WRONG: list[tuple[str, str]] = [
     ("predict run-1 classes/train.csv", "run-1 has no result yet"),
     ("predict run-1 classes/train.csv --output nowhere/out.csv", "there is no folder"),
     ("predict run-1 classes/train.csv --output settings.yaml", "exists already"),
+    ("predict run-1 classes/train.csv --output out.sav", "written as .csv, .tsv, .parquet, .xlsx"),
     ("export run-1 out", "run-1 has no result yet"),
     ("export run-1 classes", "is not empty"),
 ]
@@ -188,6 +195,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(folder / "climbs.zip", "w") as archive:
         archive.writestr("../out.csv", CLASSES)
         archive.writestr("train.csv", CLASSES)
+    with zipfile.ZipFile(folder / "damaged.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train.csv", CLASSES)
+        archive.writestr("test.csv", CLASSES)
+    packed = bytearray((folder / "damaged.zip").read_bytes())
+    packed[60:120] = b"\xff" * 60
+    (folder / "damaged.zip").write_bytes(packed)
+    (folder / "runs" / "begun").mkdir()
+    first = (folder / "runs" / "good" / "journal.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (folder / "runs" / "begun" / "journal.jsonl").write_bytes(first)
     for name in ("broken.zip", "broken.xlsx"):
         (folder / name).write_bytes(b"PK\x03\x04 no archive")
     return folder

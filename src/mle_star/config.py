@@ -1,4 +1,4 @@
-"""Where settings come from: defaults < environment (`MLE_STAR_*`) < file < explicit arguments."""
+"""Where settings come from: defaults < environment (`MLE_STAR_*`) < an earlier run < file < explicit arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from mle_star.errors import ConfigError
-from mle_star.models import PipelineConfig
+from mle_star.models import PRESETS, PipelineConfig
 
 PREFIX = "MLE_STAR_"
 SHORT_NAMES = {"MLE_STAR_MAX_BUDGET": "max_budget_usd", "MLE_STAR_TIME_LIMIT": "time_limit_seconds"}
@@ -36,12 +36,18 @@ def load_config(
     explicit: Mapping[str, Any] | None = None,
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
+    *,
+    base: PipelineConfig | None = None,
 ) -> PipelineConfig:
-    """The settings of a run. `explicit` holds only what was really given: a None in it is a value, too."""
+    """The settings of a run. `explicit` holds only what was really given: a None in it is a value, too.
+
+    `base` holds those of a run that it goes on from: they stand unless something else is given.
+    """
     given = {_known(name, where="settings"): (name, value) for name, value in (explicit or {}).items()}
     written = {} if file is None else read_mapping(file)
     in_file = {_known(name, where=str(file)): (f"{file}: {name}", value) for name, value in written.items()}
-    return _settled(given, in_file, _from_environment(os.environ if environ is None else environ))
+    inherited = {} if base is None else _inherited(base, (given, in_file))
+    return _settled(given, in_file, inherited, _from_environment(os.environ if environ is None else environ))
 
 
 def effective_config(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> PipelineConfig:
@@ -195,11 +201,24 @@ def _from_environment(environ: Mapping[str, str]) -> Said:
         if not variable.startswith(PREFIX) or variable in RESERVED or not text.strip():
             continue
         if variable not in variables:
-            raise ConfigError(f"environment: unknown variable {variable}={text!r}; {did_you_mean(variable, variables)}")
+            raise ConfigError(f"environment: unknown variable {variable}; {did_you_mean(variable, variables)}")
         name = variables[variable]
         if name not in found or variable in SHORT_NAMES:
             found[name] = (variable, _from_text(name, text.strip()))
     return found
+
+
+def _inherited(base: PipelineConfig, above: Iterable[Said]) -> Said:
+    """Its model and what an earlier run had set beyond its preset; another preset takes the place of its sizes."""
+    usual = PipelineConfig(preset=base.preset).model_dump(mode="json", exclude_none=True)
+    had = base.model_dump(mode="json", exclude_none=True)
+    own = {name: value for name, value in had.items() if value != usual.get(name)}
+    own["agents"] = {name: role for name, role in had["agents"].items() if role != usual["agents"].get(name)}
+    own |= {"preset": base.preset, "model": base.model}
+    if next((said["preset"][1] for said in above if "preset" in said), base.preset) != base.preset:
+        sizes = {name for preset in PRESETS.values() for name in preset} - {"agents"}
+        own = {name: value for name, value in own.items() if name not in sizes}
+    return {name: (f"the earlier run: {name}", value) for name, value in own.items()}
 
 
 def _from_text(name: str, text: str) -> Any:

@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from mle_star.errors import BudgetExceeded
@@ -141,43 +142,57 @@ def _too_late_for(solution: SolutionScript) -> str:
     return too_late_for(run, solution.content) if searched_submission(run, solution) is not None else ""
 
 
+@dataclass
+class _Draft:
+    """What finalization has paid for so far: the solution on all rows, and the test script that was made of it."""
+
+    full: SolutionScript
+    test_script: SolutionScript | None = None
+
+
 async def _best_submission(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
     """All steps; with the money gone only the cheapest ones; with the time gone only what was kept."""
-    budget = current_run().budget
+    budget, draft = current_run().budget, _Draft(solution)
     if budget.money_is_gone and not budget.degraded:
         budget.open_finalization()
     try:
         if not budget.degraded:
-            return await _submit(solution, task, config)
+            return await _submit(solution, draft, task, config)
     except BudgetExceeded as stop:
         logger.warning("finalization was cut short: %s", stop)
         if not budget.money_is_gone:
             return await use_kept_submission(solution, reason=str(stop))
         budget.open_finalization()
     try:
-        return await _submit_on_the_reserve(solution, task, config)
+        return await _submit_on_the_reserve(solution, draft, task, config)
     except BudgetExceeded as stop:
         return await use_kept_submission(solution, reason=str(stop))
 
 
-async def _submit(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
+async def _submit(
+    solution: SolutionScript, draft: _Draft, task: TaskDescription, config: PipelineConfig
+) -> Submission:  # fmt: skip
     """Steps 1 to 6 in full."""
     logger.info("step 1: remove subsampling")
-    full = await remove_subsampling(solution)
+    draft.full = await remove_subsampling(solution)
     logger.info("step 2: write the test script")
-    test_script = await generate_test_submission(task, full)
+    draft.test_script = await generate_test_submission(task, draft.full)
     logger.info("step 3: check the test script for leakage")
-    test_script = await check_before_running(test_script, config)
+    draft.test_script = await check_before_running(draft.test_script, config)
     repair = _Repairs(make_debug_callback(task, config, purpose="submission"), config.max_debug_attempts, solution)
-    return await _run_and_verify(test_script, full, solution, repair, task, config)
+    return await _run_and_verify(draft.test_script, draft.full, solution, repair, task, config)
 
 
-async def _submit_on_the_reserve(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
-    """The money is gone: one call for the test script, one for a repair, nothing else (the budget counts them)."""
+async def _submit_on_the_reserve(
+    solution: SolutionScript, draft: _Draft, task: TaskDescription, config: PipelineConfig
+) -> Submission:
+    """The money is gone: one call for the test script, unless it is there; one for a repair; the budget counts them."""
     logger.warning("the money is gone: finalization makes two calls at most")
-    test_script = await generate_test_submission(task, solution)
+    test_script = draft.test_script
+    if test_script is None or not test_script.content:
+        test_script = await generate_test_submission(task, draft.full)
     callback = make_debug_callback(task, config, purpose="submission", leakage_check=False)
-    return await _run_and_verify(test_script, solution, solution, _Repairs(callback, 1, solution), task, config)
+    return await _run_and_verify(test_script, draft.full, solution, _Repairs(callback, 1, solution), task, config)
 
 
 # --- steps 4 to 6: run, verify, repair, fall back --------------------------------------------------------

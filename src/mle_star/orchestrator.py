@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mle_star.config import effective_config, setup_logging
-from mle_star.data.place import DataFolder
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.choice import find_opener, opened_executor, surroundings_of
 from mle_star.execution.fingerprint import surroundings_digest
-from mle_star.execution.workspace import hidden_from
 from mle_star.finalization import run_finalization, use_kept_submission
 from mle_star.models import (
     FinalResult,
@@ -149,8 +147,7 @@ async def run_pipeline(
                 seen = task if exam is None else task.model_copy(update={"data_dir": str(exam.seen)})
                 async with connected(
                     agents, seen, config, journal, budget, hardware, base_url, can_use_tool,
-                    hidden=hidden_from(folder.root, task.data_dir, DataFolder(seen.data_dir)),
-                    judged_by_answers=exam is not None,
+                    whole=task.data_dir, judged_by_answers=exam is not None,
                 ) as client:  # fmt: skip
                     context = RunContext(
                         task=seen, config=config, agents=client, executor=used, budget=budget, journal=journal,

@@ -389,21 +389,26 @@ async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> Non
 
 
 async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> None:
-    """The last leakage check; a correction replaces s_0 only when it runs."""
+    """The last leakage check; a script that leaks gives way to its correction or, if that does not run, to another."""
     s_0 = progress.best()
     logger.info("leakage check start: %d characters", len(s_0.content))
     corrected = await check_and_fix_leakage(s_0)
     changed = corrected.content != s_0.content
     logger.info("leakage check result: found and corrected: %s", "yes" if changed else "no")
-    if corrected.leaking:
-        earlier = [progress.unrevised] if progress.unrevised else []
-        others = [script for script in (*earlier, *progress.ranked()) if script.content != s_0.content]
-        clean = await _still_clean([script for script in others if not script.leaking], config)
-        instead = "the next best takes its place" if clean else "it stands in until a clean script has a score"
-        _warn_of_leak(f"the initial solution leaks; {instead}")
-        progress.s_0 = clean[0] if clean else s_0.model_copy(update={"leaking": True})
-    elif changed:
+    if changed and not corrected.leaking:
         progress.s_0 = await _evaluated_or(s_0, corrected, progress.task, config)
+    if corrected.leaking or (changed and progress.s_0 is s_0):
+        progress.s_0 = await _instead_of(s_0, progress, config)
+
+
+async def _instead_of(s_0: SolutionScript, progress: Phase1Progress, config: PipelineConfig) -> SolutionScript:
+    """What goes on in the place of an initial solution that leaks: the next clean script, else s_0, marked as such."""
+    earlier = [progress.unrevised] if progress.unrevised else []
+    others = [script for script in (*earlier, *progress.ranked()) if script.content != s_0.content]
+    clean = await _still_clean([script for script in others if not script.leaking], config)
+    instead = "the next best takes its place" if clean else "it stands in until a clean script has a score"
+    _warn_of_leak(f"the initial solution leaks; {instead}")
+    return clean[0] if clean else s_0.model_copy(update={"leaking": True})
 
 
 async def _still_clean(scripts: list[SolutionScript], config: PipelineConfig) -> list[SolutionScript]:

@@ -46,6 +46,7 @@ ALL_USED = "All the provided information is used."
 
 NO_CODE = "no code in the reply"
 UNCHECKED = "the solution was not checked for data leakage: the run ended before"
+UNANSWERED = "the solution was not checked for data leakage: the checker gave no usable answer"
 MENDED_AT_LAST = "data leakage was mended in the solution at the very end: its score is that of the leaking script"
 LEAKS = "data leakage was found and could not be mended"
 
@@ -226,36 +227,47 @@ async def check_before_running(solution: SolutionScript, config: PipelineConfig)
 async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is.
 
-    A script with a leak that stays carries `leaking`: it has no score that counts, and never becomes the best.
+    A script with a leak that stays carries `leaking`: it has no score that counts, and never becomes the best. Without
+    an answer the script comes back as it was, and counts as one that was not checked.
     """
     if not solution.content.strip():
         return solution
+    shared, digest = current_run().shared, digest_of(solution.content)
     answers = await _detect_leakage(solution)
+    if answers is None:
+        shared.unanswered.add(digest)
+        return solution
+    shared.unanswered.discard(digest)
     leaks = [answer for answer in answers if answer.leakage_status == "Yes Data Leakage"]
     if not leaks:
-        current_run().shared.leaking.discard(solution.content)
-        current_run().shared.checked.add(digest_of(solution.content))
+        shared.leaking.discard(solution.content)
+        shared.checked.add(digest)
         return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
     step = current_run().latest_step("leakage-detection")
-    current, fixed = solution, 0
-    for answer in leaks:
-        corrected = await _correct_leakage(current, answer) or await _rewrite_leaking(current, answer)
-        if corrected is not None:
-            current, fixed = corrected, fixed + 1
-    blocks = [answer.code_block for answer in leaks]
-    current_run().record(LeakageChecked(step=step, found=len(leaks), fixed=fixed, blocks=blocks))
-    leaking = fixed < len(leaks)
-    if not leaking:
-        current_run().shared.checked.add(digest_of(current.content))
+    current, left = await _without_leaks(solution, leaks)
+    found, blocks = len(leaks), [answer.code_block for answer in leaks]
+    leaking = {solution.content, current.content} if left else {solution.content} - {current.content}
+    digests = sorted(map(digest_of, leaking))
+    current_run().record(LeakageChecked(step=step, found=found, fixed=found - left, blocks=blocks, leaking=digests))
+    if left:
+        place = current_run().place
+        logger.warning("%s: %d of %d leaks stay: the score of this script will not count", place, left, found)
     else:
-        logger.warning(
-            "%s: %d of %d leaks stay: the score of this script will not count",
-            current_run().place,
-            len(leaks) - fixed,
-            len(leaks),
-        )
-    await _forget({solution.content, current.content} if leaking else {solution.content} - {current.content})
-    return current.model_copy(update={"leaking": leaking})
+        shared.checked.add(digest_of(current.content))
+    await _forget(leaking)
+    return current.model_copy(update={"leaking": left > 0})
+
+
+async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -> tuple[SolutionScript, int]:
+    """The script with each block mended in turn, and as a whole what no block can mend; and how many leaks stay."""
+    left: list[LeakageAnswer] = []
+    for answer in leaks:
+        corrected = await _correct_leakage(solution, answer)
+        if corrected is None:
+            left.append(answer)
+        solution = corrected or solution
+    rewritten = await _rewrite_leaking(solution, left) if left else solution
+    return (solution, len(left)) if rewritten is None else (rewritten, 0)
 
 
 async def _forget(scripts: set[str]) -> None:
@@ -271,7 +283,9 @@ async def check_at_last(
     """What is handed over, checked where the end came before its check; and what is to be said of it."""
     run = current_run()
     scripts = {digest_of(content) for content in ((solution.content,) if members is None else members)}
-    if not checks_later(config) or solution.leaking or scripts <= run.shared.checked:
+    if not checks_later(config):
+        return solution, [UNANSWERED] if scripts & run.shared.unanswered else []
+    if solution.leaking or scripts <= run.shared.checked:
         return solution, []
     try:
         if run.budget.money_is_gone or members is not None:
@@ -281,17 +295,19 @@ async def check_at_last(
         return solution, [UNCHECKED]
     if checked.leaking:
         return solution.model_copy(update={"leaking": True}), []
+    if scripts & run.shared.unanswered:
+        return solution, [UNANSWERED]
     mended = checked.content != solution.content
     return checked.model_copy(update={"score": solution.score}), [MENDED_AT_LAST] if mended else []
 
 
-async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer]:
-    """The checker's answers; none when the reply cannot be read, which counts as clean."""
+async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer] | None:
+    """The checker's answers; None when the call fails or its reply cannot be read: the script is taken for clean."""
     place = current_run().place
     logger.info("%s: detection start: phase %s, %d characters", place, solution.phase.value, len(solution.content))
     output = await ask_for(LeakageDetectionOutput, AgentType.leakage, "detection", code=solution.content)
     if output is None:
-        return []
+        return None
     answers = output.answers
     found = sum(answer.leakage_status == "Yes Data Leakage" for answer in answers)
     logger.info("%s: detection end: %d answers, leakage found: %s", place, len(answers), "yes" if found else "no")
@@ -318,23 +334,26 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
     return replaced
 
 
-async def _rewrite_leaking(solution: SolutionScript, answer: LeakageAnswer) -> SolutionScript | None:
-    """The whole script without the leak, where no block could be mended; None when that does not succeed either.
+async def _rewrite_leaking(solution: SolutionScript, answers: list[LeakageAnswer]) -> SolutionScript | None:
+    """The whole script without the leaks that no block could mend, asked for once; None when that fails, too.
 
-    A script that comes back as it was, after a block was quoted that it does not hold, was never leaking.
+    A script that comes back as it was, after blocks were quoted that it does not hold, was never leaking.
     """
-    run = current_run()
+    run, blocks = current_run(), [answer.code_block for answer in answers]
+    final = solution.phase is SolutionPhase.final
     logger.info("%s: rewrite start: the whole script, %d characters", run.place, len(solution.content))
-    code = await ask_for_code(AgentType.leakage, "rewrite", code=solution.content, flagged_block=answer.code_block)
+    code = await ask_for_code(
+        AgentType.leakage, "rewrite", code=solution.content, flagged_block=blocks, final_script=final
+    )
     if code.strip() == solution.content.strip() and code:
-        misquoted = locate_block(answer.code_block, solution.content) is None
+        misquoted = all(locate_block(block, solution.content) is None for block in blocks)
         logger.info("%s: rewrite end: unchanged, %s", run.place, "no leak after all" if misquoted else "not mended")
         return solution if misquoted else None
     if not code or (compiles(solution.content) and not compiles(code)):
         logger.warning("%s: rewrite end: no usable script came back", run.place)
         return None
     logger.info("%s: rewrite end: %+d characters", run.place, len(code) - len(solution.content))
-    return solution.model_copy(update={"content": with_score_line(code), "score": None})
+    return solution.model_copy(update={"content": code if final else with_score_line(code), "score": None})
 
 
 # --- A_data ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from mle_star.data import formulas
 from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
@@ -120,6 +121,50 @@ def test_a_class_that_the_rows_lack_is_no_zero() -> None:
     truth, answer = np.array([0, 0, 2]), np.array([[0.8, 0.1, 0.1], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]])
     assert known_metric("roc_auc").compute(truth, answer) == 1.0
     assert known_metric("f1_macro").compute(np.array(["a", "a"]), np.array(["a", "b"])) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "truth", "answer", "value"),
+    [
+        ("f1", "abc", "aabb", "abcb", (2 / 3 + 1 / 2) / 2), ("precision", "abc", "aabb", "abcb", (1 + 1 / 2) / 2),
+        ("recall", "abc", "aabb", "abcb", 1 / 2), ("f1", "ab", "aabb", "abab", 1 / 2), ("f1", "01", "000", "000", 0.0),
+        ("f2", "01", "000", "000", 0.0), ("f0.5", "01", "000", "001", 0.0), ("recall", "01", "000", "000", 0.0),
+        ("f1", ["9", "10"], ["9", "10", "10"], ["10", "10", "10"], 0.8), ("accuracy", "abc", "aabb", "abcb", 1 / 2),
+    ],
+)  # fmt: skip
+def test_the_classes_of_the_task_decide_what_is_looked_at(
+    name: str, classes: Any, truth: Any, answer: Any, value: float
+) -> None:
+    pair = np.array(list(truth)), np.array(list(answer))
+    assert known_metric(name).compute(*pair, [list(classes)]) == pytest.approx(value)
+    first, second = (np.column_stack([column, column]) for column in pair)
+    assert known_metric(name).compute(first, second, [list(classes)] * 2) == pytest.approx(value)
+
+
+def test_the_order_of_rows_with_the_same_answer_says_nothing_about_them() -> None:
+    truth, gini = np.array([1.0] * 30 + [0.0] * 70), known_metric("gini")
+    halves = np.array([1.0] * 50 + [0.0] * 50)
+    for ordered in (truth, truth[::-1]):
+        assert gini.compute(ordered, np.zeros(100)) == pytest.approx(0.0)
+        area = metrics.roc_auc_score(ordered, halves)
+        assert gini.compute(ordered, halves) == pytest.approx(2 * area - 1)
+
+
+@pytest.mark.parametrize("name", ["word_error_rate", "character_error_rate"])
+def test_texts_that_are_drawn_again_are_not_compared_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, plain = list[str](), formulas._edits
+
+    def counted(wanted: list[str], said: list[str]) -> int:
+        compared.append(" ".join(wanted))
+        return plain(wanted, said)
+
+    monkeypatch.setattr(formulas, "_edits", counted)
+    truth = np.array([f"{name} number {i}" for i in range(20)])
+    answer = np.array([f"{name} numer {i} more" for i in range(20)])
+    whole = known_metric(name).compute(truth, answer)
+    for shift in range(1, 20):
+        assert known_metric(name).compute(np.roll(truth, shift), np.roll(answer, shift)) == whole
+    assert len(compared) == 20
 
 
 @given(

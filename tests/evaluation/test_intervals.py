@@ -111,6 +111,11 @@ def test_draws_without_a_figure_do_not_count(name: str) -> None:
     assert math.isfinite(low) and low < high
 
 
+def test_draws_without_a_positive_row_find_none() -> None:
+    truth, said = np.array(["1"] * 2 + ["0"] * 58), np.array(["0"] * 60)
+    assert drawn_figures(known_metric("f1"), truth, said, None, 0, [["0", "1"]]) == [0.0] * 200
+
+
 def test_too_few_rows_say_nothing() -> None:
     assert interval(known_metric("accuracy"), 0.9, [0.9], telling=1, units=1) == (0.0, 1.0)
 

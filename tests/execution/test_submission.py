@@ -83,6 +83,7 @@ def test_an_absent_submission_has_a_path_and_no_rows(work: Path, monkeypatch: py
         ("\ufeff" + SAMPLE, []),
         (SAMPLE.replace("\n", "\r\n"), []),
         ("id,label\n3,1\n2,1\n1,1\n", []),
+        ("id , label\n1,0\n2,0\n3,0\n", []),
         ("", ["missing or empty"]),
         ("id,label\n", ["no rows"]),
         ("id,label\n1,0\n2\n3,0\n", ["1 rows do not have the header's 2 columns (first at line 3)"]),

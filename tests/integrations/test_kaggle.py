@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from mle_star.cli.app import build_app, main
 from mle_star.data import load_task
 from mle_star.integrations.kaggle import kept
+from mle_star.models import FinalResult, Measure, Phase1Result, SolutionPhase, SolutionScript
 from mle_star.run.folder import RunFolder
 from tests.views.journals import Invented
 
@@ -129,6 +130,20 @@ def test_a_competition_becomes_a_task_folder(
     assert main(["kaggle", "get", "houses", "--output", str(folder)]) == 1, "a task folder is not overwritten"
 
 
+def promise(run_dir: Path, score: float) -> None:
+    """A result that promises this."""
+    made, script = Invented(), SolutionScript(content="x", phase=SolutionPhase.final, score=score)
+    first = Phase1Result(
+        retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script, initial_score=0.5
+    )
+    result = FinalResult(
+        task=made.task, config=made.config, phase1=first, phase2_results=[], phase3=None, final_solution=script,
+        submission_path="", total_duration_seconds=3.0, total_cost_usd=1.0,
+        promise=Measure(score=score, low=score - 0.1, high=score + 0.1),
+    )  # fmt: skip
+    RunFolder(run_dir).result.write_text(result.model_dump_json(), encoding="utf-8")
+
+
 def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,14 +157,17 @@ def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     submission.write_text(DATA["sample_submission.csv"], encoding="utf-8")
     asked = CliRunner().invoke(build_app(), ["kaggle", "submit", str(run_dir), "--competition", "houses"], input="n\n")
     assert asked.exit_code == 0 and "nothing was sent" in asked.output and not service.uploads
+    promise(run_dir, 0.4)
     assert main(["kaggle", "submit", str(run_dir), "--competition", "houses", "--yes"]) == 0
     assert service.uploads == [submission.read_bytes()]
     said = capsys.readouterr().out
-    assert "houses 71: complete, public score 0.1234, promised" in said
+    assert "houses 71: complete, public score 0.1234, promised 0.4 (0.3 to 0.5), self-reported" in said
     (sent,) = kept(run_dir)
     assert (sent.ref, sent.score, sent.status) == (71, 0.1234, "COMPLETE")
+    assert sent.promise == "0.4 (0.3 to 0.5), self-reported"
+    promise(run_dir, 0.7)  # another script was handed over since
     assert main(["kaggle", "status", str(run_dir)]) == 0
-    assert "public score 0.1234" in capsys.readouterr().out
+    assert "public score 0.1234, promised 0.4 (0.3 to 0.5)" in capsys.readouterr().out
 
 
 def test_without_a_credential_one_line_says_where_to_get_one(

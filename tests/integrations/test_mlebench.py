@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
 from mle_star.cli.app import main
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
-from mle_star.models import FinalResult
+from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.run.folder import first_line, request_finish
 from tests.integrations.test_kaggle import DATA
 from tests.pipeline.mind import Mind, MindBrain, fenced
@@ -145,3 +146,23 @@ def test_the_start_script_calls_us_with_model_and_time_whatever_conda_does(tmp_p
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mlebench", str(tmp_path / "none"), "--home", str(tmp_path)]) == 1
     assert "MLE-bench mounts the data" in capsys.readouterr().err
+
+
+def test_a_run_without_a_submission_hands_in_what_it_has_and_is_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ends_without_submission(task: TaskDescription, config: PipelineConfig, run_dir: Path, **_: Any) -> Path:
+        run_dir.mkdir(parents=True)
+        for name in ("solution.py", "report.html"):
+            (run_dir / name).write_text(name, encoding="utf-8")
+        raise typer.Exit(2)
+
+    monkeypatch.setattr("mle_star.cli.run.start_run", ends_without_submission)
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, text in DATA.items():
+        (data / name).write_text(text, encoding="utf-8")
+    assert main(["mlebench", str(data), "--home", str(tmp_path), "--model", "offline"]) == 2
+    assert "no submission" in capsys.readouterr().err
+    assert (tmp_path / "code" / "solution.py").is_file() and (tmp_path / "logs" / "report.html").is_file()
+    assert not (tmp_path / "submission").exists()

@@ -512,10 +512,24 @@ async def test_money_that_ends_on_the_way_leads_to_the_two_last_calls(quick_path
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=1.0)) as run:
         run.agents.cost_usd = 0.6
         run.agents.reply("test-subsampling_extract", fenced(BLOCK))  # this and the next call use it up
+        run.agents.reply("test-subsampling_remove", fenced("rows = everything"))
         run.agents.reply("test", fenced(GOOD))
         result = await finalize(run)
         assert run.agents.names == ["test-subsampling_extract", "test-subsampling_remove", "test"]
+        asked = run.agents.calls("test")[0].prompt
+        assert "rows = everything" in asked and BLOCK not in asked, "what was paid for is used"
     assert Path(result.submission_path).is_file()
+    assert result.lineage["finalization"]["subsampling_removed"] is True
+
+
+async def test_a_test_script_that_took_the_last_of_the_money_is_run(quick_path: Path) -> None:
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=1.0)) as run:
+        run.agents.cost_usd = 0.6
+        run.agents.reply("test-subsampling_extract", "There is no subsampling.")
+        run.agents.reply("test", fenced(GOOD))
+        result = await finalize(run)
+        assert run.agents.names == ["test-subsampling_extract", "test"], "it is not asked for again"
+    assert result.final_solution.content == GOOD and Path(result.submission_path).is_file()
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -12,8 +12,8 @@ from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase3 import run_phase3
 from mle_star.pipeline.result import best_of, diagnostics_of, phase1_with
 from mle_star.pipeline.stages import Stages
-from mle_star.run.context import scope
-from mle_star.run.events import CandidateEvaluated, Notice
+from mle_star.run.context import digest_of, scope
+from mle_star.run.events import BestImproved, CandidateEvaluated, LeakageChecked, Notice, SubmissionKept
 from mle_star.run.folder import RunFolder
 from mle_star.safety import LEAKS, check_and_fix_leakage, evaluate_checked
 
@@ -102,6 +102,22 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candi
     cut = Stages(quick_run.context, {}).scored_beyond(None, "phase1/candidate-")
     assert cut is not None and cut.score == 0.5
     assert "level = 0.5" in RunFolder(quick_run.run_dir).best_solution.read_text(encoding="utf-8")
+
+
+@pytest.mark.req("REQ-P1-031")
+@pytest.mark.parametrize(("levels", "initial", "leaking"), [((0.9, 0.5), 0.5, False), ((0.9,), 0.9, True)])
+async def test_a_leak_that_only_the_last_check_finds_gives_way_when_its_correction_does_not_run(
+    quick_run: ScriptedRun, levels: tuple[float, ...], initial: float, leaking: bool
+) -> None:
+    quick_run.agents.always(
+        "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
+    )
+    quick_run.agents.always("leakage-correction", fenced("raise ValueError('x')"))
+    quick_run.agents.always("debugger", "No.")
+    result = await run_phase1(quick_run.task, stage(quick_run, *levels, merges=(0.4,) * (len(levels) - 1)))
+    assert (result.initial_score, result.initial_solution.leaking) == (initial, leaking)
+    (told,) = quick_run.events(Notice)
+    assert told.level == "warning" and "the initial solution leaks" in told.message
 
 
 @pytest.mark.req("REQ-OR-043")
@@ -196,6 +212,18 @@ async def test_a_block_that_was_misquoted_does_not_cost_a_clean_script_its_score
     assert clean.content not in quick_run.context.shared.leaking
 
 
+async def test_all_that_no_block_can_mend_is_asked_for_once(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("leakage-detection", leaky("scaler.fit(X)", "level = 0.9", "enc.fit(X)", "imp.fit(X)"))
+    quick_run.agents.reply("leakage-correction", fenced("level = 0.8"))
+    quick_run.agents.reply("leakage-rewrite", fenced(script(0.7)))
+    checked = await check_and_fix_leakage(solution(script(0.9)))
+    assert (checked.content, checked.leaking) == (script(0.7), False)
+    (asked,) = quick_run.agents.calls("leakage-rewrite")
+    assert all(f"{name}.fit(X)" in asked.prompt for name in ("scaler", "enc", "imp")) and script(0.8) in asked.prompt
+    (told,) = quick_run.events(LeakageChecked)
+    assert (told.found, told.fixed, told.leaking) == (4, 4, [digest_of(script(0.9))])
+
+
 async def test_what_no_block_can_mend_is_asked_for_as_a_whole_script(quick_run: ScriptedRun) -> None:
     leaking = solution(script(0.5))
     quick_run.agents.reply("leakage-detection", leaky("level = 0.5"))
@@ -288,3 +316,6 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
         assert shared.scored == {"phase2/path-0": (0.7, script(0.7))}, "what Phase 1 scored is none of its places"
         assert folder.best_solution.read_text(encoding="utf-8") == script(0.7)
         assert script(0.99) in shared.leaking
+        kept = run.events(SubmissionKept)
+        assert [event.score for event in kept] == [event.score for event in run.events(BestImproved)]
+        assert [event.score for event in kept] == [0.5, 0.7, 0.99, 0.5, 0.7], "on disk the last one counts"

@@ -444,6 +444,7 @@ async def test_a_leakage_fix_that_does_not_run_is_given_up(run: ScriptedRun, cap
     run.agents.always("debugger", GARBAGE)
     result = await run_phase1(run.task, config)
     assert result.initial_solution.content == script(0.95, note="m0") and result.initial_score == 0.95
+    assert result.initial_solution.leaking, "it only stands in"
     assert any("is dropped: NameError" in line for line in warnings_of(caplog))
 
 

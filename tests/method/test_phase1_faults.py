@@ -87,7 +87,7 @@ SCRIPTS = {
     "level = 0.55\n": Expected(candidates=(0.5, None), merge=None, merges=0),
     "level = 0.7\n": Expected(merge=None),
     "level = 0.8\n": Expected(initial=0.7),
-    "level = 0.75\n": Expected(initial=0.8),
+    "level = 0.75\n": Expected(initial=0.7),  # the same
 }
 
 

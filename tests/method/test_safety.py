@@ -357,7 +357,28 @@ async def test_an_unreadable_verdict_counts_as_clean(
     checked = solution(LEAKY)
     assert await check_and_fix_leakage(checked) is checked
     assert run.agents.names == ["leakage-detection"], "it is not asked again"
+    assert run.context.shared.checked == set(), "nobody has looked at it"
     assert any("parse failure" in line and "leakage" in line for line in warnings_of(caplog))
+
+
+async def test_a_check_that_failed_clears_no_script_that_leaks(run: ScriptedRun) -> None:
+    run.agents.reply("leakage-detection", leaky("level = 0.9"), GARBAGE)
+    run.agents.always("leakage-correction", GARBAGE)
+    leaking = await check_and_fix_leakage(solution(LEAKY))
+    assert leaking.leaking and (await check_and_fix_leakage(leaking)).leaking
+    assert LEAKY in run.context.shared.leaking
+
+
+@pytest.mark.req("REQ-SF-010")
+async def test_a_final_script_that_is_rewritten_needs_no_score(run: ScriptedRun) -> None:
+    run.agents.always("leakage-detection", leaky("not in it"))
+    run.agents.always("leakage-rewrite", fenced("mended = 1"))
+    final = await check_and_fix_leakage(solution(LEAKY, phase=SolutionPhase.final))
+    assert final.content == "mended = 1"
+    searched = await check_and_fix_leakage(solution(LEAKY))
+    assert "Final Validation Performance" in searched.content
+    asked = [call.prompt.replace(LEAKY, "") for call in run.agents.calls("leakage-rewrite")]
+    assert ["Final Validation Performance" in prompt for prompt in asked] == [False, True]
 
 
 @pytest.mark.req("REQ-SF-014")

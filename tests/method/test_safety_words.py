@@ -19,6 +19,7 @@ from mle_star.safety import (
     MENDED_AT_LAST,
     SCORE_LINE,
     SCORE_TEXT,
+    UNANSWERED,
     UNCHECKED,
     check_and_evaluate,
     check_and_fix_leakage,
@@ -388,6 +389,14 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
     assert await check_at_last(best, later) == (leaking, [])
     mended = best.model_copy(update={"content": script(0.7)})
     assert await check_at_last(best, later) == (mended, [MENDED_AT_LAST])
+    agents.reply("leakage-detection", "What a question!", "What a question!", NO_LEAKAGE)
+    assert await check_at_last(best, later) == (best, [UNANSWERED])
+    await check_and_fix_leakage(best)
+    assert await check_at_last(best, settings()) == (best, [UNANSWERED])
+    assert await check_at_last(best, settings(), {script(0.8): 0.5, script(0.7): 0.5}) == (best, [])
+    await check_and_fix_leakage(best)
+    assert await check_at_last(best, settings()) == (best, [])
+    checked.clear()
     asked = len(agents.log)
     quick_run.context.budget.time_limit = 0.0
     assert await check_at_last(best, later) == (best, [UNCHECKED])

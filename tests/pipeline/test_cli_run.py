@@ -14,7 +14,7 @@ import pytest
 
 from mle_star.cli.app import main
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer
-from mle_star.models import TaskDescription
+from mle_star.models import AgentType, Isolation, PipelineConfig, RoleSettings, TaskDescription
 from mle_star.run.events import (
     AblationFinished,
     AgentFailed,
@@ -24,6 +24,7 @@ from mle_star.run.events import (
     Notice,
     RunFinished,
     RunResumed,
+    RunStarted,
     ScriptFinished,
 )
 from mle_star.run.folder import first_line, request_finish
@@ -92,6 +93,22 @@ def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
     assert plan["task"]["evaluation_metric"] == "roc_auc"
     assert Path(plan["run_folder"]).parent == tmp_path / "runs"
     assert list(tmp_path.iterdir()) == [data_dir]
+
+
+def test_another_run_is_gone_on_from_with_its_settings_and_what_is_said_anew(
+    data_dir: Path, tmp_path: Path, task: TaskDescription, capfd: pytest.CaptureFixture[str]
+) -> None:
+    roles = {AgentType.planner: RoleSettings(model="opus"), AgentType.coder: RoleSettings(model="haiku")}
+    config = PipelineConfig(model="offline", seed=5, outer_loop_steps=9, agents=roles)
+    first = RunStarted(run_id="one", task=task, config=config, model="offline", isolation=Isolation(sandbox="none"))
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "journal.jsonl").write_text(f"{first.model_dump_json()}\n", encoding="utf-8")
+    words = ["--set", "agents.planner.effort=high", "--preset", "quick", "--dry-run", "--json"]
+    assert main(["run", "--from", str(tmp_path / "old"), *words]) == 0
+    plan = json.loads(capfd.readouterr().out)["config"]
+    assert (plan["seed"], plan["model"], plan["outer_loop_steps"]) == (5, "offline", 1)
+    assert plan["agents"]["planner"] == {"model": "opus", "effort": "high", "thinking": None}
+    assert plan["agents"]["coder"]["model"] == "haiku" and plan["agents"]["summarize"]["effort"] == "low"
 
 
 def ctrl_c(process: asyncio.subprocess.Process) -> None:

@@ -15,6 +15,7 @@ from mle_star.agents import build_system_prompt
 from mle_star.errors import ConfigError
 from mle_star.evaluation.exam import Exam
 from mle_star.models import (
+    AgentConfig,
     AgentType,
     ExecutionRawResult,
     FinalResult,
@@ -25,6 +26,7 @@ from mle_star.models import (
 from mle_star.orchestrator import run_pipeline
 from mle_star.pipeline.rescore import rescore
 from mle_star.pipeline.setup import gather_facts
+from mle_star.results.leaderboard import leaderboard_rows
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.events import (
     AgentFinished,
@@ -522,3 +524,70 @@ async def test_what_cannot_be_judged_so_runs_as_before_and_says_so(
     )
     assert why in events(tmp_path / "run", ExamPrepared)[0].why_not
     assert result.promise is not None and result.promise.measured == "self-reported"
+
+
+# --- what an earlier process has left --------------------------------------------------------------------
+
+
+class AnotherModel(MindAgents):
+    """Nothing that was asked of the first model answers for this one."""
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        """Enough to tell the agents apart."""
+        return f"another {config.agent_type.value}"
+
+
+def erring(*noises: float, **overrides: Any) -> Mind:
+    """Candidates that are wrong on these shares of the rows."""
+
+    def init(prompt: str) -> str:
+        number = int(re.findall(r"^model (\d)$", prompt, re.MULTILINE)[0])
+        return fenced(solution(noises[number], 0.6, f"candidate {number}"))
+
+    return liars(init=init, coder=lambda _: "No idea.", **overrides).mind
+
+
+async def test_a_script_of_an_earlier_process_stays_in_question_when_its_step_is_done_anew(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    config = settings(scoring="auto", L=1, K=1)
+    await quick(config, agents=MindAgents(erring(0.3, 0.02)), executor=AnsweringExecutor())
+    agents = AnotherModel(erring(0.2, 0.25))
+    result = await quick(config, agents=agents, executor=AnsweringExecutor(), resume=True)
+    assert noise_of(result) == 0.02
+    judged = events(tmp_path / "run", FinalistsJudged)[-1]
+    assert re.fullmatch(r"phase1/candidate-1/script \([0-9a-f]{8}\)", judged.chosen)
+    assert "phase1/candidate-1/script" in {one["name"] for one in judged.finalists}, "what is there now has its name"
+    assert not any(row["chosen"] for row in leaderboard_rows(tmp_path / "run")), "nor is it taken for the chosen one"
+
+
+@pytest.mark.parametrize("way", ["resume", "fork"])
+async def test_a_script_that_an_earlier_process_found_leaking_is_never_picked(
+    quick: QuickRun, tmp_path: Path, way: str
+) -> None:
+    """The later process asks another model for one candidate only: it never comes to the script that leaks."""
+
+    def detection(prompt: str) -> dict[str, Any]:
+        status = "Yes Data Leakage" if "noise = 0.010" in prompt else "No Data Leakage"
+        return {"answers": [{"leakage_status": status, "code_block": "write('submission.csv')"}]}
+
+    no = {"leakage-correction": lambda _: "I cannot.", "leakage-rewrite": lambda _: "Nor can I."}
+    config = settings(scoring="auto", L=1, K=1)
+    first = MindAgents(erring(0.05, 0.01, **{"leakage-detection": detection}, **no))
+    assert noise_of(await quick(config, agents=first, executor=AnsweringExecutor())) == 0.05
+    options: dict[str, Any] = {"resume": True} if way == "resume" else {"name": "fork", "fork_from": tmp_path / "run"}
+    alone = config.model_copy(update={"num_retrieved_models": 1})
+    later = await quick(alone, agents=AnotherModel(erring(0.2)), executor=AnsweringExecutor(), **options)
+    assert noise_of(later) == 0.05
+
+
+async def test_each_solution_has_its_own_importance_of_columns(quick: QuickRun, tmp_path: Path) -> None:
+    config, executor = settings(scoring="auto", L=1, K=1), AnsweringExecutor(seconds=0.0)
+    await quick(config, agents=MindAgents(erring(0.3, 0.3)), executor=executor)
+    await quick(config, agents=AnotherModel(erring(0.0, 0.02)), executor=executor, resume=True)
+    found = {event.digest: event.importance for event in events(tmp_path / "run", SolutionExamined) if event.importance}
+    (before, now) = [dict(columns)["size"] for columns in found.values()]
+    assert now == pytest.approx(0.5, abs=0.1) and before < now
+    again = await quick(config, agents=AnotherModel(erring(0.0, 0.02)), executor=executor, resume=True)
+    probes = [event for event in events(tmp_path / "run", ScriptFinished) if event.purpose == "probe"]
+    assert again.submission_path and len(probes) == 2, "what was measured is not measured again"

@@ -205,10 +205,13 @@ def test_the_same_words_are_written_once_and_told_every_time(path: Path) -> None
         journal.record(RunFinished(state="failed"))
         journal.record(RunFinished(state="failed"))
         for seconds in (1.0, 2.0):  # how long it took this time is no news
-            journal.record(PhaseFinished(phase="phase1", outcome="completed", seconds=seconds))
-    assert len(heard) == 8
+            journal.record(reply("phase1/init").model_copy(update={"seconds": seconds}))
+        for _ in range(2):  # every process says which phases it went through
+            journal.record(PhaseFinished(phase="phase1", outcome="completed"))
+    assert len(heard) == 10
     kinds = [event.kind for event in read_journal(path)]
-    assert kinds == ["best_improved", "best_improved", "run_finished", "run_finished", "phase_finished"]
+    always = ["run_finished", "run_finished", "agent_finished", "phase_finished", "phase_finished"]
+    assert kinds == ["best_improved", "best_improved", *always]
 
 
 def test_a_view_that_fails_hears_no_more_and_ends_nothing(path: Path) -> None:

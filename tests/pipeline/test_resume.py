@@ -19,7 +19,7 @@ from mle_star.run.folder import RunFolder, first_line, fork_run, last_config, sp
 from mle_star.run.journal import Journal
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings, story
-from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, levels
 
 
 class Crash(BaseException):
@@ -106,6 +106,31 @@ async def test_what_its_share_of_the_time_ended_stays_ended_once_the_run_had_gon
     assert ("path-1", "coder") in more.calls, "with more time the path goes on"
 
 
+@in_its_own_time
+async def test_a_phase_that_a_finished_run_had_ended_with_the_same_words_stays_ended_as_well(quick: QuickRun) -> None:
+    """With more time its paths go on, and come to nothing better: the second end of Phase 2 is worded as the first."""
+
+    def coder(prompt: str) -> str:
+        level = levels(prompt)[0]
+        return fenced(f"level = {level + 0.05 if level < 0.51 else level - 0.1:.4f}")
+
+    async def dies(label: str, agent: str) -> None:
+        asked.append(agent)
+        if agent == "ens_planner" and asked.count(agent) == 2:
+            raise Crash
+
+    asked: list[str] = []
+    mind, config = Mind(overrides={"coder": coder}), settings(M=1, T=99, R=1, time_limit_seconds=1200)
+    await quick(config, agents=MindAgents(mind, delay=30.0))
+    longer = config.model_copy(update={"time_limit_seconds": 2400, "ensemble_rounds": 4})
+    with pytest.raises(Crash):
+        await quick(longer, agents=MindAgents(mind, delay=30.0, before=dies), resume=True)
+    assert "coder" in asked, "the paths went on"
+    agents = MindAgents(mind, delay=30.0)
+    await quick(longer, agents=agents, resume=True)
+    assert {label for label, _ in agents.calls} == {"main"} and agents.count("ens_planner") == 2
+
+
 async def test_more_steps_cost_only_the_new_ones(quick: QuickRun, tmp_path: Path) -> None:
     await quick(settings(L=1))
     agents = MindAgents()
@@ -146,6 +171,24 @@ def test_a_fork_takes_over_what_its_results_rest_on(tmp_path: Path, task: TaskDe
     fork = RunFolder(tmp_path / "fork").create()
     assert fork_run(tmp_path / "parent", fork, started) == task
     assert [event.step for event in events(fork.root, PassedOver)] == ["phase1/candidate-2"]
+
+
+@pytest.mark.parametrize("place", ["", "titanic", "data"])
+def test_data_in_a_folder_of_an_archive_move_with_their_run_and_go_with_a_fork(
+    place: str, tmp_path: Path, task: TaskDescription
+) -> None:
+    run = RunFolder(tmp_path / "data" / "run").create()
+    (run.data / place).mkdir(parents=True)
+    (run.data / place / "train.csv").write_text("id,y\n1,2\n")
+    own = task.model_copy(update={"data_dir": str((run.data / place).resolve())})
+    started = RunStarted(run_id="r", task=own, config=settings(), model="offline")
+    with Journal(run.journal) as journal:
+        journal.record(started)
+    fork = RunFolder(tmp_path / "fork").create()
+    assert Path(fork_run(run.root, fork, started).data_dir) == (fork.data / place).resolve()
+    assert (fork.data / place / "train.csv").is_file()
+    moved = run.root.rename(tmp_path / "moved")
+    assert Path(first_line(moved).task.data_dir) == (moved / "data" / place).resolve()
 
 
 class NewCoder(MindAgents):

@@ -60,7 +60,9 @@ async def test_agents_are_told_of_the_machine_that_there_is_and_what_was_paid_fo
         config = PipelineConfig(script_memory_gb=memory)
         with Journal(tmp_path / "journal.jsonl") as journal:
             budget, _ = open_ledger(journal, first_event(task, config, found, Isolation()), resume=resume)
-            async with connected(None, task, config, journal, budget, found, "http://127.0.0.1:9") as agents:
+            async with connected(
+                None, task, config, journal, budget, found, "http://127.0.0.1:9", whole=task.data_dir
+            ) as agents:
                 assert isinstance(agents, AgentClient)
                 prompts.add(agents.system_prompt)
                 asked.add(agents.fingerprint(agent_config(AgentType.coder)))
@@ -93,7 +95,7 @@ async def test_a_resumed_run_keeps_the_packages_it_began_with_and_says_what_has_
     assert "(numpy 2.0 instead of 1.26, Torch 2.9 is new, xgboost is gone)" in said[1] and len(said) == 2
 
     elsewhere = _begun(task, config, "1.0", **{f"package{number}": "1" for number in range(7)})
-    few = "(numpy is gone, package0 1 is new, package1 1 is new, 7 more): what is recorded counts"
+    few = "(numpy is gone, package0 1 is new, package1 1 is new and 7 more): what is recorded counts"
     assert few in opened(elsewhere, resume=True)[1][2]
 
     other = elsewhere.model_copy(update={"config": config.model_copy(update={"python": "/usr/bin/other"})})

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mle_star.agents import build_system_prompt
 from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, PipelineConfig, TaskDescription
 from mle_star.pipeline.setup import gather_facts
 from mle_star.run.context import AgentReply, ScriptRequest
-from mle_star.run.events import AblationFinished, CandidateEvaluated, PhaseStarted
+from mle_star.run.events import (
+    AblationFinished,
+    AgentFinished,
+    CandidateEvaluated,
+    PhaseStarted,
+    RefinementTried,
+    ScriptStarted,
+)
 from tests.pipeline.conftest import QuickRun, events, settings
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, levels, script
 
@@ -121,3 +131,37 @@ async def test_each_path_starts_from_another_script_unless_the_specification_is_
     assert len(set(starts["twins"])) == 1
     assert starts["differ"] == [starts["twins"][0], 0.52, 0.51]  # the initial solution, then the best candidates
     assert models == {"differ": [None, 0.52, 0.51], "twins": [None] * 3}, "the journal names what a path began with"
+
+
+@dataclass
+class SlowOnModel0(LevelExecutor):
+    """What stems from model 0 takes three minutes, all else five seconds."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """What the script would have done, stopped where it takes too long."""
+        seconds = 170.0 if "# model 0" in Path(request.script_path).read_text(encoding="utf-8") else 5.0
+        done = await super().run(request)
+        if seconds > request.timeout_seconds:
+            return ExecutionRawResult(
+                stdout="", stderr="", exit_code=-1, duration_seconds=request.timeout_seconds, timed_out=True
+            )
+        return done.model_copy(update={"duration_seconds": seconds})
+
+
+async def test_a_path_that_starts_from_a_slow_script_has_time_for_it(quick: QuickRun, tmp_path: Path) -> None:
+    agents = MindAgents(Mind(overrides={"merger": lambda _: "No idea.", "debugger": lambda _: "No idea."}))
+    config = settings(L=2, T=4, K=4, R=1, diversity=("starts",))
+    await quick(config, agents=agents, executor=SlowOnModel0())
+    tried = [event.score for event in events(tmp_path / "run", RefinementTried) if event.path == 1]
+    assert len(tried) == 16 and None not in tried
+    coder = "phase2/path-1/t-0/k-0/coder"
+    (prompt,) = [event.prompt for event in events(tmp_path / "run", AgentFinished) if event.step == coder]
+    assert "The current solution takes 3 min." in prompt
+
+
+async def test_the_last_script_is_told_the_limit_that_it_has(quick: QuickRun, tmp_path: Path) -> None:
+    await quick(settings(L=1, T=1, K=1, script_timeout_seconds=400), executor=SlowOnModel0())
+    (prompt,) = [e.prompt for e in events(tmp_path / "run", AgentFinished) if e.step == "finalization/test"]
+    assert "A script is stopped after 60 min." in prompt and "The current solution takes" not in prompt
+    (started,) = [e for e in events(tmp_path / "run", ScriptStarted) if e.purpose == "submission"]
+    assert started.timeout_seconds == pytest.approx(3600, abs=60)

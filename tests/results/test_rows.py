@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas
 import pytest
 
+from mle_star.cli.app import main
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from tests.results.conftest import SOLUTION, fit_houses, houses
+from tests.views.journals import Invented
 
 DAYS = [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(40)]
 FRAME = pandas.DataFrame(
@@ -125,3 +128,23 @@ def test_a_model_of_a_parquet_file_predicts(tmp_path: Path) -> None:
     run = fit_houses(tmp_path / "houses.parquet", tmp_path, code)
     answers = run.predict(pandas.DataFrame({"rooms": [3, 4], "kind": ["huge", "small"]}))
     assert list(answers["price"]) == pytest.approx([202, 11], abs=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("p.csv", pandas.read_csv),
+        ("p.tsv", lambda path: pandas.read_csv(path, sep="\t")),
+        ("p.PARQUET", pandas.read_parquet),
+        ("p.xlsx", pandas.read_excel),
+    ],
+)
+def test_predictions_are_written_as_the_name_of_the_file_says(
+    name: str, read: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = pandas.DataFrame({"id": [7, 8], "kind": ["a", "b"], "price": [1.5, 2.25]})
+    model = SimpleNamespace(predict=lambda new, timeout_seconds: answers)
+    monkeypatch.setattr("mle_star.results.model.load_model", lambda run: model)
+    Invented(seed=5, M=1, T=1, K=1, L=1).write(tmp_path / "run", synced=False)
+    assert main(["predict", str(tmp_path / "run"), "new.csv", "--output", str(tmp_path / name)]) == 0
+    pandas.testing.assert_frame_equal(read(tmp_path / name), answers, check_dtype=False)

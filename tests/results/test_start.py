@@ -66,6 +66,15 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
     assert "held back" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("inside", ["", "house-prices/"])
+def test_a_task_file_in_an_archive_is_not_used_and_one_line_says_so(place: Path, capsys: Captured, inside: str) -> None:
+    with zipfile.ZipFile("houses.zip", "w") as archive:
+        archive.writestr(f"{inside}train.csv", houses())
+        archive.writestr(f"{inside}task.yaml", "competition_id: other\n")
+    assert main(["run", "houses.zip", "--target", "price", "--model", "offline", "--dry-run"]) == 0
+    assert "note: houses.zip: an archive is data, and its task.yaml is not used" in capsys.readouterr().err
+
+
 def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) -> None:
     run_dir = place / "runs" / "houses-1"
     with taken_in(Path("houses.xlsx"), run_dir) as data:

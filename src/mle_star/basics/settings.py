@@ -170,7 +170,8 @@ class PipelineConfig(Frozen):
         description="how far the final answers must agree with those of the search (0 to 1)",
     )
     prefer_best_input: StrictBool = Field(
-        default=True, description="finalize a path's solution when it beats every ensemble"
+        default=True,
+        description="finalize a path's solution when it beats every ensemble, where scores are self-reported",
     )
     sample_first: Literal["auto", "off"] = Field(
         default="auto",

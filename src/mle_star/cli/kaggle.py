@@ -79,7 +79,7 @@ def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> None
     if not yes and not typer.confirm(f"send {folder.submission} to {name}, with the promise {promise}?"):
         typer.echo("nothing was sent")
         return
-    sent = submit(run_dir, name, said)
+    sent = submit(run_dir, name, said, promise)
     typer.echo(f"sent to {name} as {sent.ref}")
     refresh(run_dir, wait_seconds=60)
     _status(run_dir)
@@ -87,16 +87,14 @@ def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> None
 
 def _status(run_dir: Path) -> None:
     from mle_star.integrations.kaggle import refresh
-    from mle_star.run.folder import RunFolder
 
     known = refresh(run_dir)
     if not known:
         raise ConfigError(f"{run_dir}: nothing was sent from it; `mle-star kaggle submit {run_dir}` does it")
-    promise = _promise(RunFolder(run_dir))
     for one in known:
         score = "no score yet" if one.score is None else f"public score {one.score:g}"
         problem = f" ({one.problem})" if one.problem else ""
-        typer.echo(f"{one.competition} {one.ref}: {one.status.lower()}, {score}, promised {promise}{problem}")
+        typer.echo(f"{one.competition} {one.ref}: {one.status.lower()}, {score}, promised {one.promise}{problem}")
 
 
 def _promise(folder: RunFolder) -> str:

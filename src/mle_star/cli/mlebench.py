@@ -63,5 +63,8 @@ def mlebench(
     if code not in (0, EXIT_NO_SUBMISSION):
         raise typer.Exit(code)
     place = hand_in(run_dir, bench)
+    if place is None:
+        typer.echo("no submission; script and report are handed in", err=True)
+        raise typer.Exit(EXIT_NO_SUBMISSION)
     said = validate(place, validate_url)
     typer.echo(f"submission: {place}" + (f" ({said})" if said else "; no server checked its form"))

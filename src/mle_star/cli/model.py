@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +18,13 @@ Other = Annotated[
         metavar="OTHER", help="The run to compare it with.", callback=run_named, autocompletion=complete_run
     ),
 ]
+WRITTEN: dict[str, Callable[[Any, Path], object]] = {
+    ".csv": lambda frame, path: frame.to_csv(path, index=False),
+    ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
+    ".xlsx": lambda frame, path: frame.to_excel(path, index=False),
+}
+"""How predictions are written, by the ending of the file's name."""
 
 
 def predict(
@@ -25,7 +33,8 @@ def predict(
         Path, typer.Argument(metavar="NEW", help="A table of new rows: .csv, .tsv, .json, .parquet, .xlsx.")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write; to standard output if not given.")
+        Path | None,
+        typer.Option("--output", "-o", help="A .csv, .tsv, .parquet or .xlsx file; standard output if not given."),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=1, help="Seconds that it may take; else those of the run.")
@@ -47,11 +56,13 @@ def predict(
         raise ConfigError(f"{output}: exists already; --force overwrites it")
     if output is not None and not output.absolute().parent.is_dir():
         raise ConfigError(f"{output}: there is no folder {output.absolute().parent}")
+    if output is not None and output.suffix.lower() not in WRITTEN:
+        raise ConfigError(f"{output}: predictions are written as {', '.join(WRITTEN)}")
     answers = load_model(run_folder).predict(new, timeout_seconds=timeout)
     if output is None:
         typer.echo(answers.to_csv(index=False), nl=False)
         return
-    answers.to_csv(output, index=False)
+    WRITTEN[output.suffix.lower()](answers, output)
     typer.echo(f"{len(answers)} predictions in {output}", err=True)
 
 

@@ -224,8 +224,8 @@ def resume(
 ) -> None:
     """Take a run up again where it was stopped; what is recorded costs nothing again.
 
-    The run goes on with its own settings. Those given here replace them, and only the steps that they touch are done
-    anew. Time and money of the earlier part count towards the limits.
+    The run goes on with its own settings. Those given here replace them, another preset replaces their sizes, and only
+    the steps that they touch are done anew. Time and money of the earlier part count towards the limits.
 
     \b
     Examples:
@@ -284,12 +284,11 @@ def explicit_settings(given: dict[str, Any], assignments: list[str] | None) -> d
 
 
 def _of_run(run_dir: Path, explicit: dict[str, Any], file: Path | None) -> tuple[TaskDescription, PipelineConfig]:
-    """The task and the settings of another run, changed by what was given."""
-    from mle_star.config import load_config, read_mapping
+    """The task and the settings of another run, changed by what was said anew."""
+    from mle_star.config import load_config
     from mle_star.run.folder import first_line, last_config
 
-    base = last_config(run_dir).model_dump()
-    return first_line(run_dir).task, load_config({**base, **(read_mapping(file) if file else {}), **explicit})
+    return first_line(run_dir).task, load_config(explicit, file, base=last_config(run_dir))
 
 
 # --- the run -------------------------------------------------------------------------------------------------
@@ -399,15 +398,14 @@ def _mirrored(run_dir: Path, uri: str | None) -> Iterator[None]:
     if uri is None:
         yield
         return
-    from mle_star.integrations.mlflow import MlflowMirror
+    from mle_star.integrations.mlflow import MlflowMirror, without_password
 
     with MlflowMirror(run_dir, uri) as mirror:
         yield
     if mirror.behind:
         words = f" ({mirror.problem})" if mirror.problem else ""
-        typer.echo(
-            f"note: MLflow missed the end of the run{words}; send it with: mle-star mlflow {run_dir} {uri}", err=True
-        )
+        again = f"mle-star mlflow {run_dir} {without_password(uri)}"
+        typer.echo(f"note: MLflow missed the end of the run{words}; send it with: {again}", err=True)
 
 
 def _write_report(run_dir: Path) -> None:

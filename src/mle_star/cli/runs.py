@@ -104,6 +104,8 @@ def show(
     step = step.rstrip("/")
     wanted = [one for name, one in steps.items() if name == step or name.startswith(f"{step}/")]
     wanted = wanted or [one for name, one in steps.items() if name.startswith(step)]
+    if not steps:
+        raise ConfigError(f"{run_folder} has no steps yet")
     if not wanted:
         raise ConfigError(f"{run_folder} has no step {step!r}; `mle-star show {run_folder}` lists them")
     if not step or len(wanted) > MOST_STEPS:

@@ -19,7 +19,7 @@ def sweep(
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="TASK...", help="Task folders, or data as `run` takes them.")
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each task.")] = 1,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of each task. [default: 1]")] = None,
     at_once: Annotated[int | None, typer.Option("--at-once", min=1, help="Runs side by side. [default: 1]")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The campaign's folder.")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Go on with the campaign in this folder.")] = None,
@@ -34,7 +34,7 @@ def sweep(
 
     Each run is a normal run folder below the campaign's; results.html and results.csv there have a line for each. A
     `leaderboard.csv` beside a task says which scores win a medal. `--resume` goes on with the settings and the money
-    of the campaign; what is given with it replaces them.
+    of the campaign; what is given with it, or as a variable (MLE_STAR_*), replaces them.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def sweep(
     import asyncio
 
     from mle_star.cli.task import prepared
-    from mle_star.config import load_config, read_mapping
+    from mle_star.config import load_config
     from mle_star.data.medals import load_medals
     from mle_star.results.campaign import PAGE, Campaign
 
@@ -55,12 +55,14 @@ def sweep(
     if resume is not None:
         if folders:
             raise ConfigError("--resume takes the tasks of the campaign: name none")
+        if seeds is not None or output is not None:
+            raise ConfigError(
+                "--resume takes the seeds and the folder of the campaign: give no --seeds and no --output"
+            )
         campaign = Campaign.open(resume)
         changes: dict[str, object] = {"at_once": at_once, "max_budget_usd": max_budget}
         changes = {name: value for name, value in changes.items() if value is not None}
-        if settled := {**(read_mapping(config) if config else {}), **explicit}:
-            changes["config"] = load_config({**campaign.plan.config.model_dump(), **settled})
-        campaign.change(**changes)
+        campaign.change(**changes, config=load_config(explicit, config, base=campaign.plan.config))
     else:
         if not folders:
             raise ConfigError("name task folders, or a campaign with --resume")
@@ -76,7 +78,7 @@ def sweep(
             thresholds = [load_medals(*both) for both in zip(folders, tasks, strict=True)]
             medals = {task.competition_id: one for task, one in zip(tasks, thresholds, strict=True) if one is not None}
             campaign = Campaign.create(
-                place, tasks, seeds, settings, medals, at_once=at_once or 1, max_budget_usd=max_budget
+                place, tasks, seeds or 1, settings, medals, at_once=at_once or 1, max_budget_usd=max_budget
             )  # fmt: skip
 
     def tell(entry: Entry) -> None:

@@ -37,6 +37,11 @@ def prepared(
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / source.stem if dry else _folder_for(source, settings, output)
             with taken_in(source, folder) as data:
+                if any(data.glob(TASK_FILE)) or any(data.glob(f"*/{TASK_FILE}")):
+                    words = (
+                        f"{source}: an archive is data, and its {TASK_FILE} is not used; unpack it and name its folder"
+                    )
+                    typer.echo(plain(f"note: {words}"), err=True)
                 task = _guessed(data, None if dry else folder, guess_words, settings, source.name.partition(".")[0])
                 yield task, output if dry else folder
         return

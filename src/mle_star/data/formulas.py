@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from mle_star.data.values import is_number
 
 SMALLEST = 1e-15
+MOST_EDITS = 1 << 16
+"""So many pairs of texts are kept with their edits: intervals draw the same rows again and again."""
 
 # --- labels ------------------------------------------------------------------------------------------------------
 
@@ -36,14 +39,18 @@ def balanced_accuracy(truth: Any, answer: Any) -> float:
 
 def positive_label(labels: Any) -> Any:
     """Of two classes the one that is looked for: `1`, `true` and the like, else the last in their order."""
-    known = sorted(set(labels))
+    known = set(labels)
     telling = [label for label in known if str(label).lower() in ("1", "1.0", "true", "yes", "y", "positive")]
-    return telling[0] if len(telling) == 1 else known[-1]
+    return telling[0] if len(telling) == 1 else max(known, key=float) if _are_numbers(known) else max(known)
 
 
 def likely_label(classes: Any) -> Any:
     """Of two classes the one that a single probability is of: of numbers the larger, as in `predict_proba[:, 1]`."""
-    return max(classes, key=float) if all(is_number(str(label)) for label in classes) else positive_label(classes)
+    return max(classes, key=float) if _are_numbers(classes) else positive_label(classes)
+
+
+def _are_numbers(labels: Any) -> bool:
+    return all(is_number(str(label)) for label in labels)
 
 
 def _counts(truth: Any, answer: Any) -> tuple[Any, Any]:
@@ -59,15 +66,18 @@ def _counts(truth: Any, answer: Any) -> tuple[Any, Any]:
     return labels, np.bincount(pairs, minlength=len(labels) ** 2).reshape(len(labels), -1)
 
 
-def _looked_at(truth: Any, answer: Any, *, every: bool = False) -> tuple[Any, Any, Any]:
+def _looked_at(truth: Any, answer: Any, classes: Any = None, *, every: bool = False) -> tuple[Any, Any, Any]:
     """Of the positive class, or of each one that occurs where there are more than two or `every` one counts: rows that
     were called so rightly, rows called so, rows that are."""
     import numpy as np
 
-    labels, table = _counts(truth, answer)
+    known = np.unique(truth) if classes is None else classes
+    if len(known) <= 2 and not every:
+        positive = positive_label(known)
+        are, said = truth == positive, answer == positive
+        return np.array([(are & said).sum()]), np.array([said.sum()]), np.array([are.sum()])
+    _, table = _counts(truth, answer)
     places = np.flatnonzero(table.sum(axis=1))  # an answer may hold labels that never occur in truth
-    if len(places) <= 2 and not every:
-        places = places[labels[places] == positive_label(labels[places])]
     return table.diagonal()[places], table.sum(axis=0)[places], table.sum(axis=1)[places]
 
 
@@ -77,29 +87,32 @@ def _shares(of: Any, all_of: Any) -> Any:
     return np.divide(of, all_of, out=np.zeros(len(of)), where=all_of > 0)
 
 
-def _f(truth: Any, answer: Any, beta: float, average: str = "binary") -> float:
+def _f(truth: Any, answer: Any, beta: float, average: str = "binary", classes: Any = None) -> float:
     import numpy as np
 
-    right, said, are = _looked_at(truth, answer, every=average != "binary")
+    right, said, are = _looked_at(truth, answer, classes, every=average != "binary")
     if average == "micro":
         right, said, are = (np.array([counts.sum()]) for counts in (right, said, are))
     figures = _shares((1 + beta**2) * right, beta**2 * are + said)
     return float(np.average(figures, weights=are if average == "weighted" else None))
 
 
-def f1(truth: Any, answer: Any) -> float:
-    """F1 of the class that is looked for; of more than two classes the mean."""
-    return _f(truth, answer, 1.0)
+def f1(truth: Any, answer: Any, classes: Any = None) -> float:
+    """F1 of the class that is looked for; of more than two classes the mean.
+
+    `classes` are those of the task, here and below; by default those of these rows.
+    """
+    return _f(truth, answer, 1.0, classes=classes)
 
 
-def f2(truth: Any, answer: Any) -> float:
+def f2(truth: Any, answer: Any, classes: Any = None) -> float:
     """As F1, recall counting more."""
-    return _f(truth, answer, 2.0)
+    return _f(truth, answer, 2.0, classes=classes)
 
 
-def f_half(truth: Any, answer: Any) -> float:
+def f_half(truth: Any, answer: Any, classes: Any = None) -> float:
     """As F1, precision counting more."""
-    return _f(truth, answer, 0.5)
+    return _f(truth, answer, 0.5, classes=classes)
 
 
 def f1_macro(truth: Any, answer: Any) -> float:
@@ -117,15 +130,15 @@ def f1_weighted(truth: Any, answer: Any) -> float:
     return _f(truth, answer, 1.0, "weighted")
 
 
-def precision(truth: Any, answer: Any) -> float:
+def precision(truth: Any, answer: Any, classes: Any = None) -> float:
     """Of the rows that are said to be positive, the share that is."""
-    right, said, _ = _looked_at(truth, answer)
+    right, said, _ = _looked_at(truth, answer, classes)
     return float(_shares(right, said).mean())
 
 
-def recall(truth: Any, answer: Any) -> float:
+def recall(truth: Any, answer: Any, classes: Any = None) -> float:
     """Of the positive rows, the share that is found."""
-    right, _, are = _looked_at(truth, answer)
+    right, _, are = _looked_at(truth, answer, classes)
     return float(_shares(right, are).mean())
 
 
@@ -379,15 +392,20 @@ def kendall(truth: Any, answer: Any) -> float:
 
 
 def gini(truth: Any, answer: Any) -> float:
-    """The normalised Gini coefficient: how well the answers sort the truth, against its own order."""
+    """The normalised Gini coefficient: how well the answers sort the truth, against its own order.
+
+    Rows with the same answer count as the mean of their truth: which one comes first in the file says nothing.
+    """
     import numpy as np
 
-    def area(order: Any) -> float:
-        gained = np.cumsum(truth[order]) / truth.sum()
+    def area(sorted_by: Any) -> float:
+        _, place, counts = np.unique(-sorted_by, return_inverse=True, return_counts=True)
+        means = np.bincount(place, weights=truth) / counts
+        gained = np.cumsum(np.repeat(means, counts)) / truth.sum()
         return float((gained - np.arange(1, len(truth) + 1) / len(truth)).sum())
 
-    best = area(np.argsort(-truth, kind="stable"))
-    return area(np.argsort(-answer, kind="stable")) / best if best else 0.0
+    best = area(truth)
+    return area(answer) / best if best else 0.0
 
 
 # --- rankings, label sets, texts -----------------------------------------------------------------------------------
@@ -454,14 +472,23 @@ def _edits(wanted: list[str], said: list[str]) -> int:
     return row[-1]
 
 
+@lru_cache(maxsize=MOST_EDITS)
+def _word_edits(wanted: str, said: str) -> int:
+    return _edits(wanted.split(), said.split())
+
+
+@lru_cache(maxsize=MOST_EDITS)
+def _character_edits(wanted: str, said: str) -> int:
+    return _edits(list(wanted), list(said))
+
+
 def word_error_rate(truth: Any, answer: Any) -> float:
     """The edits of words that the texts need, as a share of the words."""
-    words = [str(text).split() for text in truth]
-    edits = sum(_edits(wanted, str(said).split()) for wanted, said in zip(words, answer, strict=True))
-    return edits / max(sum(map(len, words)), 1)
+    edits = sum(_word_edits(str(t), str(a)) for t, a in zip(truth, answer, strict=True))
+    return edits / max(sum(len(str(text).split()) for text in truth), 1)
 
 
 def character_error_rate(truth: Any, answer: Any) -> float:
     """The edits of characters that the texts need, as a share of the characters."""
-    edits = sum(_edits(list(str(t)), list(str(a))) for t, a in zip(truth, answer, strict=True))
+    edits = sum(_character_edits(str(t), str(a)) for t, a in zip(truth, answer, strict=True))
     return edits / max(sum(len(str(text)) for text in truth), 1)

@@ -10,7 +10,7 @@ import importlib.metadata
 import importlib.util
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -35,7 +35,8 @@ Needs = Literal["labels", "grades", "probabilities", "numbers", "rankings", "lab
 - frames: two data frames, for a function of the user's own;
 - files: pictures and the like, which only a script can judge.
 """
-Formula = Callable[[Any, Any], float]
+Formula = Callable[..., float]
+"""Takes truth and answer. Those in `_BY_CLASSES` may be told which `classes` there are besides those of the rows."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,26 @@ class Metric:
             return "classes"
         return "numbers" if self.needs == "numbers" and self.name not in _FOR_ANY_TARGET else "any"
 
-    def compute(self, truth: Any, answer: Any) -> float:
-        """The figure for answers in the form that `needs` names; several columns count as their mean."""
-        if self.formula is None:
-            raise ConfigError(f"{self.name} can only be computed by a script")
+    def compute(self, truth: Any, answer: Any, classes: Sequence[Sequence[Any]] = ()) -> float:
+        """The figure for answers in the form that `needs` names; several columns count as their mean.
+
+        `classes` are those of each column in the whole task, where these rows may lack some.
+        """
         if self.needs in ("labels", "grades", "numbers") and getattr(truth, "ndim", 1) == 2:
             columns = range(truth.shape[1])
-            return float(sum(self.formula(truth[:, i], answer[:, i]) for i in columns) / len(columns))
+            return sum(self._figure(truth[:, i], answer[:, i], classes[i : i + 1]) for i in columns) / len(columns)
+        return self._figure(truth, answer, classes)
+
+    def _figure(self, truth: Any, answer: Any, classes: Sequence[Sequence[Any]]) -> float:
+        if self.formula is None:
+            raise ConfigError(f"{self.name} can only be computed by a script")
+        if classes and self.formula in _BY_CLASSES:
+            return float(self.formula(truth, answer, classes[0]))
         return float(self.formula(truth, answer))
 
 
+_BY_CLASSES = f.f1, f.f2, f.f_half, f.precision, f.recall
+"""What they look at depends on how many classes there are, and which one is looked for."""
 _FOR_ANY_TARGET = {"gini"}
 _UP, _DOWN = MetricDirection.maximize, MetricDirection.minimize
 

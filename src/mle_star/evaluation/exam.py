@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
+from mle_star.data.values import is_gap
 from mle_star.errors import ConfigError
 from mle_star.evaluation.grading import Answers, Judge, Ungradable
 from mle_star.evaluation.intervals import after_more_rows, shifted
@@ -200,6 +201,8 @@ def _first_answers(exam: Exam) -> dict[int, tuple[str, ...]]:
     data = exam.judge.data
     if data.sample is not None:
         example = data.sample.values(list(exam.judge.names), [0])[0]
+        if any(map(is_gap, example)):  # it only says where answers belong
+            example = list(exam.judge.usual_answer())
     else:
         example = list(data.truth[data.labelled[0]])
         if len(example) != len(exam.judge.names):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,15 +14,15 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.dialect import Dialect, long_cells, with_point
+from mle_star.data.dialect import Dialect, comma_columns, long_cells, with_point
 from mle_star.data.files import MAX_LINE, bounded_lines
 from mle_star.data.formulas import likely_label, spearman
 from mle_star.data.metrics import Metric
-from mle_star.data.values import is_number
+from mle_star.data.values import are_numbers, is_number
 from mle_star.errors import ConfigError
 from mle_star.evaluation.cells import counted, taken
 from mle_star.evaluation.intervals import FEW_DRAWS, PROPER, drawn_figures, interval, telling_rows
-from mle_star.evaluation.views import Data, View
+from mle_star.evaluation.views import Data, Truth, View
 
 CONSTANT_SHARE = 0.95
 LOPSIDED_SHARE = 0.9
@@ -30,6 +31,10 @@ STRETCHES = 4
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
 SPARE_ROWS = 1000
 """Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""
+WITHOUT_SCALE = {"gini", "spearman", "kendall", "pearson"}
+"""The metrics that only look at the order of the answers or at how they go along: any number may be one."""
+_WHOLE = re.compile(r"(?:\+|(-))?0*([1-9][0-9]*)")
+_LIST_MARKS = re.compile(r"[,;|]")
 
 
 class Ungradable(ValueError):
@@ -66,15 +71,25 @@ class Judge:
         """The columns that hold answers."""
         return self.data.layout.answers
 
+    @property
+    def _headings(self) -> list[str]:
+        """These as they are looked for in a header, where blanks around a name mean nothing."""
+        return [name.strip() for name in self.names]
+
+    @property
+    def _key(self) -> str | None:
+        """The column that names a row, likewise."""
+        return None if self.data.layout.key is None else self.data.layout.key.strip()
+
     # --- reading ---
 
     def read(self, path: Path, view: View) -> Answers:
         """The answers of a submission that was made on `view`."""
         header, rows = self._table(path, len(view.order))
-        missing = [name for name in self.names if name not in header]
+        missing = [name for name in self._headings if name not in header]
         if missing:
             raise Ungradable(f"the submission lacks the columns {missing}")
-        places = [header.index(name) for name in self.names]
+        places = [header.index(name) for name in self._headings]
         ordered = self._in_order(header, rows, view)
         cells = [[row[place].strip() for row in ordered] for place in places]
         hidden: dict[int, tuple[str, ...]] = {}
@@ -93,15 +108,15 @@ class Judge:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream, long_cells(MAX_LINE):
             try:
                 first = next(csv.reader([stream.readline(MAX_LINE)], delimiter=usual), [])
-                separator = usual if set(self.names) <= set(first) else ","
+                separator = usual if set(self._headings) <= set(map(str.strip, first)) else ","
                 stream.seek(0)
                 return self._cells(csv.reader(bounded_lines(stream.readline), delimiter=separator), asked)
             except csv.Error as error:
                 raise Ungradable(f"the submission cannot be read: {error}") from None
 
     def _cells(self, reader: Iterator[list[str]], asked: int) -> tuple[list[str], list[list[str]]]:
-        header = next(filter(None, reader), [])
-        wanted, width, most = {*self.names, self.data.layout.key}, len(header), 2 * asked + SPARE_ROWS
+        header = [name.strip() for name in next(filter(None, reader), [])]
+        wanted, width, most = {*self._headings, self._key}, len(header), 2 * asked + SPARE_ROWS
         places = [place for place, name in enumerate(header) if name in wanted]
         rows: list[list[str]] = []
         for row in islice(filter(None, reader), most + 1):
@@ -118,7 +133,7 @@ class Judge:
         """The rows in the order of the view's test file: by key, else as they come."""
         if len(rows) != len(view.order):
             raise Ungradable(f"the submission has {len(rows)} rows, the test file {len(view.order)}: answer every one")
-        key = self.data.layout.key
+        key = self._key
         if key is None or key not in header or (view.asked and not self.data.asked_keys):
             return rows
         place = header.index(key)
@@ -184,8 +199,7 @@ class Judge:
         """Is nearly one value right everywhere, so that nearly constant answers can be good ones?"""
         prefix = self.data.layout.target.class_prefix
         if prefix is not None:
-            label, counts = _label(self.names[place].removeprefix(prefix)), counted(self.told[0])
-            share = sum(often for cell, often in counts.items() if _label(cell) == label) / len(self.told[0])
+            share = self._shares.get(_label(self.names[place].removeprefix(prefix)), 0.0)
             return not 1 - LOPSIDED_SHARE < share < LOPSIDED_SHARE
         column = self.told[min(place, len(self.told) - 1)]
         return counted(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
@@ -203,6 +217,8 @@ class Judge:
         if needs == "probabilities":
             wrong = self.metric.name in PROPER and (values.min() < 0 or values.max() > 1)
             return f"holds {values.min():g} to {values.max():g}, which are no probabilities" if wrong else ""
+        if self.metric.name in WITHOUT_SCALE:
+            return ""
         low, high = self.ranges[place]
         beyond = [float(v) for v in (values.min(), values.max()) if not low - (high - low) <= v <= high + (high - low)]
         return f"holds {beyond[0]:g}, far outside of the target's {low:g} to {high:g}" if beyond else ""
@@ -219,21 +235,21 @@ class Judge:
         import numpy as np
 
         truth, said = self.pair(answers, rows)
-        score, members = self._figure(truth, said), self._members(rows)
+        score, members = self.compute(truth, said), self._members(rows)
         count = len(truth) if members is None else len(members)
         beside = count / self.data.asked_units if ahead and self.data.asked_units else 0.0
         if members is not None and self.data.rule.kind == "time" and count > STRETCHES:
             # neither are days that follow each other separate observations: whole stretches of time are drawn
             members = [np.concatenate(members[first:last]) for first, last in _stretches(count)]
             count = len(members)
-        figures = drawn_figures(self.metric, truth, said, members, seed)
+        figures = drawn_figures(self.metric, truth, said, members, seed, self._labels)
         telling = telling_rows(self.metric, truth)
         low, high = interval(self.metric, score, figures, telling=telling, units=count, beside=beside)
         return Grade(score, low, high, len(rows))
 
     def score(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
         """The metric over these training rows."""
-        return self._figure(*self.pair(answers, rows))
+        return self.compute(*self.pair(answers, rows))
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
@@ -263,11 +279,12 @@ class Judge:
         return truth[places], said[places]
 
     def _pair_of(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
-        return self.arrays([self.data.truth[row] for row in rows], [answers[row] for row in rows])
+        return self.arrays([self._truth[row] for row in rows], [answers[row] for row in rows])
 
-    def _figure(self, truth: Any, said: Any) -> float:
+    def compute(self, truth: Any, said: Any) -> float:
+        """The metric over arrays in the form that it needs; what the classes are, all rows of the task say."""
         try:
-            score = self.metric.compute(truth, said)
+            score = self.metric.compute(truth, said, self._labels)
         except (ValueError, ConfigError) as error:
             raise Ungradable(f"{self.metric.name} cannot be computed: {error}") from None
         if not math.isfinite(score):
@@ -293,31 +310,61 @@ class Judge:
         for _ in range(FEW_DRAWS):
             drawn = dice.integers(0, len(rows), len(rows))
             try:
-                gain = self.metric.compute(truth[drawn], first[drawn]) - self.metric.compute(
-                    truth[drawn], second[drawn]
-                )
+                figures = [self.metric.compute(truth[drawn], said[drawn], self._labels) for said in (first, second)]
             except (ValueError, ConfigError):
                 continue
+            gain = figures[0] - figures[1]
             wins.append(1.0 if sign * gain > 0 else 0.5 if gain == 0 else 0.0)
         return float(np.mean(wins)) if wins else 0.5
 
     # --- arrays ---
 
     @cached_property
+    def _truth(self) -> Truth:
+        """The targets of every training row."""
+        truth, table = self.data.truth, self.data.layout.labels or self.data.layout.train
+        dialect = table.form.dialect
+        return Truth(self.plain(truth.columns, dialect.separator)) if dialect.decimal == "," else truth
+
+    def plain(self, columns: Sequence[Sequence[str]], separator: str) -> tuple[Sequence[str], ...]:
+        """Targets of a file with such a separator; where the metric takes numbers, without decimal commas."""
+        if self.metric.needs not in ("numbers", "frames"):
+            return tuple(columns)
+        return tuple(
+            [with_point(cell) for cell in column] if comma_columns([list(counted(column))], separator) else column
+            for column in columns
+        )
+
+    @cached_property
     def told(self) -> list[Sequence[str]]:
         """The targets of the labelled rows, by column."""
-        columns, labelled = self.data.truth.columns, self.data.labelled
-        if len(labelled) == len(self.data.truth):
+        columns, labelled = self._truth.columns, self.data.labelled
+        if len(labelled) == len(self._truth):
             return list(columns)
         return [taken(column, labelled) for column in columns]
 
-    @cached_property
+    @property
     def classes(self) -> list[str]:
         """The classes of the (first) target, in the order that scripts and samples use."""
-        return sorted(
-            counted(self.told[0]),
-            key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label),
-        )
+        return self._all_classes[0]
+
+    @cached_property
+    def _all_classes(self) -> list[list[str]]:
+        """The classes of each target."""
+        return list(map(_classes, self.told))
+
+    @cached_property
+    def _labels(self) -> list[list[str]]:
+        """These as a metric of labels compares them: the rows at hand may lack some."""
+        return [list(map(_label, classes)) for classes in self._all_classes] if self.metric.needs == "labels" else []
+
+    @cached_property
+    def _shares(self) -> dict[str, float]:
+        """The share of the rows that each class of the (first) target has."""
+        often = Counter[str]()
+        for cell, count in counted(self.told[0]).items():
+            often[_label(cell)] += count
+        return {label: count / len(self.told[0]) for label, count in often.items()}
 
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:
@@ -327,58 +374,83 @@ class Judge:
 
     def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, Any]:
         """Truth and answers in the form that the metric needs."""
-        import numpy as np
-
         needs = self.metric.needs
         if needs == "numbers":
             return _one_column(self._numbers(truth)), _one_column(self._numbers(said))
         if needs == "probabilities":
-            return self._classes_of(truth), self._chances(said)
-        if needs in ("labels", "texts", "rankings"):
-            spelt = {cell: _label(cell) for cell in {cell for rows in (truth, said) for row in rows for cell in row}}
-            return tuple(_one_column(np.array([[spelt[c] for c in row] for row in rows])) for rows in (truth, said))
+            return _places([row[0] for row in truth], self.classes), self._chances(said)
+        if needs in ("labels", "texts"):
+            return _spelt(truth, _label), _spelt(said, _label)
+        if needs == "rankings":
+            return _spelt(truth, _label), _spelt(said, lambda guesses: " ".join(map(_label, guesses.split())))
         if needs == "grades":
-            return self._classes_of(truth), self._grades(said)
+            return self._by_target(truth, _places), self._by_target(said, self._grades)
         if needs == "label sets":
-            return tuple(np.array([[_label(cell) == "1" for cell in row] for row in rows]) for rows in (truth, said))
+            return self._sets(truth, said)
         if needs == "frames":
-            import pandas
-
-            names = self.data.layout.target.names
-            return pandas.DataFrame(truth, columns=list(names)), pandas.DataFrame(said, columns=list(self.names))
+            return self._frame(truth, self.data.layout.target.names), self._frame(said, self.names)
         raise Ungradable(f"{self.metric.name} can only be computed by a script")
+
+    def _pointed(self, cell: str) -> str:
+        """A number in an answer, which may have a decimal comma where the training table has some."""
+        return with_point(cell) if "," in cell and self.data.layout.train.form.dialect.decimal == "," else cell
+
+    def _frame(self, rows: Sequence[Sequence[str]], names: Sequence[str]) -> Any:
+        """A data frame; a column of nothing but numbers holds them as such."""
+        import pandas
+
+        frame = pandas.DataFrame(rows, columns=list(names))
+        for name in names:
+            cells = list(map(self._pointed, frame[name]))
+            if are_numbers(cells):
+                frame[name] = list(map(float, cells))
+        return frame
 
     def _numbers(self, rows: Sequence[Sequence[str]]) -> Any:
         import numpy as np
 
-        comma = self.data.layout.train.form.dialect.decimal == ","
         try:
-            values = np.array([[float(with_point(c) if comma and "," in c else c) for c in row] for row in rows])
+            values = np.array([[float(self._pointed(cell)) for cell in row] for row in rows])
         except ValueError as error:
             raise Ungradable(f"an answer is no number: {error}") from None
         if not np.isfinite(values).all():
             raise Ungradable("an answer is not a finite number")
         return values
 
-    def _classes_of(self, truth: list[list[str]]) -> Any:
+    @cached_property
+    def _are_marks(self) -> bool:
+        """Is every target a label that a row has or has not?"""
+        return all(_label(cell) in ("0", "1") for column in self.told for cell in counted(column))
+
+    def _sets(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, ...]:
+        """A column for each label: the targets, where they are marks; else the labels that the only target lists."""
         import numpy as np
 
-        place = {_label(label): index for index, label in enumerate(self.classes)}
-        return np.array([place[_label(row[0])] for row in truth])
+        if self._are_marks:
+            return tuple(np.array([[_label(cell) == "1" for cell in row] for row in rows]) for rows in (truth, said))
+        if len(self.told) > 1 or len(self.names) > 1 or any(map(_LIST_MARKS.search, counted(self.told[0]))):
+            raise Ungradable(f"{self.metric.name} needs targets of 0 and 1, or one that lists labels between blanks")
+        lists = [[set(map(_label, row[0].split())) for row in rows] for rows in (truth, said)]
+        labels = sorted(set[str]().union(*lists[0], *lists[1]))
+        return tuple(_marked(rows, labels) for rows in lists)
 
-    def _grades(self, said: list[tuple[str, ...]]) -> Any:
+    def _by_target(self, rows: Sequence[Sequence[str]], read: Callable[[Sequence[str], list[str]], Any]) -> Any:
+        """The column of each target, read by its classes."""
+        import numpy as np
+
+        columns, known = list(zip(*rows, strict=True)), self._all_classes
+        if len(columns) != len(known):
+            raise Ungradable(f"{self.metric.name} needs {len(known)} columns, one for each target, not {len(columns)}")
+        return _one_column(np.column_stack([read(*pair) for pair in zip(columns, known, strict=True)]))
+
+    def _grades(self, said: Sequence[str], classes: list[str]) -> Any:
         """Grades by their place in the order of the classes; a number between two of them goes to the nearer one."""
         import numpy as np
 
-        classes = self.classes
-        if all(map(is_number, classes)):
-            steps = np.array([float(label) for label in classes])
-            return np.abs(self._numbers(said)[:, :1] - steps[None, :]).argmin(axis=1)
-        place = {_label(label): index for index, label in enumerate(classes)}
-        unknown = [row[0] for row in said if _label(row[0]) not in place]
-        if unknown:
-            raise Ungradable(f"{unknown[0]!r} is none of the classes {classes[:10]}")
-        return np.array([place[_label(row[0])] for row in said])
+        if not all(map(is_number, classes)):
+            return _places(said, classes)
+        steps = np.array([float(label) for label in classes])
+        return np.abs(self._numbers([(cell,) for cell in said]) - steps[None, :]).argmin(axis=1)
 
     def _chances(self, said: list[tuple[str, ...]]) -> Any:
         """A column of probabilities for each class."""
@@ -417,21 +489,18 @@ class Judge:
     def baseline(self, rows: Sequence[int]) -> Grade | None:
         """The grade of a dummy that knows nothing but the labels' frequencies: majority, median or prior."""
         try:
-            return self.grade(dict.fromkeys(rows, self._usual_answer()), rows)
+            return self.grade(dict.fromkeys(rows, self.usual_answer()), rows)
         except Ungradable:
             return None
 
-    def _usual_answer(self) -> tuple[str, ...]:
+    def usual_answer(self) -> tuple[str, ...]:
         """What the dummy says of every row."""
         told = self.told
         if self.metric.needs == "numbers":
             return tuple(map(_median, told))
         if self.metric.needs != "probabilities":
             return tuple(counted(column).most_common(1)[0][0] for column in told)
-        classes = self.classes
-        prior = [count / len(told[0]) for count in map(counted(told[0]).__getitem__, classes)]
-        prefix = self.data.layout.target.class_prefix
-        chance = dict(zip(map(_label, classes), prior, strict=True))
+        classes, chance, prefix = self.classes, self._shares, self.data.layout.target.class_prefix
         if prefix is None:
             return (str(chance[_label(likely_label(classes))]),) if len(classes) == 2 else ()
         return tuple(str(chance.get(_label(name.removeprefix(prefix)), 0.0)) for name in self.names)
@@ -447,9 +516,50 @@ def _one_column(values: Any) -> Any:
     return values[:, 0] if values.shape[1] == 1 else values
 
 
+def _classes(column: Sequence[str]) -> list[str]:
+    """The different labels of a column, each as it is mostly spelled, in the order that scripts and samples use."""
+    spelled = {_label(cell): cell for cell, _ in reversed(counted(column).most_common())}
+    return sorted(
+        spelled.values(), key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label)
+    )
+
+
+def _places(cells: Sequence[str], classes: list[str]) -> Any:
+    """Labels as places among the classes."""
+    import numpy as np
+
+    place = {_label(label): index for index, label in enumerate(classes)}
+    found = {cell: place.get(_label(cell)) for cell in set(cells)}
+    unknown = [cell for cell in cells if found[cell] is None]
+    if unknown:
+        raise Ungradable(f"{unknown[0]!r} is none of the classes {classes[:10]} of the training rows")
+    return np.array([found[cell] for cell in cells])
+
+
+def _marked(rows: Sequence[set[str]], labels: Sequence[str]) -> Any:
+    """Which of the labels each row has."""
+    import numpy as np
+
+    place = {label: index for index, label in enumerate(labels)}
+    marks: Any = np.zeros((len(rows), len(labels)), bool)
+    for number, found in enumerate(rows):
+        marks[number, [place[label] for label in found]] = True
+    return marks
+
+
+def _spelt(rows: Sequence[Sequence[str]], spelling: Callable[[str], str]) -> Any:
+    """Texts as they are compared."""
+    import numpy as np
+
+    spelt = {cell: spelling(cell) for cell in {cell for row in rows for cell in row}}
+    return _one_column(np.array([[spelt[cell] for cell in row] for row in rows]))
+
+
 def _label(text: str) -> str:
     """A label as it is compared: `1`, `1.0` and ` 1 ` are one."""
     text = str(text).strip()
+    if (whole := _WHOLE.fullmatch(text)) is not None:  # it may have more digits than a float
+        return (whole[1] or "") + whole[2]
     if is_number(text):
         number = float(text)
         return str(int(number)) if number.is_integer() else repr(number)

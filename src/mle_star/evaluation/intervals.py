@@ -28,8 +28,18 @@ EVEN = {"accuracy", "error_rate"}
 MOST_EXPONENT = 500.0
 
 
-def drawn_figures(metric: Metric, truth: Any, said: Any, members: Sequence[Any] | None, seed: int) -> list[float]:
-    """The metric over rows that are drawn again and again; whole `members` where rows are no separate observations."""
+def drawn_figures(
+    metric: Metric,
+    truth: Any,
+    said: Any,
+    members: Sequence[Any] | None,
+    seed: int,
+    classes: Sequence[Sequence[str]] = (),
+) -> list[float]:
+    """The metric over rows that are drawn again and again; whole `members` where rows are no separate observations.
+
+    `classes` are those of the task: a draw may lack some.
+    """
     import numpy as np
 
     count = len(truth) if members is None else len(members)
@@ -41,7 +51,7 @@ def drawn_figures(metric: Metric, truth: Any, said: Any, members: Sequence[Any] 
         frames = metric.needs == "frames"
         pair = (truth.iloc[drawn], said.iloc[drawn]) if frames else (truth[drawn], said[drawn])
         try:
-            figures.append(metric.compute(*pair))
+            figures.append(metric.compute(*pair, classes))
         except (ValueError, ConfigError):
             continue  # a draw that holds one class only
     return [figure for figure in figures if math.isfinite(figure)]  # or nothing but zeros to divide by

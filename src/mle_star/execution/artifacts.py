@@ -59,6 +59,7 @@ async def keep_clean_ones(run: RunContext) -> None:
         if not clean or len(clean) == len(noted):
             return
         shared.best_score = shared.kept_submission = None
+        run.journal.take_back("best_improved", "submission_kept")
         for known in (shared.scripts.noted, shared.scored, shared.runtimes):
             known.clear()
         for there, event in clean:

@@ -156,15 +156,16 @@ def _shape_problems(table: TableFacts) -> list[str]:
 
 def _sample_problems(table: TableFacts, wanted: TableFacts, name: str) -> list[str]:
     problems = []
-    if table.header != wanted.header:
-        problems.append(_column_problem(table.header, wanted.header, name))
+    header, asked = ([column.strip() for column in facts.header] for facts in (table, wanted))
+    if header != asked:
+        problems.append(_column_problem(header, asked, name))
     if table.cut:
         return [*problems, f"the submission has more than {table.rows - 1} rows, {name} has {wanted.rows}"]
     if table.rows != wanted.rows:
         problems.append(f"the submission has {table.rows} rows, {name} has {wanted.rows}: predict every one")
-    if table.header[:1] == wanted.header[:1]:
+    if header[:1] == asked[:1]:
         if table.ids is not None and wanted.ids is not None:
-            problems += _id_problems(wanted.header[0], table.ids, wanted.ids, name)
+            problems += _id_problems(asked[0], table.ids, wanted.ids, name)
         problems += _blank_problems(table, wanted)
     return problems
 

@@ -9,7 +9,7 @@ import re
 import time
 import zipfile
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +28,13 @@ _PAGES = ("description", "evaluation", "data-description")
 
 @dataclass(frozen=True)
 class Sent:
-    """A submission on Kaggle. `score` is its public score, once there is one."""
+    """A submission on Kaggle: `promise` is what its run promised then, `score` its public score, once there is one."""
 
     competition: str
     ref: int
     file_digest: str
     message: str
+    promise: str = "unknown"
     status: str = "PENDING"
     score: float | None = None
     problem: str = ""
@@ -60,15 +61,15 @@ def get_competition(competition: str, folder: Path) -> TaskGuess:
     return guess
 
 
-def submit(run_dir: Path, competition: str, message: str) -> Sent:
-    """Send a run's submission; what was sent is kept in the run's folder."""
+def submit(run_dir: Path, competition: str, message: str, promise: str) -> Sent:
+    """Send a run's submission; what was sent, and with which promise, is kept in the run's folder."""
     submission = RunFolder(run_dir).submission
     digest = hashlib.sha256(submission.read_bytes()).hexdigest()
     with _service() as api:
         reply = api.competition_submit(str(submission), message, competition, quiet=True)
     if not reply.ref:
         raise ConfigError(f"Kaggle did not take the submission: {reply.message or 'no reason given'}")
-    sent = Sent(competition, int(reply.ref), digest, message)
+    sent = Sent(competition, int(reply.ref), digest, message, promise)
     _keep(run_dir, [*kept(run_dir), sent])
     return sent
 
@@ -108,9 +109,7 @@ def _updated(one: Sent, told: Any) -> Sent:
         score = float(told.public_score)
     except (TypeError, ValueError):
         score = None
-    return Sent(
-        one.competition, one.ref, one.file_digest, one.message, told.status.name, score, told.error_description or ""
-    )
+    return replace(one, status=told.status.name, score=score, problem=told.error_description or "")
 
 
 @contextmanager

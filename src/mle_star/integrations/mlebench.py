@@ -34,12 +34,10 @@ def bench_task(bench: Bench, competition: str) -> TaskGuess:
     return TaskGuess(task, guess.targets, guess.reasons, guess.notes)
 
 
-def hand_in(run_dir: Path, bench: Bench) -> Path:
-    """Put submission, script and report where the benchmark looks for them; the submission's place."""
+def hand_in(run_dir: Path, bench: Bench) -> Path | None:
+    """Put submission, script and report where the benchmark looks for them; the submission's place, if there is one."""
     folder = RunFolder(run_dir)
     target = bench.submission / "submission.csv"
-    if not folder.submission.is_file():
-        raise ConfigError(f"{run_dir}: the run has no submission to hand in")
     for source, place in (
         (folder.submission, target),
         (folder.solution, bench.code / "solution.py"),
@@ -48,7 +46,7 @@ def hand_in(run_dir: Path, bench: Bench) -> Path:
         if source.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
             place_copy(source, place)
-    return target
+    return target if folder.submission.is_file() else None
 
 
 def validate(submission: Path, url: str = VALIDATE_URL) -> str:

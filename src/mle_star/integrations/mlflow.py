@@ -6,8 +6,10 @@ it missed is sent when it is back, by this process or, with `mle-star mlflow`, b
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -99,14 +101,14 @@ class MlflowMirror:
                     return
                 self._over.wait(POLL_SECONDS)
             except Exception as error:  # whatever ails a server, the run goes on
-                self.problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                self.problem = f"{type(error).__name__}: {said_by(error)[:200]}"
                 time.sleep(next(waits, self._patience[-1]))
 
     # --- what is sent ---
 
     def _send_all(self, *, also_the_end: bool) -> Iterator[AnyEvent]:
         for end, event in self._events():
-            if isinstance(event, RunFinished) and not also_the_end:
+            if isinstance(event, RunFinished) and not also_the_end and end == self._size():
                 return  # its report is still to be written
             self._send(event, f"{end}")
             self._sent.offset = end
@@ -215,7 +217,7 @@ class MlflowMirror:
             kept = json.loads((self._folder.root / STATE_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return _Sent()
-        return _Sent(**kept.get(self._uri, {}))
+        return _Sent(**kept.get(_key(self._uri), {}))
 
     def _save(self) -> None:
         path = self._folder.root / STATE_FILE
@@ -223,8 +225,23 @@ class MlflowMirror:
             kept = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             kept = {}
-        kept[self._uri] = asdict(self._sent)
+        kept[_key(self._uri)] = asdict(self._sent)
         write_whole(path, json.dumps(kept))
+
+
+def without_password(text: str) -> str:
+    """A server's address, or what is said of it, without the name and password that it may hold."""
+    return re.sub(r"(?<=://)[^\s/?#]*@", "", text)
+
+
+def said_by(error: Exception) -> str:
+    """The words of an error in one line, fit to be shown."""
+    return without_password(" ".join(str(error).split()))
+
+
+def _key(uri: str) -> str:
+    """What stands for a server in the run's folder, which people hand on."""
+    return hashlib.sha256(uri.encode()).hexdigest()
 
 
 def _client(uri: str) -> MlflowClient:
@@ -238,5 +255,5 @@ def _client(uri: str) -> MlflowClient:
     try:
         return MlflowClient(tracking_uri=uri)
     except Exception as error:  # of many kinds: an unknown scheme, a folder, a database that is none
-        said = " ".join(str(error).split())[:200]
-        raise ConfigError(f"{uri}: MLflow cannot use it as a server or database: {said}") from None
+        words = f"MLflow cannot use it as a server or database: {said_by(error)[:200]}"
+        raise ConfigError(f"{without_password(uri)}: {words}") from None

@@ -27,7 +27,8 @@ from mle_star.models import (
 from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.stages import PHASE_OF
 from mle_star.run.context import RunContext, current_run, digest_of, scope
-from mle_star.run.events import FinalistsJudged, ScriptFinished, SolutionExamined
+from mle_star.run.events import FinalistsJudged, LeakageChecked, ScriptFinished, SolutionExamined
+from mle_star.run.limits import solutions_run
 from mle_star.safety import check_and_fix_leakage, checks_later
 
 logger = logging.getLogger(__name__)
@@ -127,7 +128,8 @@ def _compare(
     phase2: list[Phase2Result],
     phase3: Phase3Result | None,
 ) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
-    clean = {script: answers for script, answers in bank.items() if script not in run.shared.leaking}
+    leaking = _known_to_leak(run)
+    clean = {script: answers for script, answers in bank.items() if digest_of(script) not in leaking}
     found = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in bank}
     entries = {name: s for name, s in found.items() if s.content in clean and not s.leaking}
     entries |= _runners_up(run, exam, clean, reference, {solution.content for solution in entries.values()})
@@ -160,14 +162,21 @@ def _compare(
     if weights:
         finalists[BLEND] = Finalist(BLEND, weights, _blend_solution(exam, weights), measures[BLEND])
     picked = Pick(finalists.pop(chosen), list(finalists.values()), _single_model(exam, phase1, clean, reference))
-    return picked, FinalistsJudged(finalists=table, chosen=chosen), _examined(exam, field.everyone[chosen])
+    digest = digest_of(picked.chosen.solution.content)
+    return picked, FinalistsJudged(finalists=table, chosen=chosen), _examined(exam, field.everyone[chosen], digest)
+
+
+def _known_to_leak(run: RunContext) -> set[str]:
+    """The scripts that leak, by digest; what an earlier process found counts until a check of this one clears it."""
+    found = {d for e in run.journal.events if isinstance(e, LeakageChecked) for d in e.leaking}
+    return (found - run.shared.checked) | {digest_of(script) for script in run.shared.leaking}
 
 
 def _runners_up(
     run: RunContext, exam: Exam, bank: dict[str, Answers], reference: Answers | None, known: set[str]
 ) -> dict[str, SolutionScript]:
     """The best scripts of the search that it did not go on with: what was ahead of them by little may be worse."""
-    steps = {e.script: e.step for e in run.journal.events if isinstance(e, ScriptFinished) and e.purpose == "solution"}
+    names = _names_by_step(run)
     sign = 1 if exam.judge.metric.higher_is_better else -1
     scores = {
         script: exam.figure(answers, exam.search_rows, reference)
@@ -176,8 +185,19 @@ def _runners_up(
     }
     best = sorted(scores, key=lambda script: -sign * scores[script])[: max(MOST_FINALISTS - len(known), 0)]
     return {
-        steps[script]: SolutionScript(content=script, phase=PHASE_OF[steps[script].split("/")[0]], score=scores[script])
+        names[script]: SolutionScript(content=script, phase=PHASE_OF[names[script].split("/")[0]], score=scores[script])
         for script in best
+    }
+
+
+def _names_by_step(run: RunContext) -> dict[str, str]:
+    """What each script of the search is called: its step; what ran there before it was done anew, with a digest."""
+    steps, latest = dict[str, str](), dict[str, str]()
+    for event in solutions_run(run):
+        steps[event.script], latest[event.step] = event.step, event.script
+    return {
+        script: step if latest[step] == script else f"{step} ({digest_of(script)[:8]})"
+        for script, step in steps.items()
     }
 
 
@@ -279,10 +299,10 @@ class Field:
         return max(figures, key=lambda name: (sign * figures[name], name != BLEND, len(rows[name].hidden)))
 
 
-def _examined(exam: Exam, answers: Answers) -> SolutionExamined | None:
+def _examined(exam: Exam, answers: Answers, digest: str) -> SolutionExamined | None:
     """What answers look like beside the truth, where a chart can say so."""
     found = portrait(exam.judge, answers, sorted(answers.hidden))
-    return None if found is None else SolutionExamined(**asdict(found))
+    return None if found is None else SolutionExamined(digest=digest, **asdict(found))
 
 
 def _entries(

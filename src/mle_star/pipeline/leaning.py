@@ -13,7 +13,7 @@ from mle_star.evaluation.separated import Unsupported
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.models import SolutionScript
-from mle_star.run.context import RunContext, current_run, scope
+from mle_star.run.context import RunContext, current_run, digest_of, scope
 from mle_star.run.events import Notice, ScriptFinished, SolutionExamined
 
 logger = logging.getLogger(__name__)
@@ -27,8 +27,8 @@ STEP = "importance"
 
 async def examine_columns(solution: SolutionScript) -> None:
     """Record how much worse the solution answers without each column; nothing where that is dear or cannot be known."""
-    run = current_run()
-    told = [event for event in run.journal.events if isinstance(event, SolutionExamined)]
+    run, digest = current_run(), digest_of(solution.content)
+    told = [e for e in run.journal.events if isinstance(e, SolutionExamined) and e.digest == digest]
     if run.shared.exam is None or not told:
         return
     known = next((event.importance for event in told if event.importance), [])  # by an earlier process of the run

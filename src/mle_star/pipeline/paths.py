@@ -75,8 +75,9 @@ class Paths:
     async def _refine(self, initial: SolutionScript, index: int, label: str, seconds: float) -> Phase2Result:
         context, phase1 = self._context, self._phase1
         directory = work_dir(context.run_dir, context.task, label)
-        with path_context(index, directory):
+        with path_context(index, directory) as path:
             score = phase1.initial_score if initial.score is None else initial.score
+            path.note_start(score, initial.content)
             work = run_phase2_outer_loop(initial, score, context.task, context.config)
             return await self._stages.within(seconds, work, "phase2", label)
 

@@ -123,7 +123,7 @@ class _Truth:
         separator = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
         try:
             with path.open(encoding="utf-8-sig", newline="") as stream:
-                rows = list(csv.DictReader(stream, delimiter=separator))
+                rows = list(csv.DictReader(stream, delimiter=separator, skipinitialspace=True))
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
         if len(rows) != data.asked:
@@ -135,13 +135,14 @@ class _Truth:
             if missing:
                 raise ConfigError(f"{path} lacks {len(missing)} values of {key}, such as {missing[0]!r}")
             rows = [by_key[name] for name in data.asked_keys]
-        return cls(judge, [_labels(judge, row, path) for row in rows])
+        columns = judge.plain(list(zip(*(_labels(judge, row, path) for row in rows), strict=True)), separator)
+        return cls(judge, list(map(list, zip(*columns, strict=True))))
 
     def of(self, submission: Path) -> tuple[float | None, str]:
         """The score of a submission, or why it has none."""
         try:
             said = self.judge.read(submission, self.judge.data.real_view())
-            return float(self.judge.metric.compute(*self.judge.arrays(self.labels, list(said.real)))), ""
+            return self.judge.compute(*self.judge.arrays(self.labels, list(said.real))), ""
         except (OSError, ValueError, ConfigError) as error:
             return None, str(error)
 

@@ -27,6 +27,7 @@ from mle_star.evaluation.separated import Unsupported
 from mle_star.execution import Limits, inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.execution.environment import threads_per_script
 from mle_star.execution.weights import weights_at_hand
+from mle_star.execution.workspace import hidden_from
 from mle_star.knowledge import knowledge_for
 from mle_star.models import DataModality, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
@@ -285,13 +286,13 @@ async def connected(
     base_url: str | None,
     can_use_tool: CanUseTool | None = None,
     *,
-    hidden: tuple[str, ...] = (),
+    whole: str,
     judged_by_answers: bool = False,
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API.
 
     They are told of the machine that there is now, and of the packages with which the run began: a reply that was paid
-    for counts. What is `hidden` no shell of theirs can read.
+    for counts. No shell of theirs can read records, nor the `whole` data where they are shown a part.
     """
     if agents is not None:
         yield agents
@@ -307,10 +308,10 @@ async def connected(
         facts = await asyncio.to_thread(
             gather_facts, task, config, hardware, journal.interpreter, judged_by_answers=judged_by_answers
         )
-        work = journal.path.parent / "work"
+        run_dir = journal.path.parent
         client = AgentClient(
-            task, config, facts, work_dir=work, base_url=base_url, budget=budget, notify=notify,
-            can_use_tool=can_use_tool, hidden=hidden,
+            task, config, facts, work_dir=run_dir / "work", base_url=base_url, budget=budget, notify=notify,
+            can_use_tool=can_use_tool, hidden=hidden_from(run_dir, whole, DataFolder(task.data_dir)),
         )  # fmt: skip
         await stack.enter_async_context(client)
         if (look_ahead := getattr(serve, "look_ahead", None)) is not None:  # while the first process of the CLI starts

@@ -66,7 +66,9 @@ class AgentPrompt(PromptTemplate):
         if name == "subsample_instruction" and value is None:
             return sections.format_subsampling(given.get("subsample_limit") or _DEFAULT_SUBSAMPLE_LIMIT)
         if name == "flagged_block" and value:
-            return f"# Flagged block\n\n{sections.fenced(str(value))}"
+            return sections.format_flagged_blocks([value] if isinstance(value, str) else value)
+        if name == "final_script":
+            return template_text("_final_script" if value else "_judged_script")
         if name == "note" and value:
             return f"# Note\n\n{value}"
         if isinstance(value, (list, tuple)):
@@ -127,7 +129,7 @@ _TABLE: tuple[tuple[AgentType, str | None, int, tuple[str, ...], tuple[str, ...]
     (AgentType.debugger, "ablation", 19, ("code", "bug"), ()),
     (AgentType.leakage, "detection", 20, ("code",), ()),
     (AgentType.leakage, "correction", 21, ("code",), ("flagged_block",)),
-    (AgentType.leakage, "rewrite", 21, ("code",), ("flagged_block",)),
+    (AgentType.leakage, "rewrite", 21, ("code",), ("flagged_block", "final_script")),
     (AgentType.data, None, 22, ("initial solution", "task description"), ()),
     (AgentType.test, None, 25, ("task description", "final solution"), ()),
     (AgentType.test, "subsampling_extract", 26, ("final solution",), ()),

@@ -66,6 +66,14 @@ def format_previous_blocks(blocks: Sequence[str]) -> str:
     return _numbered("Code blocks improved before", "Block", [text for text in blocks if text.strip()], "python")
 
 
+def format_flagged_blocks(blocks: Sequence[str]) -> str:
+    """The block that leaks, or several, numbered; blank ones are left out; empty when there are none."""
+    told = [text for text in blocks if text.strip()]
+    if len(told) == 1:
+        return f"# Flagged block\n\n{fenced(told[0])}"
+    return _numbered("Flagged blocks", "Block", told, "python")
+
+
 def format_metric(metric: str | None, direction: MetricDirection | str | None) -> str:
     """The metric to use, so that the scores of different scripts can be compared."""
     if not metric:

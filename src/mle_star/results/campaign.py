@@ -23,7 +23,7 @@ from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.campaign_page import campaign_html
 from mle_star.run.context import Executor
-from mle_star.run.folder import RunFolder, spent_by, write_whole
+from mle_star.run.folder import RunFolder, file_name, spent_by, write_whole
 from mle_star.run.journal import read_journal
 from mle_star.views import write_report
 
@@ -69,12 +69,14 @@ class Campaign:
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder, plan
-        names = [task.competition_id for task in plan.tasks]
+        names = [file_name(task.competition_id) for task in plan.tasks]
         if len(set(names)) < len(names):
-            raise ConfigError("two tasks of the campaign have the same name: give them competition_ids of their own")
+            raise ConfigError(
+                "two tasks of the campaign have the same name as a folder: give them competition_ids of their own"
+            )
         self.entries = [
-            Entry(task=task.competition_id, seed=seed, folder=f"{task.competition_id}-seed-{seed}")
-            for task in plan.tasks
+            Entry(task=task.competition_id, seed=seed, folder=f"{name}-seed-{seed}")
+            for task, name in zip(plan.tasks, names, strict=True)
             for seed in plan.seeds
         ]
 
@@ -227,10 +229,12 @@ class Campaign:
             result = await start(
                 task, config, run_dir=folder.root, resume=resume, executor=executor, console=False
             )  # fmt: skip
-        except MleStarError as error:
-            logger.warning("%s: %s", entry.folder, error)
+        except Exception as error:  # whatever ails one run, the others go on
+            meant = isinstance(error, MleStarError)
+            why = str(error) if meant else f"{type(error).__name__}: {error}"
+            logger.warning("%s: %s", entry.folder, why, exc_info=not meant)
             spent = await asyncio.to_thread(_spent, folder)  # a run that comes to nothing was paid for all the same
-            return entry.model_copy(update={"state": "failed", "message": str(error), **spent})
+            return entry.model_copy(update={"state": "failed", "message": why, **spent})
         return self._outcome(entry, result)
 
     def _outcome(self, entry: Entry, result: FinalResult) -> Entry:

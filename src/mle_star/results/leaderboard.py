@@ -11,9 +11,11 @@ from mle_star.execution import verify_submission
 from mle_star.models import MetricDirection
 from mle_star.pipeline.result import hand_over
 from mle_star.results.model import Model, complete, read_result, script_of
-from mle_star.run.events import RunFinished, ScriptFinished
+from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
 from mle_star.run.journal import Journal, read_journal
+from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.story import RunStory
 
 
 def leaderboards(runs: list[Path]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
@@ -36,12 +38,9 @@ def leaderboards(runs: list[Path]) -> tuple[dict[str, list[dict[str, Any]]], lis
 
 def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
     """The scored scripts of a run, the best first: step, score, interval, seconds, and whether it is handed over."""
-    folder = RunFolder(run_dir)
-    first, final, final_score = first_line(run_dir), "", None
+    task, events = first_line(run_dir).task, list(read_journal(RunFolder(run_dir).journal))
     found: dict[str, dict[str, Any]] = {}
-    for event in read_journal(folder.journal):
-        if isinstance(event, RunFinished) and event.result is not None:
-            final, final_score = event.result.final_solution.content, event.result.final_solution.score
+    for event in events:
         if not isinstance(event, ScriptFinished) or event.score is None or event.is_error:
             continue
         if event.purpose != "solution" or event.cached:
@@ -54,14 +53,17 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
             "low": None if measure is None else measure.low,
             "high": None if measure is None else measure.high,
             "seconds": round(event.seconds, 2),
-            "chosen": event.script == final,
+            "chosen": False,
         }
-    sign = -1 if first.task.metric_direction is MetricDirection.maximize else 1
-    rows = sorted(found.values(), key=lambda row: sign * row["score"])
-    if final and not any(row["chosen"] for row in rows):  # the final script is one of its own
-        same = [row for row in rows if row["score"] == final_score]
-        (same or rows or [{}])[0]["chosen"] = True
-    return rows
+    story = RunStory.from_events(events)
+    line = lineage_of(story)
+    attempt, named = handed_over(story, line), line.promoted or line.other
+    scripts = [step for step in found if step == named]
+    scripts = scripts or [step for step in found if attempt and step.startswith(f"{attempt}/")]
+    for step in scripts[-1:]:  # earlier ones were repaired; a blend of several has none
+        found[step]["chosen"] = True
+    sign = -1 if task.metric_direction is MetricDirection.maximize else 1
+    return sorted(found.values(), key=lambda row: sign * row["score"])
 
 
 def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, float | None]:

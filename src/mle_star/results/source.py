@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -103,7 +105,7 @@ def _unpack(path: Path, folder: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         try:
             archive.extractall(folder)
-        except (zipfile.BadZipFile, RuntimeError, OSError) as error:
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, OSError) as error:
             raise ConfigError(f"{path}: cannot be unpacked ({error})") from None
 
 

@@ -32,7 +32,7 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.run.budget import Budget
-from mle_star.run.events import AnyEvent, BestImproved
+from mle_star.run.events import AnyEvent, BestImproved, ScriptFinished
 from mle_star.run.journal import Journal
 from mle_star.run.search import Search
 
@@ -135,6 +135,8 @@ class RunShared:
     best_score: float | None = None
     runtimes: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By label, the score of its best solution and the seconds that it took."""
+    starts: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By label, the score of what a path starts from and the seconds that it took."""
     kept_submission: tuple[float | None, str] | None = None
     scored: dict[str, tuple[float, str]] = field(default_factory=dict)
     """The best score of each place of the running phase (`phase2/path-0`), and its script."""
@@ -142,6 +144,8 @@ class RunShared:
     """The scripts that leak, by the last check of each: none of them may be the best."""
     checked: set[str] = field(default_factory=set)
     """The scripts that a leakage check found clean, or left so, by digest."""
+    unanswered: set[str] = field(default_factory=set)
+    """The scripts whose last leakage check gave no answer, by digest."""
     passed_over: list[str] = field(default_factory=list)
     """What Phase 1 went on without for want of time."""
     last_scripts: int = 1
@@ -216,23 +220,32 @@ class RunContext:
             self.shared.best_score = score
             self.record(BestImproved(score=score, digest=digest_of(script)))
 
+    def note_start(self, score: float, script: str) -> None:
+        """Remember how long the solution takes that this path starts from: it may be slower than the best of all."""
+        runs = [e for e in self.journal.events if isinstance(e, ScriptFinished) and e.script == script]
+        took = [e.seconds for e in runs if e.purpose == "solution" and not e.cached and not e.is_error]
+        if took:
+            self.shared.starts[self.label] = (score, took[-1])
+
     def note_runtime(self, score: float, seconds: float) -> None:
         """Remember how long the best solution takes, on a path the best of that path."""
-        runtimes = self.shared.runtimes
-        known = runtimes.get(self.label) or runtimes.get("main")
+        known = self._measured(self.label)
         if known is None or is_improvement_or_equal(score, known[0], self.task.metric_direction):
-            runtimes[self.label] = (score, seconds)
+            self.shared.runtimes[self.label] = (score, seconds)
 
     @property
     def solution_seconds(self) -> float | None:
         """How long the current solution takes, as measured: the path's, the run's, or for an ensemble all paths'."""
-        runtimes = self.shared.runtimes
         labels = [self.label]
         if self.phase == "phase3":
             labels = [f"path-{index}" for index in range(self.config.num_parallel_solutions)]
-        known = [runtimes.get(label) or runtimes.get("main") for label in labels]
-        measured = [entry[1] for entry in known if entry is not None]
+        measured = [entry[1] for entry in map(self._measured, labels) if entry is not None]
         return sum(measured) if measured else None
+
+    def _measured(self, label: str) -> tuple[float, float] | None:
+        """Score and seconds of the best of a path, of what it started from, or of the run's best."""
+        shared = self.shared
+        return shared.runtimes.get(label) or shared.starts.get(label) or shared.runtimes.get("main")
 
     @property
     def replaying(self) -> bool:

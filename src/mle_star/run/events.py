@@ -252,6 +252,7 @@ class LeakageChecked(Event):
     found: int
     fixed: int
     blocks: list[str] = []
+    leaking: list[str] = []  # the digests of the scripts that leak, by this check
 
 
 class DebugAttempted(Event):
@@ -349,6 +350,7 @@ class SolutionExamined(Event):
     """What the answers of the solution that was picked look like beside the truth, on hidden rows."""
 
     kind: Literal["solution_examined"] = "solution_examined"
+    digest: str = ""  # of the solution
     rows: int
     classes: list[str] = []
     confusion: list[list[int]] = []  # a row for each true class, a column for each said one

@@ -22,6 +22,7 @@ from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
+    LeakageChecked,
     PassedOver,
     PhaseName,
     RunResumed,
@@ -33,7 +34,7 @@ from mle_star.run.journal import read_journal
 CLOCK_SLACK = 600.0
 """Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 Request = Literal["finish", "stop"]
-_RESULTS = (AgentFinished, AgentFailed, ScriptFinished, PassedOver)
+_RESULTS = (AgentFinished, AgentFailed, ScriptFinished, PassedOver, LeakageChecked)
 """What a run that grows out of another takes over: what was paid for, and what the rest of it rests on."""
 RESERVE_BYTES = 4 * 1024 * 1024
 """A result with its scripts, twice: in the journal and beside it."""
@@ -173,12 +174,12 @@ class RunFolder:
 
 def new_run_folder(base: Path, name: str, now: datetime | None = None) -> Path:
     """A folder name below `base` that no run has yet: `titanic-20260131-140509`."""
-    stem = f"{_file_name(name)}-{now or datetime.now():%Y%m%d-%H%M%S}"
+    stem = f"{file_name(name)}-{now or datetime.now():%Y%m%d-%H%M%S}"
     candidates = [base / stem, *(base / f"{stem}-{number}" for number in range(2, 1000))]
     return next(candidate for candidate in candidates if not candidate.exists())
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
     """A task's name as part of a file name."""
     kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".-")
     return kept[:80] or "run"
@@ -335,7 +336,12 @@ def with_own_data(folder: RunFolder, task: TaskDescription) -> TaskDescription:
     """The task with its data where they are: those that a run took in move with its folder."""
     if Path(task.data_dir).is_dir() or not folder.data.is_dir():
         return task
-    return task.model_copy(update={"data_dir": str(folder.data.resolve())})
+    parts = Path(task.data_dir).parts
+    below = [
+        parts[place + 1 :] for place, name in enumerate(parts) if name == folder.data.name
+    ]  # a folder of an archive
+    places = [place for tail in below if (place := folder.data.joinpath(*tail)).is_dir()]
+    return task.model_copy(update={"data_dir": str((places or [folder.data])[0].resolve())})
 
 
 def last_config(run_dir: Path) -> PipelineConfig:
@@ -359,9 +365,10 @@ def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> TaskDescri
     It stands on its own: data that the parent took in are taken over.
     """
     source, task = RunFolder(parent).open(), started.task
-    if Path(task.data_dir) == source.data.resolve():
+    if Path(task.data_dir).is_relative_to(source.data.resolve()):
         shutil.copytree(source.data, folder.data, copy_function=_share, dirs_exist_ok=True)
-        task = task.model_copy(update={"data_dir": str(folder.data.resolve())})
+        place = folder.data.resolve() / Path(task.data_dir).relative_to(source.data.resolve())
+        task = task.model_copy(update={"data_dir": str(place)})
     spent = spent_by(read_journal(source.journal))
     first = started.model_copy(
         update={

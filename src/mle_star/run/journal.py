@@ -47,6 +47,7 @@ _ALWAYS = {
     "script_started",
     "agent_failed",
     "finish_requested",
+    "phase_finished",
 }
 
 _ORDER: dict[str, float] = {phase: number for number, phase in enumerate(get_args(PhaseName))}
@@ -224,6 +225,10 @@ class Journal:
         elif event.kind in _ENDS:
             self._open.discard(event.step)
         self.tell(event)
+
+    def take_back(self, *kinds: str) -> None:
+        """What was said in these kinds of events holds no longer: whatever is said again is written again."""
+        self._said = {words for words in self._said if words[0] not in kinds}
 
     def in_progress(self, parts: tuple[str, ...]) -> bool:
         """Has this process begun a call or a script below `parts` that has not ended yet?"""

@@ -174,6 +174,8 @@ def _limits(run: RunContext, agent: AgentType, variant: str | None, values: Valu
         return
     study = agent is AgentType.ablation or variant == "ablation"
     limit, takes = limit_in_run(run, "ablation" if study else "solution"), run.solution_seconds
+    if run.phase == "finalization":  # a final script has all the time, and is no longer what was measured
+        limit, takes = limit_in_run(run, "submission", run.config.time_limit_seconds), None
     what = "The whole study, with all its runs," if study else "A script"
     lines = [f"- {what} is stopped after {words_of(limit)}."]
     if takes is not None:

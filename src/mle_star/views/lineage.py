@@ -74,8 +74,8 @@ def handed_over(story: RunStory, line: Lineage) -> str:
     """The step of the attempt that the result is; empty while there is none, and for a blend of several."""
     if story.finished is None or line.source in (BLEND, "none"):
         return ""
-    if line.promoted or line.other:
-        return (line.promoted or line.other).rpartition("/")[0]
+    if named := line.promoted or line.other:
+        return "" if " " in named else named.rpartition("/")[0]  # with a digest: another script stands there now
     if line.ensemble is not None:
         return line.ensemble.step
     if line.paths and line.paths[0].gains:
