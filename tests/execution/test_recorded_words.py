@@ -222,6 +222,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
             script_path=path, working_dir=str(work), timeout_seconds=7.0,
             env={**script_environment(config, None), "MLE_STAR_SECONDS": "7", "MLE_STAR_SHARE": f"{share:.1f}"},
             input_dir=None if linked else task.data_dir, readable=(str(outside),) if linked else (),
+            hidden=(str((tmp_path / "run").resolve()),),
             output_file=str(tmp_path / "run" / "logs" / f"phase1.candidate-0.{leaf}.log"),
         )
         for leaf in leaves.values()

@@ -107,6 +107,8 @@ def _read_tables(found: Survey, paths: list[Path]) -> None:
     if len(ranked) > MAX_TABLES:
         found.notes.append(f"{len(ranked)} tables: only the {MAX_TABLES} most telling ones were looked at")
     _give_roles(found, tables)
+    if len(paths) == 1 and found.train is None:
+        found.train, found.sample = found.sample, None
 
 
 def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
@@ -130,8 +132,6 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
         found.train, found.labels = found.labels, None
     if found.train is None and found.sample is None and found.test is not None:
         found.train, found.test = found.test, None  # a lone table is what there is to learn from
-    if found.train is None and found.test is None and len(samples) == 1:
-        found.train, found.sample = found.sample, None
     given = found.tables
     found.others = [table for _, table in tables if not any(table is other for other in given)]
 

@@ -292,17 +292,20 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
             outcome.append(asyncio.run(noted()))
         except BaseException as error:
             failure.append(error)
+        finally:
+            over.set()
 
-    thread = threading.Thread(target=run, name="mle-star")
+    over, thread = threading.Event(), threading.Thread(target=run, name="mle-star")
     try:
         thread.start()
-        thread.join()
+        over.wait()  # a `join` that is interrupted takes the thread for ended
     except BaseException:  # the cell was interrupted: nothing of it goes on, or is paid for
-        while thread.is_alive() and not under_way:
+        while thread.ident is not None and not (over.is_set() or under_way):
             time.sleep(0.01)
-        with suppress(RuntimeError):  # it has just ended
-            under_way[0]()
-        thread.join()
+        if under_way:
+            with suppress(RuntimeError):  # it has just ended
+                under_way[0]()
+            over.wait()
         raise
     if failure:
         raise failure[0]
