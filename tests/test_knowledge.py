@@ -59,5 +59,10 @@ def test_there_are_models_to_start_from_and_those_of_the_user_come_first(tmp_pat
             compile(model.example_code, model.model_name, "exec")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "ours.md").write_text("# Ours\n```python\n# as we do it\nx = 1\n```\n", encoding="utf-8")
-    first = known_models(task(), str(tmp_path))[0]
+    first = known_models(task(), (), str(tmp_path))[0]
     assert (first.model_name, first.example_code) == ("Ours", "# as we do it\nx = 1\n")
+    net = "<!-- for: tabular; needs: torch -->\n# Net\n```python\nx = 2\n```\n"
+    (tmp_path / "models" / "net.md").write_text(net, encoding="utf-8")
+    for packages in ((), ("torch",)):
+        names = [model.model_name for model in known_models(task(), packages, str(tmp_path))]
+        assert ("Net" in names) is bool(packages)

@@ -208,7 +208,9 @@ async def find_models(task: TaskDescription, config: PipelineConfig) -> list[Ret
         return await retrieve_models(task, config)
     except (AgentError, ValueError) as error:
         unusable = isinstance(error, ValueError) or error.reason in ("unparseable", "refusal", "other")
-        models = known_models(task, config.knowledge)[: config.num_retrieved_models] if unusable else []
+        interpreter = current_run().journal.interpreter
+        packages = () if interpreter is None else tuple(interpreter.packages)
+        models = known_models(task, packages, config.knowledge)[: config.num_retrieved_models] if unusable else []
         if not models or "knowledge" not in config.briefing:
             raise
         names = [model.model_name for model in models]

@@ -41,6 +41,14 @@ def test_a_reply_that_broke_off_is_paid_for_as_far_as_it_came() -> None:
     assert Tariff().cost(meter) == pytest.approx(3000 * 3e-6 + (500 + written) * 15e-6)
 
 
+def test_the_user_s_price_is_that_of_the_model_that_was_asked_for() -> None:
+    meter = Meter()
+    streamed(meter, model="claude-opus-4-1", input_tokens=1000, output_tokens=100)
+    tariff = Tariff(own={"small": Price(1, 2), "opus": Price(10, 50)})
+    assert tariff.asked_for("opus").cost(meter) == pytest.approx(1000 * 10e-6 + 100 * 50e-6)
+    assert tariff.asked_for("opus").is_own(meter) and not tariff.asked_for("sonnet").is_own(meter)
+
+
 def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
     message = message_of(
         BrainRequest("coder", None, "", "", model=MODEL),

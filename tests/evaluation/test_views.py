@@ -576,6 +576,15 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
 
 
+def test_what_links_lead_to_is_in_the_view(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "notes.txt").write_text("far away")
+    (folder / "notes.txt").symlink_to("../store/notes.txt")
+    view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "deep" / "down" / "view", seed=1)
+    assert (view.folder / "notes.txt").read_text() == "far away"
+
+
 def keyed_files(folder: Path, places: Callable[[int, int], str]) -> Path:
     """A task of one table and a file for each row; `places` says where, by number and label."""
     folder.mkdir(parents=True)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import mle_star.execution
+from mle_star.data.place import DataFolder
 from mle_star.execution import debug_text, evaluate_batch, evaluate_solution, evaluate_with_retry, exception_line
 from mle_star.execution.outcome import HEADER
+from mle_star.execution.recorded import _linked_places
 from mle_star.models import ExecutionRawResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.run.context import ScriptRequest
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
@@ -251,3 +253,13 @@ async def test_a_final_script_needs_no_score_and_its_odd_line_is_nobody_s_busine
     with open_run(CONFIG, FixedExecutor("Final Validation Performance: 85%\n")) as run:
         _, result = await evaluate_with_retry(final, run.task, CONFIG, Repairs())
     assert not result.is_error
+
+
+async def test_links_are_followed_from_each_folder_of_data(open_run: OpenRun, tmp_path: Path) -> None:
+    """A view holds what links lead to; the real folder, which the last script sees, holds the links."""
+    for name in ("store", "whole", "view"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "whole" / "images").symlink_to(tmp_path / "store")
+    with open_run(PipelineConfig(allow_outside_links=True)) as run:
+        assert await _linked_places(run, DataFolder(tmp_path / "view")) == ()
+        assert await _linked_places(run, DataFolder(tmp_path / "whole")) == (str((tmp_path / "store").resolve()),)

@@ -39,6 +39,17 @@ def test_short_output_is_whole_and_long_output_keeps_both_ends(chunks: list[byte
 
 
 @pytest.mark.req("REQ-EX-038")
+def test_a_disk_that_is_full_for_a_moment_costs_the_log_and_not_the_output() -> None:
+    class Full(LogFile):
+        def write(self, data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    keeper = Keeper(10, 100, Full(None, 0))
+    with pytest.raises(OSError):
+        keeper.feed(b"Final Validation Performance: 0.5\n")
+    assert keeper.text() == "Final Validation Performance: 0.5\n"
+
+
 async def test_past_the_cap_the_script_goes_on_and_its_last_line_counts(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text(
         "for i in range(100_000):\n    print(i, 'x' * 50)\nprint('Final Validation Performance: 0.5')"

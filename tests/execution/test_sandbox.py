@@ -22,7 +22,7 @@ import pytest
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, inspect_interpreter
 from mle_star.execution.cgroup import find_cgroup_home
-from mle_star.execution.limits import Limits, machine_memory
+from mle_star.execution.limits import Limits, machine_memory, memory_files
 from mle_star.execution.process import Report, parse_report
 from mle_star.execution.sandbox import (
     HERE,
@@ -32,6 +32,7 @@ from mle_star.execution.sandbox import (
     Kernel,
     Walls,
     World,
+    bubblewrap_command,
     find_bubblewrap,
     is_below,
     link_chain,
@@ -254,6 +255,25 @@ def test_the_records_of_a_run_are_hidden_where_they_lie_among_the_data(tmp_path:
     read = rules_outside(world)["read"]
     assert str(tmp_path / "train.csv") in read and not {str(tmp_path), str(tmp_path / "runs")} & {*read}
     assert World(str(work), "", str(tmp_path / "data"), ()).own_records is None
+
+
+def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know(tmp_path: Path) -> None:
+    world = World(str(tmp_path / "work"), str(tmp_path / "own"), None, ())
+    old, new = (
+        bubblewrap_command(Bubblewrap("bwrap", options=o), world) for o in (frozenset(), frozenset(["--perms"]))
+    )
+    assert "--perms" in new and not {"--perms", "--size", "--disable-userns"} & {*old} and "--tmpfs" in old
+
+
+def test_the_memory_of_a_job_is_that_of_its_own_group(tmp_path: Path) -> None:
+    groups, own = tmp_path / "cgroup", tmp_path / "own"
+    own.write_text("4:memory:/slurm/job_7\n2:cpu,cpuacct:/slurm\n0::/user.slice/job.scope\n")
+    found = {path.relative_to(groups).as_posix() for path in memory_files(groups, own)}
+    assert found == {
+        "memory.max", "memory/memory.limit_in_bytes", "memory/slurm/memory.limit_in_bytes",
+        "memory/slurm/job_7/memory.limit_in_bytes", "user.slice/memory.max", "user.slice/job.scope/memory.max",
+    }  # fmt: skip
+    assert len(memory_files(groups, tmp_path / "none")) == 2
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])

@@ -14,6 +14,7 @@ from mle_star.models import (
     Measure,
     MetricDirection,
     Phase1Result,
+    PipelineConfig,
     SolutionPhase,
     SolutionScript,
     Yardstick,
@@ -27,6 +28,8 @@ from mle_star.run.events import (
     PhaseStarted,
     RefinementTried,
     RunFinished,
+    RunResumed,
+    ScriptFinished,
 )
 from mle_star.views import RunStory, text
 from mle_star.views.comparison import Comparison
@@ -172,6 +175,15 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
         "a.zip, b.pkl, c.bak and 1 more: not shown to scripts, as labels may be in it."
     )
     assert Verdict.of(story).checked
+    one_view = Measure(score=0.9, rows=180, measured="harness")
+    begun = RunStory.from_events([events[0], exam, *(
+        event.model_copy(update={"measure": one_view}) if isinstance(event, ScriptFinished) else event
+        for event in events[1:-1]
+    )])  # fmt: skip
+    assert how_sure(begun).startswith("Measured on 180 rows"), "not on those of views that were never run"
+    printed = PipelineConfig(scoring="self_reported")
+    begun.apply(RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=printed))
+    assert not Verdict.of(begun).checked and split_in_words(begun) == ""
     assert Verdict.of(story).gain_level == "good"
     console = Console(record=True, width=200, file=io.StringIO())
     console.print(summary(story))

@@ -114,7 +114,7 @@ class AgentClient:
             plain=config.tool_use == "none" or config.model == OFFLINE,
         )
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
-        self._tariff = Tariff(self._launcher.say_once, own, config.model)
+        self._tariff = Tariff(self._launcher.say_once, own)
         self._foresight = Foresight()
         self._expected: dict[str, AgentKey] = {}
         self._cap_hint: float | None = None
@@ -426,7 +426,7 @@ class AgentClient:
             options,
             site,
             cap_usd=cap,
-            tariff=self._tariff,
+            tariff=self._tariff.asked_for(self._launcher.model(config)),
             proxy=self._launcher.proxy,
         )
 

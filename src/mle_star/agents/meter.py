@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -93,14 +94,17 @@ class Tariff:
     else at the rate of the calls that were settled in this run."""
 
     def __init__(
-        self,
-        warn: Callable[[str], None] = lambda message: None,
-        own: Mapping[str, Price] | None = None,
-        asked_for: str = "",
+        self, warn: Callable[[str], None] = lambda message: None, own: Mapping[str, Price] | None = None
     ) -> None:
         self._warn = warn
-        self._own, self._asked_for = own or {}, asked_for
+        self._own, self._asked_for = own or {}, ""
         self._settled: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def asked_for(self, model: str) -> Tariff:
+        """The same for calls that ask for this model: a reply may carry a longer name than the user's price."""
+        other = copy.copy(self)
+        other._asked_for = model
+        return other
 
     def cost(self, meter: Meter) -> float:
         """What the messages so far have cost."""

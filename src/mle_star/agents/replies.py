@@ -145,7 +145,7 @@ def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> Answer |
         return Failure("rate_limit", words)
     if status in _AUTH_STATUS or turn.api_error in ("authentication_failed", "billing_error"):
         return Failure("auth", words)
-    if status is not None and status < 500 and status != 408:
+    if status is not None and (status < 500 or status == 501) and status != 408:
         return Failure("other", words)
     if result.terminal_reason == "api_error" or result.subtype == "error_during_execution":
         return Failure("transport", words)

@@ -419,6 +419,6 @@ def link_rest(source: Path, target: Path, changed: Collection[str]) -> None:
 def _link_file(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.link(source, target)
+        os.link(os.path.realpath(source), target)
     except OSError:  # another disk
         shutil.copyfile(source, target)

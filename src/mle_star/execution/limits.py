@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +48,22 @@ class Limits:
 
 
 def machine_memory() -> int:
-    """The memory of this machine, or of the container that this process lives in."""
+    """The memory of this machine, or of the container or the job that this process lives in."""
     total = int(psutil.virtual_memory().total)
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            total = min(total, int(Path(path).read_text()))
-        except (OSError, ValueError):
-            continue
+    for path in memory_files(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")):
+        with suppress(OSError, ValueError):
+            total = min(total, int(path.read_text()))
     return total
+
+
+def memory_files(groups: Path, own: Path) -> list[Path]:
+    """Where limits on memory may stand: at the top, and at every step down to the group of this process."""
+    places = {groups / "memory.max", groups / "memory" / "memory.limit_in_bytes"}
+    with suppress(OSError, ValueError):
+        for number, kinds, path in (line.split(":", 2) for line in own.read_text().splitlines()):
+            top = groups / "memory" if "memory" in kinds.split(",") else groups if number == "0" else None
+            steps = Path(path.lstrip("/")).parts if top is not None and ".." not in Path(path).parts else ()
+            for count in range(1, len(steps) + 1):
+                name = "memory.max" if number == "0" else "memory.limit_in_bytes"
+                places.add((top or groups).joinpath(*steps[:count], name))
+    return sorted(places)

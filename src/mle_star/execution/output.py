@@ -49,15 +49,13 @@ class Keeper:
     def feed(self, data: bytes) -> None:
         """Take in what the script wrote."""
         self.total += len(data)
-        self._log.write(data)
-        room = self._head_bytes - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        if data:
-            self._tail += data[-self._tail_bytes :]
+        room = max(self._head_bytes - len(self._head), 0)
+        self._head += data[:room]
+        if len(data) > room:
+            self._tail += data[room:][-self._tail_bytes :]
             if len(self._tail) > 2 * self._tail_bytes:
                 del self._tail[: -self._tail_bytes]
+        self._log.write(data)  # at the end: a disk that is full for a moment must not cost the score
 
     def text(self) -> str:
         """What was kept, as text; a cut is marked where it was made, and said again at the end."""

@@ -353,13 +353,13 @@ async def _raise_if_full(run: RunContext) -> None:
 
 
 async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
-    """Where links among the data lead, looked up once; none unless the user allows it."""
+    """Where links among these data lead, looked up once; none unless the user allows it."""
     if not run.config.allow_outside_links:
         return ()
-    scripts = run.shared.scripts
-    if scripts.linked_places is None:
-        scripts.linked_places = tuple(await asyncio.to_thread(data.outside_targets))
-    return scripts.linked_places
+    known = run.shared.scripts.linked_places
+    if data.root not in known:
+        known[data.root] = tuple(await asyncio.to_thread(data.outside_targets))
+    return known[data.root]
 
 
 def _warn_once(run: RunContext) -> None:

@@ -349,7 +349,8 @@ def bubblewrap_command(bubblewrap: Bubblewrap, world: World) -> list[str]:
         if what == "tmpfs":
             options = dict(option.split("=") for option in source.split(","))
             words += ["--size", options["size"]] if "--size" in bubblewrap.options else []
-            words += ["--perms", options["mode"], "--tmpfs", target]
+            words += ["--perms", options["mode"]] if "--perms" in bubblewrap.options else []  # from 0.5 on
+            words += ["--tmpfs", target]
         elif source:
             words += [_WORDS[what], source, target]
         else:

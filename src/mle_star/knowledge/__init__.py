@@ -35,12 +35,14 @@ def knowledge_for(task: TaskDescription, packages: Collection[str], folder: str 
     return "\n\n".join(part for part in parts if part)
 
 
-def known_models(task: TaskDescription, folder: str | None = None) -> list[RetrievedModel]:
-    """Models for such a task that everybody has: the user's first, then ours."""
+def known_models(
+    task: TaskDescription, packages: Collection[str] = (), folder: str | None = None
+) -> list[RetrievedModel]:
+    """Models for such a task that can be built with these packages: the user's first, then ours."""
     places = [*([] if folder is None else [Path(folder) / "models"]), Path(__file__).parent / "models"]
     found: dict[str, RetrievedModel] = {}
     for place in places:
-        for text in _chosen(place, _words(task), ()):
+        for text in _chosen(place, _words(task), packages):
             name, code = _MODEL_NAME.search(text), _CODE.search(text)
             if name and code:
                 found.setdefault(name[1], RetrievedModel(model_name=name[1], example_code=code[1]))

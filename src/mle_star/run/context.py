@@ -115,7 +115,8 @@ class Scripts:
     """Is what earlier processes did in `done`?"""
     gpus: list[str] | None = None
     surroundings: str = ""
-    linked_places: tuple[str, ...] | None = None
+    linked_places: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    """Where links lead, by the folder of the data that hold them."""
     kept_step: str = ""
     """The step that made the kept submission."""
     noted: dict[tuple[str, str], RunContext] = field(default_factory=dict)

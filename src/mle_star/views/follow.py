@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -61,4 +62,5 @@ class Follower:
         except ValidationError:
             # A reader of a live page is served better by the rest of the story than by none of it.
             damage = JournalError(f"{self.folder.journal.name}, line {self._line}: cannot be read")
-            self.story.apply(Notice(level="error", message=str(damage)))
+            at = self.story.clock.last or datetime.now(timezone.utc)  # a clock that jumps would count all since then
+            self.story.apply(Notice(at=at, level="error", message=str(damage)))

@@ -137,9 +137,10 @@ class Page:
         every = (story.heard, alive)
         yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **_scale_of(story), **self._places()})
         yield here("now", every, lambda: {"story": story, "working": working})
-        yield here("scores", (judged, story.state), lambda: {"story": story, **_score_values(story)})
+        ended = story.finished and story.finished.at  # also when another script was handed over by hand
+        yield here("scores", (judged, ended), lambda: {"story": story, **_score_values(story)})
         yield here("trust", tuple(one and one.at for one in told), lambda: _trust_values(story))
-        yield here("lineage", (judged, mended, story.state), lambda: _lineage_values(story))
+        yield here("lineage", (judged, mended, ended), lambda: _lineage_values(story))
         yield here("candidates", (judged, len(story.models)), lambda: {"story": story})
         if not story.steps:
             yield here("refinement", 0, dict)
@@ -154,7 +155,7 @@ class Page:
             (story.state, story.final_script),
             lambda: {"story": story, "code": _code_of(story), **self._places()},
         )
-        yield here("failures", (ran, len(story.phases)), lambda: {"rows": failures(story), "cap": cap})
+        yield here("failures", every, lambda: {"rows": failures(story), "cap": cap})
         yield here("about", every, lambda: {"story": story, "rows": settings_rows(story)})
 
     def _piece(self, section: str, stamp: Hashable, values: Callable[[], dict[str, Any]]) -> Fragment:
@@ -237,6 +238,7 @@ def _score_values(story: RunStory) -> dict[str, Any]:
     attempts, rows = story.attempts, attempt_rows(story)
     chosen = handed_over(story, lineage_of(story))
     return {
+        "promoted": bool(lineage_of(story).promoted),
         "chart": charts.trajectory(attempts, story.metric, story.direction, [row.link for row in rows], chosen),
         "rows": rows, "chosen": chosen, "words": charts.describe(attempts, story.metric, story.direction),
         "paths": sorted({one.path for one in attempts if one.path is not None}),
@@ -255,7 +257,9 @@ def _trust_values(story: RunStory) -> dict[str, Any]:
     if examined is not None and examined.importance:
         values["importance"] = plots.importance(examined.importance, story.metric)
     split = split_in_words(story)
-    return {"story": story, "split": split, "self_reported": not split, "examined": examined, **values}
+    promoted = bool(lineage_of(story).promoted)
+    told = {"story": story, "split": split, "self_reported": not split, "promoted": promoted}
+    return {**told, "examined": examined, **values}
 
 
 def _lineage_values(story: RunStory) -> dict[str, Any]:

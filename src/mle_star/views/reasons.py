@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mle_star.models import Measure, is_improvement
+from mle_star.run.events import ExamPrepared
 from mle_star.views import text
 from mle_star.views.headlines import unseen
 from mle_star.views.lineage import BLEND, Lineage, lineage_of
@@ -57,11 +58,17 @@ def how_sure(story: RunStory) -> str:
     if exam is None or exam.why_not:
         because = f" ({text.one_line(exam.why_not, 160)})" if exam is not None else ""
         return f"The script measured itself, nobody checked it{because}: expect less on new rows."
-    rows = exam.search_rows if promise is None or promise.rows is None else promise.rows
-    measured = f"Measured on {text.plural(rows, 'row')} that no script saw the answers of"
+    measured = f"Measured on {text.plural(measured_rows(story, exam), 'row')} that no script saw the answers of"
     if promise is not None and promise.low is not None and promise.high is not None:
         measured += f": on new rows expect {text.score(promise.low)} to {text.score(promise.high)} (95 %)"
     return f"{measured}."
+
+
+def measured_rows(story: RunStory, exam: ExamPrepared) -> int:
+    """The hidden rows behind the score: those of the promise, else those that the best so far was judged by."""
+    promise = promise_of(story)
+    best = story.bests[-1].rows if story.bests else None
+    return (None if promise is None else promise.rows) or best or exam.search_rows
 
 
 def promise_of(story: RunStory) -> Measure | None:

@@ -35,6 +35,7 @@ class Best(NamedTuple):
     score: float
     step: str
     at: datetime
+    rows: int | None = None  # on which the harness measured it
 
 
 class RunStory:
@@ -106,6 +107,8 @@ class RunStory:
         self.finished = None
         self.working.clear()
         self.config = event.config or self.config
+        if self.config is not None and self.config.scoring == "self_reported":
+            self.exam = self.finalists = self.examined = None
 
     @_hear.register
     def _run_finished(self, event: events.RunFinished) -> None:
@@ -155,7 +158,8 @@ class RunStory:
         if event.purpose != "solution" or event.is_error or event.score is None:
             return
         if not self.bests or is_improvement(event.score, self.bests[-1].score, self.direction):
-            self.bests.append(Best(event.score, event.step, event.at))
+            rows = None if event.measure is None else event.measure.rows
+            self.bests.append(Best(event.score, event.step, event.at, rows))
             self.best_script = event.script
 
     @_hear.register

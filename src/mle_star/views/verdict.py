@@ -11,7 +11,7 @@ from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
 from mle_star.views.lineage import lineage_of
-from mle_star.views.reasons import how_sure, promise_of, single_model, why
+from mle_star.views.reasons import how_sure, measured_rows, promise_of, single_model, why
 from mle_star.views.story import RunStory
 
 Level = Literal["good", "flat", "bad", "none"]
@@ -110,8 +110,7 @@ def _measured(story: RunStory) -> str:
     exam, promise = story.exam, promise_of(story)
     if exam is None or exam.why_not:
         return "self-reported: as the script itself measured it"
-    rows = exam.search_rows if promise is None or promise.rows is None else promise.rows
-    words = f"harness, {rows:,} hidden rows"
+    words = f"harness, {measured_rows(story, exam):,} hidden rows"
     if promise is not None and promise.low is not None and promise.high is not None:
         words += f", between {text.score(promise.low)} and {text.score(promise.high)}"
     return words + (f"; a dummy gets {text.score(exam.baseline.score)}" if exam.baseline is not None else "")
