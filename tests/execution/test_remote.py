@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from mle_star.errors import ExecutionError
-from mle_star.execution import LocalExecutor, debug_text, execute_in_run
+from mle_star.execution import LocalExecutor, debug_text, execute_in_run, link_input_data
 from mle_star.execution.node import Node
 from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, collect, put, unpack
 from mle_star.execution.remote import RemoteExecutor
@@ -135,6 +136,26 @@ async def test_data_that_a_machine_sees_under_the_same_path_are_not_sent(tmp_pat
     gone = dataclasses.replace(parcel, data_dir=str(tmp_path / "gone"))
     with pytest.raises(ExecutionError, match="the data folder is gone"):
         await node.run(gone, LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
+
+
+async def test_links_to_data_that_a_machine_sees_as_well_lead_somewhere_there(tmp_path: Path) -> None:
+    """A hidden entry among the data makes them be shown by links."""
+    request = request_on(tmp_path).model_copy(update={"input_dir": None})
+    (tmp_path / "data" / "a.csv").write_text("linked")
+    link_input_data(str(tmp_path / "data"), request.working_dir)
+    parcel = Packer().pack(request, CONFIG)
+    node = Node(tmp_path / "there", "one")
+    delivery = await node.run(parcel, LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
+    assert delivery.raw is not None and delivery.raw.stdout == "linked\n", delivery.raw
+
+
+def test_files_whose_sender_was_lost_do_not_stay(tmp_path: Path) -> None:
+    files = Node(tmp_path, "one").folder / "files"
+    for name, age in ((".old.sender", 7200), (".new.sender", 0)):
+        (files / name).write_text("half")
+        os.utime(files / name, (time.time() - age,) * 2)
+    Node(tmp_path, "one")
+    assert [path.name for path in files.iterdir()] == [".new.sender"]
 
 
 def test_the_store_of_a_machine_is_its_user_s_alone(tmp_path: Path) -> None:

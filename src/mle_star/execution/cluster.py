@@ -364,12 +364,19 @@ def describe_machine(config: PipelineConfig, cpus: int) -> Machine:
     """This machine, and what is left of its memory for one script."""
     gpu, script = detect_gpu_info(), Limits.of(_shared_out(config, cpus)).memory_bytes
     names, sizes = gpu["gpu_names"], gpu.get("gpu_memory", [])
-    return Machine(os.cpu_count() or 1, machine_memory(), script, names, sizes)
+    return Machine(_own_cores(), machine_memory(), script, names, sizes)
 
 
 def _shared_out(config: PipelineConfig, cpus: int) -> PipelineConfig:
     """The configuration for a machine on which as many scripts run side by side as its cores allow."""
-    return config.model_copy(update={"max_concurrent_scripts": max(1, (os.cpu_count() or 1) // cpus)})
+    return config.model_copy(update={"max_concurrent_scripts": max(1, _own_cores() // cpus)})
+
+
+def _own_cores() -> int:
+    """The cores of this machine that the cluster gives out: in a container fewer than the host has."""
+    own = ray.get_runtime_context().get_node_id()
+    known = (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["NodeID"] == own)
+    return int(next(known, 0)) or os.cpu_count() or 1
 
 
 def _own_gpus(gpus: float) -> str:

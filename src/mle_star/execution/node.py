@@ -57,6 +57,14 @@ def _claim(folder: Path) -> None:
     raise ExecutionError(f"{folder} {trouble}: set {FOLDER_VARIABLE} to a folder that only you can write to")
 
 
+def _last_used(path: Path) -> float:
+    """When a path was last changed; long ago, if it is gone."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 class Node:
     """The folder of one machine: `files` by digest, `views` of them as data folders, and `work`."""
 
@@ -121,16 +129,20 @@ class Node:
 
     def _make_room(self) -> None:
         """Remove the data that were not used for longest until the reserve is free again."""
-        for view in sorted((self.folder / "views").iterdir(), key=lambda path: path.stat().st_mtime):
+        for view in sorted((self.folder / "views").iterdir(), key=_last_used):
             if shutil.disk_usage(self.folder).free >= 2 * RESERVE_BYTES:
                 return
             remove_entry(view)
             for path in (self.folder / "files").glob("[!.]*"):
-                if path.stat().st_nlink == 1:  # no other view shows it
-                    remove_entry(path)
+                with contextlib.suppress(FileNotFoundError):  # another process makes room, too
+                    if path.stat().st_nlink == 1:  # no other view shows it
+                        remove_entry(path)
 
     def _remove_stale(self) -> None:
-        """Working folders of processes that died hard."""
+        """Working folders of processes that died hard, and files whose sender was lost on the way."""
+        for part in (self.folder / "files").glob(".*"):
+            if time.time() - _last_used(part) > 3600:
+                remove_entry(part)
         for folder in (self.folder / "work").glob("script-*-*"):
             owner = folder.name.split("-")[1]
             with contextlib.suppress(OSError):
@@ -154,6 +166,7 @@ class Node:
             request = ScriptRequest(
                 script_path=str(work / parcel.name), working_dir=str(work), timeout_seconds=parcel.timeout_seconds,
                 env=self._environment(parcel), input_dir=str(view), hidden=parcel.hidden,
+                readable=parcel.readable if shared_data else (),
                 output_file=str(log),
             )  # fmt: skip
             raw = await executor.run(request)

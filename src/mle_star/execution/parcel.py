@@ -16,7 +16,7 @@ from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
 from mle_star.execution.fitted import STATE
 from mle_star.execution.removal import remove_entry
-from mle_star.execution.workspace import clean_output_directory, entries_below
+from mle_star.execution.workspace import clean_output_directory, entries_below, linked_places
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest, digest_of
 
@@ -53,7 +53,8 @@ class Parcel:
     data: tuple[DataFile, ...]
     data_dir: str  # where the data lie at the sender's, and perhaps at the receiver's, too
     folders: dict[str, Files] = field(default_factory=dict)  # what lies beside the script: members, a fitted state
-    hidden: tuple[str, ...] = ()  # what no script may see, where machines share a disk
+    hidden: tuple[str, ...] = ()  # what no script may see, where machines share a disk ...
+    readable: tuple[str, ...] = ()  # ... and where links among the data lead there
 
     @property
     def data_digest(self) -> str:
@@ -88,11 +89,12 @@ class Packer:
                 self._digests[key] = digest_of_file(Path(path))
             name = Path(path).relative_to(folder.root).as_posix()
             data.append(DataFile(name, status.st_size, self._digests[key]))
-        script = Path(request.script_path)
+        script, shown = Path(request.script_path), Path(request.working_dir) / "input"
+        linked = linked_places(shown) if request.input_dir is None and shown.is_dir() else []
         return Parcel(
             name=script.name, code=script.read_bytes(), env=request.env, timeout_seconds=request.timeout_seconds,
             config=config, data=tuple(data), data_dir=str(folder.root), folders=_beside(Path(request.working_dir)),
-            hidden=request.hidden,
+            hidden=request.hidden, readable=(*request.readable, *linked),
         )  # fmt: skip
 
 
