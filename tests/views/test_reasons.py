@@ -131,6 +131,9 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     assert why(told("path 1")).startswith(f"{other.model_name} won, refined on path 1")
     assert why(told("path 0")).startswith(best.model_name)
     assert f" and {other.model_name}." in why(told("ensemble 0"))
+    alone = told(f"{best.step}/script")
+    assert Verdict.of(alone).gain == "a single model: nothing that was built on it was surely better"
+    assert "single" not in [row.kind for row in yardsticks(alone)], "it would be compared with itself"
     nodes = nodes_of(told("path 1"))
     first = next(node for node in nodes if node.attempt.path == 1)
     assert [nodes[place].attempt.step for place in first.parents] == [other.step]

@@ -87,12 +87,17 @@ def single_model(story: RunStory) -> tuple[str, float] | None:
     return None if single is None or single.score is None else (text.one_line(single.model_name, 30), single.score)
 
 
+def is_single_model(story: RunStory) -> bool:
+    """Has the final pick taken a candidate as it was, so that there is nothing to compare it with?"""
+    return lineage_of(story).other.startswith("phase1/candidate-")
+
+
 def yardsticks(story: RunStory) -> list[ScaleMark]:
     """What the score can be compared with, all on one scale: a dummy, the best single model, the result."""
     found: list[ScaleMark] = []
     if story.exam is not None and story.exam.baseline is not None:
         found.append(ScaleMark("dummy", story.exam.baseline.score, "dummy"))
-    if (single := single_model(story)) is not None:
+    if (single := single_model(story)) is not None and not is_single_model(story):
         name, score = single
         found.append(ScaleMark(f"best single model ({name})", score, "single"))
     if story.score is not None and len(found):

@@ -11,7 +11,7 @@ from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
 from mle_star.views.lineage import lineage_of
-from mle_star.views.reasons import how_sure, measured_rows, promise_of, single_model, why
+from mle_star.views.reasons import how_sure, is_single_model, measured_rows, promise_of, single_model, why
 from mle_star.views.story import RunStory
 
 Level = Literal["good", "flat", "bad", "none"]
@@ -137,6 +137,8 @@ def _gain(story: RunStory) -> tuple[str, Level]:
     against = f"the best single model ({name}, {text.score(base)})"
     if now == base:
         return f"no better than {against}", "flat"
+    if is_single_model(story):
+        return "a single model: nothing that was built on it was surely better", "flat"
     better = is_improvement(now, base, story.direction)
     percent = text.gain_percent(base, now, story.direction)
     amount = text.signed(now - base) if percent is None else f"{abs(percent):.1f} %"
