@@ -11,8 +11,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -139,74 +137,50 @@ def test_what_is_no_server_or_database_is_one_line(
     assert capsys.readouterr().err.startswith(f"mle-star: error: {uri}: ")
 
 
-class Recorder:
-    """A server that takes whatever it is sent, and knows the names of its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def search_runs(self, *_: Any, **__: Any) -> list[Any]:
-        return []
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*_: Any, **__: Any) -> Any:
-            self.calls.append(name)
-            return SimpleNamespace(info=SimpleNamespace(run_id="r", experiment_id="e"), experiment_id="e")
-
-        return call
-
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    made = Recorder()
-    monkeypatch.setattr("mle_star.integrations.mlflow._client", lambda uri: made)
-    return made
-
-
 def _soon(is_so: Callable[[], bool]) -> bool:
-    for _ in range(200):
+    for _ in range(1200):
         if is_so():
             return True
         time.sleep(0.05)
     return False
 
 
-def test_a_run_that_is_resumed_is_sent_as_it_goes_and_only_its_last_end_waits(
-    recorder: Recorder, tmp_path: Path
-) -> None:
+def test_a_run_that_is_resumed_is_sent_as_it_goes_and_only_its_last_end_waits(server: Server, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    server.start()
+    client = MlflowClient(server.uri)
+
+    def states() -> list[str]:
+        found = client.get_experiment_by_name(EXPERIMENT)
+        runs = [] if found is None else client.search_runs([found.experiment_id])
+        return [run.info.status for run in runs if "mlflow.parentRunId" not in run.data.tags]
+
     events = invented()
     first = next(at for at, event in enumerate(events) if isinstance(event, ScriptFinished))
     begun, script = events[:first], events[first]
-    end = RunFinished(state="interrupted")
-    write(tmp_path, [*begun, end])
-    with MlflowMirror(tmp_path, "http://127.0.0.1:9") as mirror:
-        assert _soon(lambda: "log_param" in recorder.calls)
-        time.sleep(0.1)
-        assert mirror.behind and "set_terminated" not in recorder.calls, "its report is still to be written"
+    write(tmp_path, [*begun, RunFinished(state="interrupted")])
+    with MlflowMirror(tmp_path, server.uri) as mirror:
+        assert _soon(lambda: states() == ["RUNNING"])
+        assert mirror.behind, "its report is still to be written"
         write(tmp_path, [RunResumed(spent_cost_usd=1.0, spent_seconds=1.0), script])
-        assert _soon(lambda: not mirror.behind) and "log_text" in recorder.calls
-        write(tmp_path, [end])
-        ended = recorder.calls.count("set_terminated")
+        assert _soon(lambda: not mirror.behind) and states() == ["KILLED"]
+        write(tmp_path, [RunFinished(state="failed")])
         time.sleep(2 * POLL_SECONDS)
-        assert mirror.behind and recorder.calls.count("set_terminated") == ended
-    assert recorder.calls.count("set_terminated") == ended + 1
+        assert mirror.behind and states() == ["KILLED"]
+    assert states() == ["FAILED"]
 
 
 def test_a_password_in_the_address_is_neither_kept_nor_shown(
-    recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    uri = "http://me:s3cret@mlflow.example:5000"
+    uri = server.uri.replace("://", "://me:s3cret@")
     write(tmp_path, invented()[:1])
+    assert main(["mlflow", str(tmp_path), uri]) == 1, "nobody is there yet"
+    assert server.uri in (said := capsys.readouterr()).err and "s3cret" not in said.err + said.out
+    server.start()
     for _ in range(2):
         assert main(["mlflow", str(tmp_path), uri]) == 0
     kept, said = (tmp_path / "mlflow.json").read_text(encoding="utf-8"), capsys.readouterr()
-    assert said.out == "1 events sent to http://mlflow.example:5000\nnothing new for http://mlflow.example:5000\n"
-    assert "s3cret" not in kept + said.err and '"run_id": "r"' in kept
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(f"no route to {uri}")
-
-    monkeypatch.setattr(recorder, "search_runs", refuse)
-    assert main(["mlflow", str(tmp_path), f"{uri}/other"]) == 1
-    assert "http://mlflow.example:5000/other: OSError: no route" in (said := capsys.readouterr()).err
-    assert "s3cret" not in said.err
+    assert said.out == f"1 events sent to {server.uri}\nnothing new for {server.uri}\n"
+    assert "s3cret" not in kept + said.err and '"run_id"' in kept

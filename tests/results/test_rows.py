@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas
@@ -14,9 +13,9 @@ import pytest
 from mle_star.cli.app import main
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
+from mle_star.results.api import Run
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from tests.results.conftest import SOLUTION, fit_houses, houses
-from tests.views.journals import Invented
 
 DAYS = [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(40)]
 FRAME = pandas.DataFrame(
@@ -140,11 +139,10 @@ def test_a_model_of_a_parquet_file_predicts(tmp_path: Path) -> None:
     ],
 )
 def test_predictions_are_written_as_the_name_of_the_file_says(
-    name: str, read: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, read: Callable[[Path], Any], tmp_path: Path, house_run: Run
 ) -> None:
-    answers = pandas.DataFrame({"id": [7, 8], "kind": ["a", "b"], "price": [1.5, 2.25]})
-    model = SimpleNamespace(predict=lambda new, timeout_seconds: answers)
-    monkeypatch.setattr("mle_star.results.model.load_model", lambda run: model)
-    Invented(seed=5, M=1, T=1, K=1, L=1).write(tmp_path / "run", synced=False)
-    assert main(["predict", str(tmp_path / "run"), "new.csv", "--output", str(tmp_path / name)]) == 0
-    pandas.testing.assert_frame_equal(read(tmp_path / name), answers, check_dtype=False)
+    pandas.DataFrame({"rooms": [3, 4], "kind": ["huge", "small"]}).to_csv(tmp_path / "new.csv", index=False)
+    command = ["predict", str(house_run.path), str(tmp_path / "new.csv"), "--output", str(tmp_path / name)]
+    assert main(command) == 0
+    written = read(tmp_path / name)
+    assert list(written.columns) == ["price"] and written["price"].round(-1).tolist() == [200, 10]

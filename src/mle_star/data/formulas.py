@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from mle_star.data.values import is_number
+from mle_star.data.values import are_numbers
 
 SMALLEST = 1e-15
 MOST_EDITS = 1 << 16
@@ -41,16 +41,12 @@ def positive_label(labels: Any) -> Any:
     """Of two classes the one that is looked for: `1`, `true` and the like, else the last in their order."""
     known = set(labels)
     telling = [label for label in known if str(label).lower() in ("1", "1.0", "true", "yes", "y", "positive")]
-    return telling[0] if len(telling) == 1 else max(known, key=float) if _are_numbers(known) else max(known)
+    return telling[0] if len(telling) == 1 else max(known, key=float) if are_numbers([*map(str, known)]) else max(known)
 
 
 def likely_label(classes: Any) -> Any:
     """Of two classes the one that a single probability is of: of numbers the larger, as in `predict_proba[:, 1]`."""
-    return max(classes, key=float) if _are_numbers(classes) else positive_label(classes)
-
-
-def _are_numbers(labels: Any) -> bool:
-    return all(is_number(str(label)) for label in labels)
+    return max(classes, key=float) if are_numbers([*map(str, classes)]) else positive_label(classes)
 
 
 def _counts(truth: Any, answer: Any) -> tuple[Any, Any]:
