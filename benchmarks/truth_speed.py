@@ -19,6 +19,7 @@ from benchmarks.truth_candidates import HONEST, Player, mind_of, write_table, wr
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.tables import _looked_at
+from mle_star.evaluation.answers import keys_of, read_answers
 from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.views import Data
 from mle_star.models import DataModality, ExecutionRawResult, MetricDirection, PipelineConfig, TaskDescription, TaskType
@@ -122,12 +123,14 @@ def grades() -> bool:
         split = data.split(seed=1)
         view = data.make_view("v", split.views[0], Path(place) / "view", seed=2)
         dice = np.random.default_rng(2)
-        rows: list[dict[str, object]] = [{"id": key, "y": int(dice.integers(0, 2))} for key in judge.keys(view)]
+        rows: list[dict[str, object]] = [
+            {"id": key, "y": int(dice.integers(0, 2))} for key in keys_of(judge.data, view)
+        ]
         write_table(Path(place) / "s.csv", rows, ["id", "y"])
-        judge.doubt(judge.read(Path(place) / "s.csv", view))  # what is found out once per run
-        judge.read(Path(place) / "s.csv", view)
+        judge.doubt(read_answers(data, Path(place) / "s.csv", view))  # what is found out once per run
+        read_answers(data, Path(place) / "s.csv", view)
         started = time.process_time()  # of one thread, so that other work on the machine does not count
-        answers = judge.read(Path(place) / "s.csv", view)
+        answers = read_answers(data, Path(place) / "s.csv", view)
         assert not judge.doubt(answers)
         judge.grade(answers.hidden, list(split.views[0]))
         seconds = time.process_time() - started

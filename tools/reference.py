@@ -58,8 +58,8 @@ def _commands() -> Iterator[str]:
     yield "## Commands"
     yield ""
     yield "`mle-star [--version] [--debug] COMMAND ...`; `--debug` shows the traceback of an error and works anywhere."
-    yield "Exit codes: 0 a result with a submission, 1 wrong input, 2 a solution but no submission,"
-    yield "3 the pipeline failed, 130 interrupted."
+    yield "Exit codes: 0 a result (and a submission, where there is a test file), 1 wrong input,"
+    yield "2 a test file but no submission, 3 the pipeline failed, 130 interrupted."
     for command in COMMANDS:
         parameters = list(_parameters(command.target))
         arguments = " ".join(one.words for one in parameters if not one.options)

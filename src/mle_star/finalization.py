@@ -6,10 +6,12 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
     check_submission_format,
@@ -41,15 +43,18 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
-from mle_star.run.context import current_run, scope
+from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import place_copy
 from mle_star.run.limits import too_late_for
 from mle_star.run.search import Submission
 from mle_star.safety import (
+    UNANSWERED,
+    UNCHECKED,
     DebugCallback,
     check_at_last,
     check_before_running,
+    checks_later,
     make_debug_callback,
     synthetic_traceback,
 )
@@ -94,14 +99,15 @@ async def run_finalization(
     """
     started = time.monotonic() if started_at is None else started_at
     with scope("finalization") as run:
-        run.shared.search.submission = None
+        run.shared.search.submission = run.shared.search.remarks = None
         logger.info(
             "finalization start: phase %s, %d characters, %s",
             solution.phase.value, len(solution.content), task.competition_id,
         )  # fmt: skip
-        exam = run.shared.exam
-        has_test = exam is None or exam.judge.data.asked > 0
+        has_test = _has_test(run)
         solution, remarks = await check_at_last(solution, config, members)
+        remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
+        run.shared.search.remarks = remarks
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
         if not has_test:
@@ -132,8 +138,52 @@ async def run_finalization(
         contamination=contamination,
         lineage=submission.origin,
         has_test=has_test,
-        warnings=[*(LEAKING_SOLUTION for script in (solution,) if script.leaking), *remarks, *submission.warnings],
+        warnings=[*remarks, *submission.warnings],
     )
+
+
+async def result_of_the_search(
+    solution: SolutionScript,
+    task: TaskDescription,
+    config: PipelineConfig,
+    phase1_result: Phase1Result,
+    phase2_results: list[Phase2Result],
+    phase3_result: Phase3Result | None,
+    *,
+    reason: str,
+    members: Iterable[str] | None = None,
+) -> FinalResult:
+    """What is handed over when finalization was cut off or failed: the best that there is, with all that was said."""
+    run = current_run()
+    submission = await use_kept_submission(solution, reason=reason)
+    script, remarks = submission.script, run.shared.search.remarks
+    scripts = {digest_of(content) for content in members or [solution.content]}
+    if script.leaking or script.content in run.shared.leaking:
+        remarks = [LEAKING_SOLUTION]
+    elif script.phase is not SolutionPhase.final and script.content != solution.content:
+        remarks = []  # another one stands in
+    elif remarks is None:
+        remarks = [UNCHECKED] if checks_later(config) and not scripts <= run.shared.checked else []
+        remarks = [UNANSWERED] if scripts & run.shared.unanswered else remarks
+    return FinalResult(
+        task=task,
+        config=config,
+        phase1=phase1_result,
+        phase2_results=phase2_results,
+        phase3=phase3_result,
+        final_solution=script,
+        submission_path=submission.path,
+        total_duration_seconds=0.0,
+        total_cost_usd=None,
+        lineage=submission.origin,
+        has_test=_has_test(run),
+        warnings=[*remarks, *submission.warnings],
+    )
+
+
+def _has_test(run: RunContext) -> bool:
+    """Are there rows to predict?"""
+    return run.shared.exam is None or run.shared.exam.judge.data.asked > 0
 
 
 def _too_late_for(solution: SolutionScript) -> str:

@@ -19,7 +19,7 @@ from mle_star.config import effective_config, setup_logging
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.choice import find_opener, opened_executor, surroundings_of
 from mle_star.execution.fingerprint import surroundings_digest
-from mle_star.finalization import run_finalization, use_kept_submission
+from mle_star.finalization import result_of_the_search, run_finalization
 from mle_star.models import (
     FinalResult,
     Phase1Result,
@@ -133,7 +133,7 @@ async def run_pipeline(
         state = state or PipelineState()
         if fork_from is not None:
             task = fork_run(Path(fork_from), folder, first)
-        with folder.holding_reserve(), Journal(folder.journal, secrets=secret_values(os.environ)) as journal:
+        with Journal(folder.journal, secrets=secret_values(os.environ)) as journal, folder.holding_reserve():
             for listener in listeners:
                 journal.subscribe(listener)
             budget, spent = open_ledger(journal, first, resume=resume)
@@ -365,10 +365,10 @@ class _Pipeline:
             RunFolder(self.context.run_dir).release_reserve()
         stage = self.stages.begin("finalization")
         seconds = self.budget.open_finalization()
+        members = picked.chosen.scripts if picked is not None and picked.is_blend else None
         try:
             if (nothing := self.stages.cannot_write) is not None:
                 raise BudgetExceeded(limit=nothing.reason, message=nothing.detail)
-            members = picked.chosen.scripts if picked is not None and picked.is_blend else None
             work = run_finalization(
                 solution, self.task, self.config, phase1, phase2, phase3,
                 reference_discussions=self.references, members=members,
@@ -376,20 +376,18 @@ class _Pipeline:
             result = await self.stages.within(seconds, work, "finalization")
         except BudgetExceeded as stop:
             stage.ended("cancelled", str(stop))
-            submission = await use_kept_submission(solution, reason=str(stop))
+            reason = str(stop)
         except Exception as error:
             logger.exception("finalization failed")
-            stage.ended("failed", f"{type(error).__name__}: {error}")
-            submission = await use_kept_submission(solution, reason=f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            stage.ended("failed", reason)
         else:
             written = bool(result.submission_path) or not result.has_test
             stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)
             return result
-        return FinalResult(
-            task=self.task, config=self.config, phase1=phase1, phase2_results=phase2, phase3=phase3,
-            final_solution=submission.script, submission_path=submission.path, total_duration_seconds=0.0,
-            total_cost_usd=None, warnings=submission.warnings, lineage=submission.origin,
-        )  # fmt: skip
+        return await result_of_the_search(
+            solution, self.task, self.config, phase1, phase2, phase3, reason=reason, members=members
+        )
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows, and say it in the log."""

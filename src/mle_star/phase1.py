@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from mle_star.basics.texts import digest_of
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
+from mle_star.execution.artifacts import keep_clean_ones
 from mle_star.knowledge import known_models
 from mle_star.method.families import built_in, family_of
 from mle_star.models import (
@@ -37,6 +39,7 @@ from mle_star.run.events import (
     AgentFinished,
     CandidateEvaluated,
     DataUsageChecked,
+    LeakageChecked,
     MergeTried,
     ModelsRetrieved,
     Notice,
@@ -69,7 +72,7 @@ REPLAY_PAUSE = 0.5
 def partial_phase1() -> Phase1Result | None:
     """What Phase 1 had found when it was cut off; None when no candidate has a score."""
     progress = current_run().shared.search.phase1
-    return None if progress is None or progress.solution is None else progress.result()
+    return None if progress is None or progress.solution is None else _result(progress)
 
 
 # --- Algorithm 1 -----------------------------------------------------------------------------------------
@@ -96,9 +99,30 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
         end = max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds
         await _in_time("data-use", lambda: _use_all_data(progress, config), progress, end)
         await _in_time("leakage", lambda: _remove_leakage(progress, config), progress, end)
-    result, seconds = progress.result(), time.monotonic() - started
+        await _recall_leaks(progress)
+        result, seconds = _result(progress), time.monotonic() - started
     logger.info("phase end: score %s, %.1f s, %d merges done", result.initial_score, seconds, len(progress.merges))
     return result
+
+
+def _result(progress: Phase1Progress) -> Phase1Result:
+    """What the phase has found. Cut off between the last check and what would follow from it, a leak is one still."""
+    s_0 = progress.best()
+    if s_0.content in current_run().shared.leaking:
+        progress.s_0 = s_0.model_copy(update={"leaking": True})
+    _mark_leaking(progress)
+    return progress.result()
+
+
+async def _recall_leaks(progress: Phase1Progress) -> None:
+    """What the last check had found when an earlier process passed over the rest of it."""
+    if "leakage" not in progress.passed:
+        return
+    run, known = current_run(), [progress.best(), *(trial.script for trial in progress.trials.values())]
+    told = [event for event in run.journal.events if isinstance(event, LeakageChecked)]
+    found = {digest for event in told if event.step.startswith("phase1/leakage/") for digest in event.leaking}
+    run.shared.leaking |= {script.content for script in known if digest_of(script.content) in found}
+    await keep_clean_ones(run)
 
 
 async def _merge_by_rank(references: list[SolutionScript], progress: Phase1Progress, config: PipelineConfig) -> None:
@@ -397,10 +421,24 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
     corrected = await check_and_fix_leakage(s_0)
     changed = corrected.content != s_0.content
     logger.info("leakage check result: found and corrected: %s", "yes" if changed else "no")
+    mended = s_0
     if changed and not corrected.leaking:
-        progress.s_0 = await _evaluated_or(s_0, corrected, progress.task, config)
-    if corrected.leaking or (changed and progress.s_0 is s_0):
+        mended = await _evaluated_or(s_0, corrected, progress.task, config)
+    if corrected.leaking or (changed and mended is s_0):
         progress.s_0 = await _instead_of(s_0, progress, config)
+        _mark_leaking(progress, score=None, is_executable=False)
+    elif changed:
+        progress.s_0 = mended
+    else:
+        progress.s_0 = corrected  # found clean, whatever an earlier check has said of it
+
+
+def _mark_leaking(progress: Phase1Progress, **known: object) -> None:
+    """Let no path start from a candidate that leaks; where the leak was not mended, what it scored counts no longer."""
+    for index, trial in progress.trials.items():
+        if trial.script.content in current_run().shared.leaking:
+            marked = trial.script.model_copy(update={"leaking": True, **known})
+            progress.trials[index] = replace(trial, script=marked)
 
 
 async def _instead_of(s_0: SolutionScript, progress: Phase1Progress, config: PipelineConfig) -> SolutionScript:

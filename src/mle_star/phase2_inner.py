@@ -168,6 +168,8 @@ async def _check_winner(
         if not (better or start.leaking):  # a score that leaks is none to compare with
             break
         checked = await check_and_fix_leakage(winner)
+        if checked.leaking or checked.content != winner.content:
+            state.best_solution, state.best_score = start, start_score  # should the end come now
         if not checked.leaking and checked.content != winner.content:
             checked = (await evaluate_checked(checked, task, config)).script
         score = checked.score

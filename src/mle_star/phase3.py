@@ -104,6 +104,8 @@ async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, 
         known.add(best)
         winner = attempts[best].solution
         checked = await check_and_fix_leakage(winner)
+        if checked.leaking or checked.content != winner.content:
+            attempts[best] = attempts[best].model_copy(update={"score": None})  # should the end come now
         if not checked.leaking and checked.content != winner.content:
             checked = (await evaluate_checked(checked, task, config)).script
         score = None if checked.leaking else checked.score

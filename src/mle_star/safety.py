@@ -6,11 +6,13 @@ All three take a script and give a script, never change the one they were given,
 from __future__ import annotations
 
 import ast
+import asyncio
 import logging
 import re
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
     debug_text,
@@ -31,8 +33,8 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
-from mle_star.run.context import current_run, digest_of
-from mle_star.run.events import DebugAttempted, LeakageChecked, ScriptPurpose
+from mle_star.run.context import current_run
+from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.run.search import Trial
 
 logger = logging.getLogger(__name__)
@@ -48,7 +50,6 @@ NO_CODE = "no code in the reply"
 UNCHECKED = "the solution was not checked for data leakage: the run ended before"
 UNANSWERED = "the solution was not checked for data leakage: the checker gave no usable answer"
 MENDED_AT_LAST = "data leakage was mended in the solution at the very end: its score is that of the leaking script"
-LEAKS = "data leakage was found and could not be mended"
 
 
 # --- evaluation ------------------------------------------------------------------------------------------
@@ -244,17 +245,19 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
         shared.checked.add(digest)
         return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
     step = current_run().latest_step("leakage-detection")
-    current, left = await _without_leaks(solution, leaks)
-    found, blocks = len(leaks), [answer.code_block for answer in leaks]
-    leaking = {solution.content, current.content} if left else {solution.content} - {current.content}
-    digests = sorted(map(digest_of, leaking))
-    current_run().record(LeakageChecked(step=step, found=found, fixed=found - left, blocks=blocks, leaking=digests))
+    try:
+        current, left = await _without_leaks(solution, leaks)
+    except (BudgetExceeded, asyncio.CancelledError):  # the end comes before it is mended: it leaks all the same
+        await _remember(step, leaks, len(leaks), {solution.content})
+        raise
+    await _remember(
+        step, leaks, left, {solution.content, current.content} if left else {solution.content} - {current.content}
+    )
     if left:
         place = current_run().place
-        logger.warning("%s: %d of %d leaks stay: the score of this script will not count", place, left, found)
+        logger.warning("%s: %d of %d leaks stay: the score of this script will not count", place, left, len(leaks))
     else:
         shared.checked.add(digest_of(current.content))
-    await _forget(leaking)
     return current.model_copy(update={"leaking": left > 0})
 
 
@@ -270,11 +273,14 @@ async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -
     return (solution, len(left)) if rewritten is None else (rewritten, 0)
 
 
-async def _forget(scripts: set[str]) -> None:
+async def _remember(step: str, leaks: list[LeakageAnswer], left: int, scripts: set[str]) -> None:
     """None of these scripts, which leak, may be the best: nothing that is kept rests on what they said."""
+    run, blocks, digests = current_run(), [answer.code_block for answer in leaks], sorted(map(digest_of, scripts))
+    fixed = len(leaks) - left
+    run.record(LeakageChecked(step=step, found=len(leaks), fixed=fixed, blocks=blocks, leaking=digests))
     if scripts:
-        current_run().shared.leaking |= scripts
-        await keep_clean_ones(current_run())
+        run.shared.leaking |= scripts
+        await keep_clean_ones(run)
 
 
 async def check_at_last(
@@ -283,20 +289,22 @@ async def check_at_last(
     """What is handed over, checked where the end came before its check; and what is to be said of it."""
     run = current_run()
     scripts = {digest_of(content) for content in ((solution.content,) if members is None else members)}
+    known = solution.model_copy(update={"leaking": solution.leaking or solution.content in run.shared.leaking})
     if not checks_later(config):
-        return solution, [UNANSWERED] if scripts & run.shared.unanswered else []
+        return known, [UNANSWERED] if scripts & run.shared.unanswered and not known.leaking else []
     if solution.leaking or scripts <= run.shared.checked:
         return solution, []
     try:
         if run.budget.money_is_gone or members is not None:
-            return solution, [UNCHECKED]
+            return known, [] if known.leaking else [UNCHECKED]
         checked = await check_and_fix_leakage(solution)
     except BudgetExceeded:
-        return solution, [UNCHECKED]
+        found = solution.content in run.shared.leaking
+        return solution.model_copy(update={"leaking": found}), [] if found else [UNCHECKED]
     if checked.leaking:
         return solution.model_copy(update={"leaking": True}), []
     if scripts & run.shared.unanswered:
-        return solution, [UNANSWERED]
+        return known, [] if known.leaking else [UNANSWERED]
     mended = checked.content != solution.content
     return checked.model_copy(update={"score": solution.score}), [MENDED_AT_LAST] if mended else []
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from pydantic import BaseModel
+
+from mle_star.agents.replies import read_structured
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
 from mle_star.models import AgentType, agent_config
 from mle_star.testing.scripted import ScriptedBrain
@@ -93,3 +97,23 @@ async def test_json_as_small_models_write_it_is_mended(open_bench: OpenBench) ->
             brain.always("extractor", said)
             assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
             assert len(brain.requests) == number + 1
+
+
+class Block(BaseModel):
+    """What an agent may quote."""
+
+    code: str
+
+
+def test_half_a_pair_of_surrogates_in_a_reply_can_be_kept() -> None:
+    """A script may look for emoji by them, and JSON that quotes it with one backslash says them."""
+    found = read_structured(Block, {"code": "r'\ud83d[\ude00-\ude4f]'"}, "")
+    assert found == {"code": "r'\\ud83d[\\ude00-\\ude4f]'"}
+    assert Block(**found).model_dump_json()
+    assert read_structured(Block, json.dumps({"code": "\ud83d"})) == {"code": "\\ud83d"}
+
+
+@pytest.mark.parametrize("stuck", ["[", '{"a":', "[[{"])
+def test_a_reply_without_an_end_is_no_reply(stuck: str) -> None:
+    assert read_structured(Block, stuck * 200_000) is None and read_structured(Block, "[" * 900 + "]" * 900) is None
+    assert read_structured(Block, '{"code": "x"} ' + stuck * 3) == {"code": "x"}

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mle_star.agents.meter import Meter, Tariff
 from mle_star.engineer.wire import BrainReply, BrainRequest, events_of, message_of
-from mle_star.run.prices import CHARACTERS_PER_TOKEN, Price, usage_cost
+from mle_star.run.prices import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
 from tests.agents.conftest import MODEL
 
 
@@ -98,3 +100,22 @@ def test_what_the_cli_says_on_its_own_account_is_free() -> None:
 )
 def test_every_kind_of_token_has_the_price_that_the_cli_was_seen_to_charge(usage: dict[str, Any], usd: float) -> None:
     assert usage_cost(usage, Price(3, 15)) == pytest.approx(usd)
+
+
+@given(
+    own=st.tuples(st.floats(0, 90), st.floats(0, 90)),
+    used=st.tuples(st.integers(0, 10**7), st.integers(0, 10**6)),
+    model=st.sampled_from(["small", "claude-sonnet-4-5", "opus"]),
+)
+def test_a_limit_in_dollars_of_the_user_is_kept_by_a_cli_that_counts_its_own(
+    own: tuple[float, float], used: tuple[int, int], model: str
+) -> None:
+    tariff = Tariff(own={model: Price(*own)}).asked_for(model)
+    limit = tariff.as_the_cli_counts(5.0)
+    usage = {"input_tokens": used[0], "output_tokens": used[1]}
+    told, paid = (usage_cost(usage, price) for price in (price_of(model) or UNKNOWN, Price(*own)))
+    if limit is None:
+        assert paid == 0
+    elif told <= limit:
+        assert paid <= 5.0 * (1 + 1e-9)
+    assert Tariff().asked_for(model).as_the_cli_counts(5.0) == 5.0 and tariff.as_the_cli_counts(None) is None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import random
 import time
+import zipfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -125,6 +128,17 @@ def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
     assert 5_000 < len(table.sample["c0"]) < 30_000
 
 
+def _locked() -> bytes:
+    """An archive that says of its table that it wants a password."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("b.csv", "a,b\n1,2\n")
+    content = bytearray(whole.getvalue())
+    for mark, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        content[content.index(mark) + place] |= 1
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -132,7 +146,9 @@ def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
         ("a.parquet", b"PAR1 nonsense PAR1", "cannot be read"),
         ("a.xlsx", b"no archive", "cannot be read"), ("a.json", b"[1, 2]", "no JSON records"),
         ("a.png", b"x", "not a table"),
-        ("a.csv.zip", b"PK nonsense", "cannot be read"), ("notes.txt", b"just a line of prose\n", "prose"),
+        ("a.csv.zip", b"PK nonsense", "cannot be read"), ("b.csv.zip", _locked(), "password"),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99)[:10] + b"\xff" * 40, "cannot be read"),
+        ("notes.txt", b"just a line of prose\n", "prose"),
     ],
 )  # fmt: skip
 def test_what_is_no_table_gets_one_line(name: str, content: bytes, words: str, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
+from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.exam import Exam
-from mle_star.evaluation.grading import Answers, Judge, Ungradable
+from mle_star.evaluation.grading import Judge
+from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 from mle_star.execution.submission import check_table
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
@@ -215,7 +217,7 @@ def test_blanks_around_the_names_of_columns_mean_nothing(tmp_path: Path, header:
         train.write_text(train.read_text().replace("x,y", "x,y "))
     judge, text = judge_of(folder, "accuracy"), sample.read_text().replace(sample_header, header)
     (tmp_path / "s.csv").write_text(text)
-    assert judge.read(tmp_path / "s.csv", judge.data.real_view()).real == (("p",),) * ASKED
+    assert read_answers(judge.data, tmp_path / "s.csv", judge.data.real_view()).real == (("p",),) * ASKED
     with (tmp_path / "s.csv").open("rb") as file:
         assert check_table(file, "s.csv", sample) == []
 
@@ -233,3 +235,18 @@ def test_a_sample_without_answers_only_says_where_they_belong(
         metric_direction=known_metric(metric).direction, description="Predict `y`.", data_dir=str(folder),
     )  # fmt: skip
     assert Exam.prepare(task, PipelineConfig(), tmp_path / "run", write=False).views
+
+
+@pytest.mark.parametrize("odd", ["#DIV/0!", "inf", "n.a."])
+def test_one_target_that_is_no_number_is_not_held_against_every_script(tmp_path: Path, odd: str) -> None:
+    """It may lie outside of the rows that the search looks at."""
+    truth = [str(n % 97 + 0.5) for n in range(6000)]
+    for place in (0, len(truth) // 2, len(truth)):
+        folder = write(tmp_path / f"data-{place}", [*truth[:place], odd, *truth[place:]], "1.5")
+        task = TaskDescription(
+            competition_id="t", task_type=TaskType.tabular, data_modality=DataModality.tabular,
+            evaluation_metric="rmse", metric_direction=MetricDirection.minimize, description="Predict `y`.",
+            data_dir=str(folder),
+        )  # fmt: skip
+        with pytest.raises((Unsupported, Ungradable), match="number"):
+            Exam.prepare(task, PipelineConfig(), tmp_path / f"run-{place}", write=False)

@@ -9,7 +9,8 @@ import pytest
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
-from mle_star.evaluation.grading import Answers, Judge
+from mle_star.evaluation.answers import Answers
+from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.portrait import MOST_CLASSES, OTHER, Portrait, portrait
 from mle_star.evaluation.views import Data
 

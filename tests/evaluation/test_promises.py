@@ -14,8 +14,9 @@ import pytest
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
+from mle_star.evaluation.answers import Answers
 from mle_star.evaluation.exam import Exam
-from mle_star.evaluation.grading import Answers, Judge
+from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.views import Data
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
 from mle_star.pipeline.finalists import BLEND, Field

@@ -97,8 +97,8 @@ def test_records_and_columns_are_those_that_a_reader_of_every_cell_finds(made: W
         assert found.cells(["x", "id"], backwards) == [[rows[place][3], rows[place][0]] for place in backwards]
         for first, last in ((3, 0), (1, 1), (0, 2)):
             for place, cells in enumerate(found.plain_cells(range(len(rows)), first, last)):
-                between = made.separator.join(rows[place][first : 4 - last])
-                assert cells is None or cells == [*rows[place][:first], between, *rows[place][4 - last :]]
+                between = made.separator.join(said[place][first : 4 - last])
+                assert cells is None or cells == [*said[place][:first], between, *said[place][4 - last :]]
         for index, name in enumerate(COLUMNS):
             near = found.column_near_an_end(name)
             assert near is None or list(near) == [row[index] for row in rows]
@@ -180,7 +180,7 @@ def plainly(made: Written, found: Separated, hidden: list[int], names: dict[int,
     """A file with all rows and the hidden ones once more, as it would be written cell by cell."""
     end = made.line_end.encode()
     own = [found.record(place).rstrip(b"\r\n") + end for place in range(found.count)]
-    rows = [dict(zip(COLUMNS, cells, strict=True)) for cells in found.cells(COLUMNS, hidden)]
+    rows = [dict(zip(COLUMNS, cells, strict=True)) for cells in found.cells(COLUMNS, hidden, bare=False)]
     moved: list[dict[str, Any]] = [
         named({k: v for k, v in row.items() if k != "y"}, "id", names.get(place))
         for place, row in zip(hidden, rows, strict=True)

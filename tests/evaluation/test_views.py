@@ -26,8 +26,9 @@ from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import MARK
 from mle_star.errors import ConfigError
+from mle_star.evaluation.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.evaluation.blend import blended, find_weights
-from mle_star.evaluation.grading import Answers, Judge, Ungradable
+from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.records import read_rows
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.split import Rule, _mixed, split_rows
@@ -99,6 +100,46 @@ def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
     assert len(view.order) == ASKED + len(hidden)
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "jsonl", "parquet"])
+def test_a_hidden_row_has_no_column_that_only_training_rows_have(form: str, tmp_path: Path) -> None:
+    """What is known of a row only afterwards tells its label, and the real test will not have it."""
+    folder = write(tmp_path / "data", form)
+    path = next(folder.glob("train.*"))
+    rows = [{"told": row["y"], **row} for row in rows_of(folder, "train")]
+    if form == "parquet":
+        pandas.read_parquet(path).assign(told=1).to_parquet(path, index=False)
+    elif form == "csv":
+        pandas.DataFrame(rows).to_csv(path, index=False)
+    else:
+        for name, own in (("train", rows), ("test", rows_of(folder, "test"))):
+            whole = [{**row, "place": {"town": {"name": row["id"]}}} for row in own]
+            lines = "".join(json.dumps(row) + "\n" for row in whole)
+            (folder / f"{name}.{form}").write_text(json.dumps(whole) if form == "json" else lines)
+    data = opened(folder)
+    data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    assert "told" in next(iter(rows_of(tmp_path / "view", "train")))
+    if form in ("json", "jsonl"):
+        text = (tmp_path / "view" / f"test.{form}").read_text()
+        read = json.loads(text) if form == "json" else list(map(json.loads, text.splitlines()))
+        assert len(read) > ASKED and all(row["place"]["town"]["name"] for row in read), "what is nested stays"
+    shown = next((tmp_path / "view").glob("test.*"))
+    assert b"told" not in shown.read_bytes() and "told" not in rows_of(tmp_path / "view", "test")[0]
+
+
+def test_hidden_rows_keep_the_blanks_around_cells_that_all_others_keep(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, numbers, answer in (("train", range(ROWS), ",{}"), ("test", range(1000, 1000 + ASKED), "")):
+        head = "id,state,note" + (",y" if answer else "") + "\n"
+        states = ['active    ,"a, b"', "gone      , c"]
+        lines = [f"{n},{states[n % 2]}{answer.format(n % 3)}\n" for n in numbers]
+        (folder / f"{name}.csv").write_text(head + "".join(lines))
+    data = opened(folder)
+    data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    shown = pandas.read_csv(tmp_path / "view" / "test.csv")
+    assert len(shown) > ASKED and set(shown.state) == {"active    ", "gone      "} and set(shown.note) == {"a, b", " c"}
+
+
 def submit(view: View, path: Path, answer: dict[str, Any], *, shuffled: bool = True) -> Path:
     """A submission by key, its rows in any order."""
     ids = list(answer)
@@ -120,11 +161,11 @@ def test_answers_come_back_as_grade_and_as_the_submission_of_the_real_test(tmp_p
     said = {
         row["id"]: truth.get(row["id"], "1") if row["id"] not in wrong else 1 - int(truth[row["id"]]) for row in shown
     }
-    answers = judge.read(submit(view, tmp_path / "s.csv", said), view)
+    answers = read_answers(judge.data, submit(view, tmp_path / "s.csv", said), view)
     grade = judge.grade(answers.hidden, hidden)
     assert (grade.score, grade.rows) == (1 - len(wrong) / len(hidden), len(hidden))
     assert grade.low < grade.score < grade.high
-    judge.write_real(answers, tmp_path / "real.csv")
+    write_answers(judge.data, answers, tmp_path / "real.csv")
     with (tmp_path / "real.csv").open(newline="") as stream:
         real = list(csv.DictReader(stream))
     sample = rows_of(tmp_path / "data", "sample_submission")
@@ -146,7 +187,7 @@ def test_answers_that_cannot_be_judged_say_why(tmp_path: Path, change: Any, word
     said = {row["id"]: 1 for row in rows_of(tmp_path / "view", "test")}
     change(said)
     with pytest.raises(Ungradable, match=words):
-        Judge(data, known_metric("accuracy")).read(submit(view, tmp_path / "s.csv", said), view)
+        read_answers(data, submit(view, tmp_path / "s.csv", said), view)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +209,7 @@ def test_what_a_script_hands_in_does_not_fill_the_memory(
     tracemalloc.start()
     try:
         with pytest.raises(Ungradable, match=words):
-            Judge(data, known_metric("accuracy")).read(tmp_path / "s.csv", view)
+            read_answers(data, tmp_path / "s.csv", view)
         assert tracemalloc.get_traced_memory()[1] < 300_000_000
     finally:
         tracemalloc.stop()
@@ -185,7 +226,7 @@ def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:
     shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
     assert list(shown.columns) == ["id", "x", "note"] and list(wanted.columns) == ["id", "y"]
     assert list(shown["id"]) == list(wanted["id"]) and set(shown["id"]) == set(view.names.values())
-    answers = Judge(data, known_metric("accuracy")).read(view.folder / "sample_submission.csv", view)
+    answers = read_answers(data, view.folder / "sample_submission.csv", view)
     assert set(answers.hidden) == set(hidden) and answers.real == ()
 
 
@@ -211,9 +252,9 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     sample["goal"] = 2 * shown["x"] + 1
     sample.to_csv(tmp_path / "s.csv", sep=";", decimal=",", index=False)
     judge = Judge(data, known_metric("mae"))
-    answers = judge.read(tmp_path / "s.csv", view)
+    answers = read_answers(judge.data, tmp_path / "s.csv", view)
     assert judge.grade(answers.hidden, hidden).score == pytest.approx(1.0, abs=0.06)  # goals are rounded
-    judge.write_real(answers, tmp_path / "real.csv")
+    write_answers(judge.data, answers, tmp_path / "real.csv")
     real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
     assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
     assert list(real["x"]) == [x for x, _ in numbers[ROWS:]]
@@ -287,9 +328,9 @@ def test_rows_without_a_key_of_their_own_go_among_the_test_rows_under_new_ones(t
     judge = Judge(data, known_metric("accuracy"))
     answers = pandas.DataFrame({"id": shown["id"], "y": (shown["x"] > 0.5).astype(int)})
     answers.sample(frac=1, random_state=1).to_csv(tmp_path / "s.csv", index=False)
-    said = judge.read(tmp_path / "s.csv", view)
+    said = read_answers(judge.data, tmp_path / "s.csv", view)
     assert judge.score(said.hidden, hidden) > 0.98, "x is rounded"
-    judge.write_real(said, tmp_path / "final" / "real.csv")
+    write_answers(judge.data, said, tmp_path / "final" / "real.csv")
     real = pandas.read_csv(tmp_path / "final" / "real.csv")
     assert list(real["id"]) == list(reversed(places)) and list(real["y"])[::-1] == [int(x > 0.5) for x in test["x"]]
 
@@ -317,9 +358,9 @@ def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_pa
     answers = pandas.DataFrame({"id": shown.get("id", shown.index), "y": (shown["x"] > 0.5).astype(int)})
     answers.to_csv(tmp_path / "s.csv", index=False)
     judge = Judge(data, known_metric("accuracy"))
-    said = judge.read(tmp_path / "s.csv", view)
+    said = read_answers(judge.data, tmp_path / "s.csv", view)
     assert judge.score(said.hidden, hidden) > 0.98, "x is rounded"
-    judge.write_real(said, tmp_path / "final" / "real.csv")
+    write_answers(judge.data, said, tmp_path / "final" / "real.csv")
     asked = pandas.read_csv(folder / "test.csv")
     wanted = pandas.DataFrame({**({"id": asked["id"]} if key else {}), "y": (asked["x"] > 0.5).astype(int)})
     pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "final" / "real.csv"), wanted)
@@ -394,6 +435,9 @@ def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_o
 # --- blends ----------------------------------------------------------------------------------------------------
 
 
+HOURS = [1_577_836_800 + 3600 * i for i in range(300)]
+
+
 def later_task(folder: Path, train: Sequence[Any], test: Sequence[Any]) -> Path:
     folder.mkdir(parents=True)
     dice = random.Random(1)
@@ -418,6 +462,45 @@ def test_a_later_test_is_seen_in_dates_of_any_usual_form(tmp_path: Path, form: s
     (hidden,) = data.split(seed=1).views
     assert min(hidden) > 200 and len(hidden) < 100, "the last ones"
     assert data.units is not None and list(data.units) == sorted(data.units)
+
+
+@pytest.mark.parametrize(("name", "form"), [("date", "%Y-%m-%d"), ("day", "%Y%m%d"), ("timestamp", "%s")])
+def test_a_date_that_is_the_key_is_still_a_date(tmp_path: Path, name: str, form: str) -> None:
+    days = pandas.date_range("2021-01-01", periods=400, freq="D", tz="UTC")
+    told = [str(int(day.timestamp())) if form == "%s" else day.strftime(form) for day in days]
+    train = pandas.DataFrame({name: told[:300], "y": [i * 7 % 100 / 3 for i in range(300)]})
+    train.to_csv(tmp_path / "train.csv", index=False)
+    pandas.DataFrame({name: told[300:]}).to_csv(tmp_path / "test.csv", index=False)
+    pandas.DataFrame({name: told[300:], "y": 0}).to_csv(tmp_path / "sample_submission.csv", index=False)
+    data = opened(tmp_path)
+    assert (data.layout.key, data.rule.kind, data.rule.column) == (name, "time", name)
+    (hidden,) = data.split(seed=1).views
+    assert hidden == tuple(range(240, 300))
+    assert data.make_view("v", hidden, tmp_path / "view", seed=1).names == {}, "no day gets another one"
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "kind"),
+    [
+        ("unix_time", HOURS, [HOURS[-1] + 3600 * i for i in range(1, 90)], "time"),
+        ("timestamp", [1000 * t for t in HOURS], [1000 * HOURS[-1] + i for i in range(1, 90)], "time"),
+        ("sale_year", [2000 + i // 20 for i in range(300)], [2015] * 90, "time"),
+        ("event_time", [-1, *HOURS[1:]], [HOURS[-1] + 3600 * i for i in range(1, 90)], "time"),
+        ("candidate_id", HOURS, [HOURS[-1] + i for i in range(1, 90)], "classes"),
+        ("year", [2000 + i // 20 for i in range(300)], [2000 + i // 6 for i in range(90)], "classes"),
+        ("year", [2019] * 3 + [2020] * 297, [2020] * 90, "classes"),
+        ("mileage", HOURS, [HOURS[-1] + i for i in range(1, 90)], "classes"),
+    ],
+)  # fmt: skip
+def test_time_may_be_a_number(tmp_path: Path, name: str, train: list[int], test: list[int], kind: str) -> None:
+    folder = later_task(tmp_path / "data", train, test)
+    for path in folder.glob("t*.csv"):
+        path.write_text(path.read_text().replace("when", name, 1))
+    data = opened(folder)
+    assert data.rule.kind == kind
+    if kind == "time":
+        (hidden,) = data.split(seed=1).views
+        assert min(hidden) > 200 and max(hidden) == 299
 
 
 def test_a_moment_of_most_rows_is_hidden_in_part(tmp_path: Path) -> None:
@@ -541,7 +624,7 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
     new = [int(view.names[place]) for place in hidden]
     assert sorted(new) == list(range(930, 930 + len(hidden))) and new != sorted(new)
     said = {str(i): int(i % 2) for i in shown["id"]}
-    answers = Judge(data, known_metric("accuracy")).read(submit(view, tmp_path / "s.csv", said), view)
+    answers = read_answers(data, submit(view, tmp_path / "s.csv", said), view)
     assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
     mixed = frame.sample(frac=1, random_state=1)
     mixed[:150].to_csv(folder / "train.csv", index=False)
@@ -570,9 +653,9 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     for place in hidden:
         assert (view.folder / "test" / f"{view.names[place]}.png").read_bytes() == b"picture of %d" % place
     judge = Judge(data, known_metric("accuracy"))
-    answers = judge.read(view.folder / "sample_submission.csv", view)
+    answers = read_answers(judge.data, view.folder / "sample_submission.csv", view)
     assert set(answers.hidden) == set(hidden) and len(answers.real) == ASKED
-    judge.write_real(answers, tmp_path / "real.csv")
+    write_answers(judge.data, answers, tmp_path / "real.csv")
     assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
 
 
@@ -687,6 +770,7 @@ def _renamed_target(folder: Path) -> str:
 
 LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
     "titanic.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
+    "train.csv.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
     "all.tar.gz": lambda folder, path: _tar(path, folder / "train.csv"),
     "shut.zip": lambda folder, path: path.write_bytes(b"with a password, or of a kind that nobody opens here"),
     "shut.tar": lambda folder, path: path.write_bytes(b"no archive that opens"),

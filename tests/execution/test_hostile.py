@@ -30,6 +30,7 @@ from mle_star.execution import (
 )
 from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
 from mle_star.execution.local import Means
+from mle_star.execution.removal import own_prefix
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
 from mle_star.run.context import RunShared, Scripts
 from mle_star.run.events import Notice
@@ -117,8 +118,9 @@ def secrets() -> Iterator[list[str]]:
 def leftovers() -> list[str]:
     """Temporary folders and control groups of this process that nobody removed."""
     home = find_cgroup_home()
-    folders = [Path(tempfile.gettempdir()), *(home.parents if home else ())]
-    return [str(path) for folder in folders for path in folder.glob(f"mle-star-{os.getpid()}-*")]
+    groups = [path for parent in (home.parents if home else ()) for path in parent.glob(f"mle-star-{os.getpid()}-*")]
+    folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
+    return [str(path) for path in (*groups, *folders)]
 
 
 def check(case: Case, result: EvaluationResult, secrets: list[str]) -> None:
@@ -206,9 +208,13 @@ async def test_without_control_groups_shared_memory_counts(
         assert "more than 0.3 GB of memory" in debug_text(result)
 
 
-async def test_memory_that_processes_share_counts_once(open_run: OpenRun, surroundings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("held", ["m = mmap.mmap(-1, 120 << 20)\nm.write(bytes(len(m)))", "m = b'x' * (120 << 20)"])
+async def test_memory_that_processes_share_counts_once(
+    held: str, open_run: OpenRun, surroundings: dict[str, Any]
+) -> None:
+    """Mapped by all of them, or theirs since a fork."""
     code = (
-        "import mmap, os, time\nm = mmap.mmap(-1, 120 << 20)\nm.write(bytes(len(m)))\n"
+        f"import mmap, os, time\n{held}\n"
         "for _ in range(3):\n    if os.fork() == 0:\n        total = sum(m[::4096])\n        time.sleep(2)\n"
         "        os.kill(os.getpid(), 9)\nfor _ in range(3):\n    os.wait()\n"
     )

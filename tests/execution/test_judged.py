@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mle_star.data.place import DataFolder
+from mle_star.evaluation.answers import read_answers
 from mle_star.evaluation.exam import Exam
 from mle_star.execution import execute_in_run
 from mle_star.execution.outcome import HEADER
@@ -140,7 +141,7 @@ async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side
         (event,) = finished(run)
         assert event.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
         said = zip(event.answers, exam.views, strict=True)
-        assert all(exam.judge.read(run.run_dir / path, view).hidden for path, view in said)
+        assert all(read_answers(exam.judge.data, run.run_dir / path, view).hidden for path, view in said)
         assert sorted(path.name for path in (run.run_dir / "work").iterdir()) == [".main.mle-star-work", "main"]
         logs = {path.name for path in (run.run_dir / "logs").iterdir()}
         assert logs == {"script.log", *(f"script.view-{number}.log" for number in range(1, 5))}

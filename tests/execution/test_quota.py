@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,20 @@ def test_a_script_never_gets_more_than_half_of_what_is_free(tmp_path: Path) -> N
     assert DiskQuota(endless, [tmp_path])._bytes == pytest.approx(free / 2, rel=0.2)
     settings = PipelineConfig(script_disk_gb=1.5, script_files=7)
     assert (Limits.of(settings).disk_bytes, Limits.of(settings).files) == (1_500_000_000, 7)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second disk here")
+def test_each_disk_is_judged_by_its_own_room(tmp_path: Path) -> None:
+    """A small /tmp in memory says nothing of the room that the working folder has."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        other = Path(place)
+        quota = DiskQuota(LIMITS, [tmp_path, other])
+        quota._elsewhere = dict.fromkeys(quota._elsewhere, 1_000_000)  # as if it had no more than twice that
+        assert list(quota._elsewhere) == [other.stat().st_dev]
+        (tmp_path / "large").write_bytes(bytes(5_000_000))
+        assert quota.look(os.getpid()) == ""
+        (other / "large").write_bytes(bytes(2_000_000))
+        assert "more than 0.0 GB on disk" in quota.look(os.getpid())
+        (other / "large").unlink()
+        (tmp_path / "larger").write_bytes(bytes(LIMITS.disk_bytes))
+        assert "on disk in its folder and /tmp" in quota.look(os.getpid())

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from mle_star.basics.texts import digest_of
 from mle_star.execution import LocalExecutor, debug_text, evaluate_solution, exception_line, execute_in_run
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import surroundings_digest
@@ -16,7 +17,7 @@ from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT, shorten
 from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
-from mle_star.run.context import ScriptRequest, digest_of, scope
+from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import (
     AnyEvent,
     Event,

@@ -34,11 +34,11 @@ CONFIG = PipelineConfig()
 class Elsewhere:
     """A carrier to machines that are folders here; it loses as many machines as it is told to."""
 
-    def __init__(self, folder: Path, lost: int = 0) -> None:
+    def __init__(self, folder: Path, lost: int = 0, lost_on_the_way: int = 0) -> None:
         self.slots, self.hardware = 2, dict[str, Any]()
         self.nodes = [Node(folder / name, name) for name in ("one", "two")]
         self.turns = itertools.cycle(self.nodes)
-        self.executor, self.lost = LocalExecutor(CONFIG), lost
+        self.executor, self.lost, self.lost_on_the_way = LocalExecutor(CONFIG), lost, lost_on_the_way
         self.sent: list[tuple[str, str, int]] = []
         self.ran: list[str] = []
 
@@ -81,6 +81,9 @@ class Elsewhere:
 
     async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
         self.sent.append((machine, digest, len(chunk)))
+        if self.lost_on_the_way:
+            self.lost_on_the_way -= 1
+            raise MachineLost(f"{machine} is gone")
         next(node for node in self.nodes if node.machine == machine).store(digest, "me", offset, chunk, last)
 
 
@@ -246,6 +249,36 @@ async def test_a_script_that_loses_every_machine_is_a_case_for_the_debugger(open
     with open_run(executor=RemoteExecutor(CONFIG, Elsewhere(tmp_path / "elsewhere", lost=9))):
         result = await execute_in_run(scored(0.5))
     assert result.is_error and "the machine was lost each time" in debug_text(result)
+
+
+async def test_a_machine_that_is_lost_while_data_are_sent_to_it_is_no_fault_of_the_script(tmp_path: Path) -> None:
+    carrier, request = Elsewhere(tmp_path / "elsewhere", lost_on_the_way=1), request_on(tmp_path)
+    (tmp_path / "data" / "a.csv").write_text("a")
+    raw = await RemoteExecutor(CONFIG, carrier).run(request)
+    assert (raw.stdout, raw.machine, raw.reruns, carrier.ran) == ("a\n", "two", 0, ["two"])
+    assert "lost" not in raw.stderr
+    with pytest.raises(ExecutionError, match="was lost while data were sent to it"):
+        await RemoteExecutor(CONFIG, Elsewhere(tmp_path / "nowhere", lost_on_the_way=9)).run(request)
+
+
+async def test_data_that_a_script_reads_are_not_removed_to_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mle_star.execution.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
+    carrier = Elsewhere(tmp_path / "elsewhere")
+    executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"
+    code = "import time\nprint('begun', flush=True)\ntime.sleep(4)\nprint(open('input/a.csv').read())"
+    request = request_on(place, code).model_copy(update={"output_file": str(tmp_path / "log")})
+    (place / "data" / "a.csv").write_text("a")
+    reading = asyncio.create_task(executor.run(request))
+    while not (tmp_path / "log").exists() or "begun" not in (tmp_path / "log").read_text():
+        await asyncio.sleep(0.02)
+    for node in carrier.nodes:
+        node.store("0" * 64, "me", 0, b"more", False)
+    assert (await reading).stdout == "begun\na\n"
+    for node in carrier.nodes:
+        node.store("0" * 64, "me", 0, b"more", False)
+        assert not [path for name in ("views", "work") for path in (node.folder / name).iterdir()]
 
 
 async def test_where_nothing_confines_a_script_changed_data_are_thrown_away(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from mle_star.execution import LocalExecutor, inspect_interpreter
 from mle_star.execution.cgroup import find_cgroup_home
 from mle_star.execution.limits import Limits, machine_memory, memory_files
 from mle_star.execution.process import Report, parse_report
+from mle_star.execution.removal import own_prefix
 from mle_star.execution.sandbox import (
     HERE,
     INSTALL_HINT,
@@ -207,6 +208,16 @@ async def test_inside_there_is_no_home_no_foreign_process_and_nothing_to_write_t
     assert seen["strange"] == []
 
 
+@pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])
+async def test_a_run_below_var_tmp_has_its_folder_there(sandbox: Literal["auto", "namespaces", "none"]) -> None:
+    """Else that place leads to the private /tmp."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        Path(place).chmod(0o755)
+        request = request_for(Path(place), "import os\nprint(os.getcwd(), os.listdir())")
+        raw = await LocalExecutor(sandbox=sandbox).run(request)
+        assert (raw.exit_code, raw.stdout.strip()) == (0, f"{place} ['solution.py']"), raw.stderr
+
+
 async def test_an_interpreter_below_a_hidden_home_stays_usable(tmp_path: Path) -> None:
     """The usual place of a virtual environment is the home folder."""
     home = Path(pwd.getpwuid(os.getuid()).pw_dir) / f".mle-star-test-{os.getpid()}"
@@ -375,16 +386,20 @@ def test_control_groups_of_the_dead_are_removed() -> None:
 
 
 def test_temporary_folders_of_the_dead_are_removed_when_they_are_old() -> None:
-    folders = [
-        Path(tempfile.gettempdir()) / f"mle-star-{owner}-test{os.getpid()}" for owner in (4194305, 4194306, os.getpid())
-    ]
+    """Elsewhere than here, on a machine or in a container with the same folder, the same number is another process."""
+    own = own_prefix("mle-star-").rpartition(f"{os.getpid()}-")[0]
+    hour, week = 2 * 3600, 7 * 86400
+    names = {
+        f"{own}4194305": hour, f"{own}4194306": 0, f"{own}{os.getpid()}": week,
+        "mle-star-abcdef01-4194305": hour, "mle-star-abcdef01-4194306": week, "mle-star-cli-4194305": hour,
+    }  # fmt: skip
+    folders = {Path(tempfile.gettempdir()) / f"{name}-test{os.getpid()}": age for name, age in names.items()}
     try:
-        for folder in folders:
+        for folder, age in folders.items():
             folder.mkdir()
-        for folder in (folders[0], folders[2]):
-            os.utime(folder, (0, 0))
+            os.utime(folder, (time.time() - age,) * 2)
         LocalExecutor().probe()
-        assert [folder.exists() for folder in folders] == [False, True, True]
+        assert [folder.exists() for folder in folders] == [False, True, True, True, False, True]
     finally:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)

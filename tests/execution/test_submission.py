@@ -154,6 +154,12 @@ def test_a_mask_in_run_lengths_is_a_cell_like_any_other(work: Path) -> None:
 
 @pytest.mark.req("REQ-FN-018")
 def test_of_several_samples_none_is_taken(work: Path) -> None:
+    for name in ("train_subsample.csv", "subject_samples.csv"):
+        (work / "input" / name).write_text("id,other\n1,2\n")
+    assert find_sample_submission(str(work)) is None
+    (work / "input" / "SampleSub.csv").write_text(SAMPLE)
+    assert find_sample_submission(str(work)) == work / "input" / "SampleSub.csv"
+    (work / "input" / "SampleSub.csv").unlink()
     for name in ("sample_submission.csv", "sample_submission_stage2.csv"):
         (work / "input" / name).write_text(SAMPLE)
     submit(work, "id,other\n1,1\n")

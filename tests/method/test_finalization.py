@@ -21,6 +21,7 @@ from mle_star.finalization import (
     check_contamination,
     generate_test_submission,
     remove_subsampling,
+    result_of_the_search,
     run_finalization,
     use_kept_submission,
 )
@@ -878,3 +879,22 @@ async def test_a_solution_that_cannot_be_checked_any_more_is_handed_over_with_a_
         checked = await check_at_last(BEST, settings(leakage_checks="promising"), {BEST.content: 1.0})
     assert checked == (BEST, [UNCHECKED]) and run.agents.log == []
     assert await check_at_last(BEST, settings()) == (BEST, [])
+
+
+async def test_what_is_handed_over_without_finalization_comes_with_all_that_was_said_of_it(
+    quick_run: ScriptedRun,
+) -> None:
+    run, task, config = current_run(), quick_run.task, quick_run.config
+
+    async def said_of(solution: SolutionScript) -> list[str]:
+        result = await result_of_the_search(solution, task, config, phase1_of(BEST), [], None, reason="out of time")
+        return result.warnings[:-1]
+
+    assert await said_of(BEST) == []
+    assert await said_of(BEST.model_copy(update={"leaking": True})) == [LEAKING_SOLUTION]
+    config = config.model_copy(update={"leakage_checks": "promising"})
+    assert await said_of(BEST) == [UNCHECKED], "the end came before the last check"
+    run.shared.search.remarks = [MENDED_AT_LAST]
+    assert await said_of(BEST) == [MENDED_AT_LAST]
+    run.shared.leaking.add(BEST.content)
+    assert await said_of(BEST) == [LEAKING_SOLUTION]

@@ -6,16 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.models import CodeBlock, MetricDirection, Phase2Result
-from mle_star.phase1 import run_phase1
+from mle_star.basics.texts import digest_of
+from mle_star.errors import BudgetExceeded
+from mle_star.models import CodeBlock, ExecutionRawResult, MetricDirection, Phase2Result
+from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
-from mle_star.phase3 import run_phase3
+from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.pipeline.result import best_of, diagnostics_of, phase1_with
 from mle_star.pipeline.stages import Stages
-from mle_star.run.context import digest_of, scope
-from mle_star.run.events import BestImproved, CandidateEvaluated, LeakageChecked, Notice, SubmissionKept
+from mle_star.run.context import ScriptRequest, scope
+from mle_star.run.events import (
+    LEAKS,
+    AblationFinished,
+    BestImproved,
+    CandidateEvaluated,
+    LeakageChecked,
+    Notice,
+    SubmissionKept,
+)
 from mle_star.run.folder import RunFolder
-from mle_star.safety import LEAKS, check_and_fix_leakage, evaluate_checked
+from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
+from mle_star.views import RunStory
 
 from .conftest import (
     NO_LEAKAGE,
@@ -84,6 +95,7 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candi
     quick_run.agents.always("leakage-correction", "I cannot.")
     result = await run_phase1(quick_run.task, stage(quick_run, 0.9, 0.5, merges=(0.4,)))
     assert (result.initial_score, result.initial_solution.leaking) == (0.5, False)
+    assert [(one.score, one.leaking) for one in result.candidate_solutions] == [(None, True), (0.5, False)]
     words = "the initial solution leaks; the next best takes its place"
     (told,) = quick_run.events(Notice)
     assert (told.level, told.message) == ("warning", f"data leakage that could not be mended: {words}")
@@ -99,6 +111,10 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candi
     shared = quick_run.context.shared
     assert shared.kept_submission is not None
     assert (shared.best_score, shared.kept_submission[0]) == (0.5, 0.5), "nothing rests on the leak any more"
+    seen = RunStory.from_events(quick_run.context.journal.events)
+    assert seen.chosen_candidate is not None
+    assert (seen.score, seen.chosen_candidate.index, seen.candidates[0].score) == (0.5, 1, None)
+    assert "level = 0.5" in seen.best_script and seen.candidates[0].error == LEAKS
     cut = Stages(quick_run.context, {}).scored_beyond(None, "phase1/candidate-")
     assert cut is not None and cut.score == 0.5
     assert "level = 0.5" in RunFolder(quick_run.run_dir).best_solution.read_text(encoding="utf-8")
@@ -275,6 +291,9 @@ async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_on
         score = float(str(best).partition(" ")[0])
         assert (found.best_score, found.best_solution.score, found.improved) == (score, score, score > 0.5)
         assert [attempt.score for attempt in found.attempts] == [float(str(level)[:3]) for level in levels]
+        study = AblationFinished(path=0, t=0, solution_score=0.5)
+        (step,) = RunStory.from_events([study, *run.context.journal.events]).steps
+        assert (0.5 if step.kept is None else step.kept.best_score) == score, "a reader sees what the path went on from"
 
 
 @pytest.mark.parametrize(
@@ -319,3 +338,78 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
         kept = run.events(SubmissionKept)
         assert [event.score for event in kept] == [event.score for event in run.events(BestImproved)]
         assert [event.score for event in kept] == [0.5, 0.7, 0.99, 0.5, 0.7], "on disk the last one counts"
+
+
+async def test_what_stands_in_gives_way_to_the_first_clean_script(quick_run: ScriptedRun) -> None:
+    """Where nothing else has run, what is kept rests on the leaking script for want of another, and no longer."""
+    quick_run.agents.always(
+        "leakage-detection", lambda call: leaky("level = 0.95") if "phase1/leakage" in call.step else NO_LEAKAGE
+    )
+    quick_run.agents.always("leakage-correction", fenced("level = 0.8"))
+    result = await run_phase1(quick_run.task, stage(quick_run, 0.95))
+    shared, kept = quick_run.context.shared, RunFolder(quick_run.run_dir).best_solution
+    assert shared.kept_submission is not None
+    assert (result.initial_score, shared.best_score, shared.kept_submission[0]) == (0.8, 0.8, 0.8)
+    assert "level = 0.8" in kept.read_text(encoding="utf-8")
+    assert [script.leaking for script in result.candidate_solutions] == [True]
+
+
+STOP = BudgetExceeded(limit="money", message="the money is spent")
+
+
+class Stopping(ScriptedExecutor):
+    """The end comes when the script with this level is to run."""
+
+    def __init__(self, level: float) -> None:
+        self._last = f"level = {level}\n"
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """As ever, but for the last one."""
+        if self._last in Path(request.script_path).read_text(encoding="utf-8"):
+            raise STOP
+        return await super().run(request)
+
+
+@pytest.mark.parametrize("cut", ["correction", "run"])
+async def test_a_leak_is_one_although_the_end_comes_before_it_is_mended(cut: str, quick_path: Path) -> None:
+    with scripted_run(quick_path, executor=Stopping(0.8), config=settings(M=1)) as run:
+        config = stage(run, 0.9)
+        run.agents.always(
+            "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
+        )
+        run.agents.always("leakage-correction", STOP if cut == "correction" else fenced("level = 0.8"))
+        with pytest.raises(BudgetExceeded):
+            await run_phase1(run.task, config)
+        found = partial_phase1()
+        assert found is not None and (found.initial_score, found.initial_solution.leaking) == (0.9, True)
+        assert [event.leaking for event in run.events(LeakageChecked)] == [[digest_of(script(0.9, note="m0"))]]
+        at_last, remarks = await check_at_last(found.initial_solution.model_copy(update={"leaking": False}), config)
+        assert (at_last.leaking, remarks) == (True, []), "nobody says that it was not checked"
+
+
+@pytest.mark.parametrize("phase", ["phase 2", "phase 3"])
+async def test_a_phase_that_is_cut_off_while_its_winner_is_checked_goes_on_without_what_leaks(
+    phase: str, quick_path: Path
+) -> None:
+    config = settings(K=2, R=2, leakage_checks="promising")
+    with scripted_run(quick_path, executor=Stopping(0.98), config=config) as run:
+        run.agents.reply("leakage-detection", leaky("level = 0.99"))
+        run.agents.always("leakage-detection", STOP)
+        run.agents.always("leakage-correction", "I cannot." if phase == "phase 2" else fenced("level = 0.98"))
+        run.agents.always("leakage-rewrite", "Nor can I.")
+        start = solution(script(0.5), score=0.5)
+        with pytest.raises(BudgetExceeded), scope("phase2", "path-0"):
+            if phase == "phase 2":
+                run.agents.reply("coder", *fenced("level = 0.7", "level = 0.99"))
+                await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, config)
+            else:
+                run.agents.reply("ensembler", *fenced(script(0.7), script(0.99)))
+                await run_phase3([start, solution(script(0.4), score=0.4)], run.task, config)
+        if phase == "phase 2":
+            (state,) = run.context.shared.search.blocks.values()
+            assert (state.best_solution, state.best_score) == (start, 0.5)
+            beyond = Stages(run.context, {}).scored_beyond(start, "phase2/path-0/")
+            assert beyond is not None and beyond.score == 0.7
+        else:
+            cut = partial_phase3([start], run.task)
+            assert cut is not None and cut.best_ensemble_score == 0.7

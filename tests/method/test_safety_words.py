@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from mle_star.basics.texts import digest_of
 from mle_star.errors import AgentError
 from mle_star.models import AgentType, EvaluationResult, SolutionPhase
 from mle_star.prompts import FACTS_HEADING, PromptRegistry, render
 from mle_star.run.asking import ask_agent, try_agent, warn_unusable
-from mle_star.run.context import digest_of, scope
-from mle_star.run.events import AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
+from mle_star.run.context import scope
+from mle_star.run.events import LEAKS, AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.run.search import Trial
 from mle_star.safety import (
-    LEAKS,
     MENDED_AT_LAST,
     SCORE_LINE,
     SCORE_TEXT,
@@ -389,6 +389,8 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
     assert await check_at_last(best, later) == (leaking, [])
     mended = best.model_copy(update={"content": script(0.7)})
     assert await check_at_last(best, later) == (mended, [MENDED_AT_LAST])
+    assert await check_at_last(best, settings()) == (leaking, []), "what was found once is known"
+    quick_run.context.shared.leaking.clear()
     agents.reply("leakage-detection", "What a question!", "What a question!", NO_LEAKAGE)
     assert await check_at_last(best, later) == (best, [UNANSWERED])
     await check_and_fix_leakage(best)

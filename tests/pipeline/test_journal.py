@@ -327,3 +327,11 @@ def test_failures_that_the_owner_mends_before_resuming_are_asked_again(path: Pat
     write(path, failure("a", reason=reason), reply("b"))
     with Journal(path) as journal:
         assert journal.find_failure("a", "d") is None
+
+
+def test_a_secret_that_holds_another_is_blotted_out_whole(tmp_path: Path) -> None:
+    parts = [f"part-{number:02}" for number in range(30)]
+    secrets = ["".join(parts[: number + 1]) for number in range(30)]
+    with Journal(tmp_path / "journal.jsonl", secrets=secrets) as journal:
+        for secret in secrets:
+            assert journal.redact(f"<{secret}>") == "<[redacted]>"

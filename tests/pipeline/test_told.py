@@ -17,6 +17,7 @@ from mle_star.run.events import (
     AblationFinished,
     AgentFinished,
     CandidateEvaluated,
+    LeakageChecked,
     PhaseStarted,
     RefinementTried,
     ScriptStarted,
@@ -131,6 +132,26 @@ async def test_each_path_starts_from_another_script_unless_the_specification_is_
     assert len(set(starts["twins"])) == 1
     assert starts["differ"] == [starts["twins"][0], 0.52, 0.51]  # the initial solution, then the best candidates
     assert models == {"differ": [None, 0.52, 0.51], "twins": [None] * 3}, "the journal names what a path began with"
+
+
+async def test_no_path_starts_from_a_candidate_that_leaks_although_only_promising_scripts_are_checked(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    """Of the candidates only the best was checked, and no change of a path's start is ever checked for what it had."""
+
+    def detection(prompt: str) -> Answer:
+        leaks = "level = 0.5100" in prompt
+        status = "Yes Data Leakage" if leaks else "No Data Leakage"
+        return {"answers": [{"leakage_status": status, "code_block": "level = 0.5100" if leaks else "level"}]}
+
+    overrides = {"leakage-detection": detection, "leakage-correction": lambda _: "I cannot."}
+    mind = Mind(overrides={**overrides, "leakage-rewrite": lambda _: "Nor can I.", "merger": lambda _: "No idea."})
+    config = settings(M=3, L=3, T=1, K=1, diversity=("starts",), leakage_checks="promising")
+    await quick(config, agents=MindAgents(mind))
+    assert [event.step for event in events(tmp_path / "run", LeakageChecked)] == ["phase2/path-1/leakage-detection"]
+    scores = {one.model_name: one.score for one in events(tmp_path / "run", CandidateEvaluated)}
+    begun = {e.path: scores.get(e.model) for e in events(tmp_path / "run", PhaseStarted) if e.path is not None}
+    assert begun == {0: None, 1: None, 2: 0.5} and {*scores.values()} == {0.5, 0.51, 0.52}
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.campaign import Campaign
 from mle_star.run.events import AgentFinished, RunFinished, RunResumed, ScriptFinished
+from tests.execution.machines import SMALL
 from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import MindAgents
 
 pytest.importorskip("ray")
-from mle_star.results.hosts import find_hosts
+from mle_star.execution.cluster import Shares
+from mle_star.results.hosts import Hosts, find_hosts, living_machines
 
 CONFIG = settings(M=1, K=1, L=1, R=1, executor="ray", model="offline", script_cpus=1, scoring="self_reported")
 
@@ -93,6 +96,22 @@ async def test_a_campaign_that_is_stopped_stops_its_actors_and_goes_on_later(
 @pytest.mark.usefixtures("cluster")
 def test_a_machine_has_runs_if_it_sees_the_campaign_and_its_data_and_can_reach_the_model(tmp_path: Path) -> None:
     data = (str(tmp_path),)
-    assert len(find_hosts(CONFIG, tmp_path, data)) == 3
-    assert find_hosts(CONFIG, tmp_path, (*data, str(tmp_path / "gone"))) == []
-    assert find_hosts(CONFIG.model_copy(update={"model": "sonnet"}), tmp_path, data) == [], "no credential there"
+    living = living_machines()
+    assert len(find_hosts(CONFIG, tmp_path, data, living)) == 3
+    assert find_hosts(CONFIG, tmp_path, (*data, str(tmp_path / "gone")), living) == []
+    online = CONFIG.model_copy(update={"model": "sonnet"})
+    assert find_hosts(online, tmp_path, data, living) == [], "no credential there"
+
+
+async def test_a_machine_that_joins_the_cluster_later_gets_runs_as_well(
+    cluster: dict[str, Any], tmp_path: Path
+) -> None:
+    find, known = partial(find_hosts, CONFIG, tmp_path, (str(tmp_path),)), living_machines()
+    hosts = Hosts(scripted, find, known, find(known), Shares.of(CONFIG), None)
+    assert await hosts.look_around() == []
+    joined = cluster["cluster"].add_node(num_cpus=1, object_store_memory=SMALL)
+    try:
+        twice = await asyncio.gather(hosts.look_around(), hosts.look_around())
+        assert list(twice) == [[joined.node_id], []]
+    finally:
+        cluster["cluster"].remove_node(joined)

@@ -90,6 +90,12 @@ def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Pat
         "code": "003", "day": "2024-04-04", "moment": "2024-05-05 00:00:00", "size": "", "weight": "0.375",
         "rooms": "3", "open": "False", "words": "",
     }  # fmt: skip
+    told = FRAME.assign(day=FRAME["day"].dt.strftime("%d.%m.%Y"), moment=FRAME["moment"].dt.strftime("%d/%m/%Y %H:%M"))
+    told.to_csv(tmp_path / "train.csv", index=False)
+    zoned = FRAME.assign(moment=FRAME["moment"].dt.tz_localize("Europe/Paris"))
+    for frame in (FRAME, zoned):
+        texts = texts_of(frame, looked_at(tmp_path / "train.csv"))
+        assert (list(texts["day"]), list(texts["moment"])) == (list(told["day"]), list(told["moment"]))
     with pytest.raises(ConfigError, match="a data frame or the path of a table is wanted, not dict"):
         texts_of({"size": [1]}, table)
 

@@ -54,7 +54,7 @@ async def suite(executor, folder):
         "memory": memory.stderr,
         "outside": "error" if outside.exit_code else outside.stdout,
         "late": str(late.exit_code),
-        "left": sorted(path.name for path in Path("/tmp").glob(f"mle-star-{os.getpid()}-*")),
+        "left": sorted(path.name for path in Path("/tmp").glob(f"mle-star-*-{os.getpid()}-*")),
     }
 
 

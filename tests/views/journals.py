@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+from mle_star.basics.texts import digest_of
 from mle_star.models import (
     AgentType,
     DataModality,
@@ -20,7 +21,6 @@ from mle_star.models import (
     is_improvement,
     is_improvement_or_equal,
 )
-from mle_star.run.context import digest_of
 from mle_star.run.events import (
     AblationFinished,
     AgentFailed,

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mle_star.basics.texts import digest_of
 from mle_star.models import AgentType, MetricDirection
 from mle_star.run.events import (
     AgentStarted,
     AnyEvent,
     CandidateEvaluated,
     DebugAttempted,
+    LeakageChecked,
     Notice,
     PhaseFinished,
     PhaseStarted,
@@ -26,7 +28,8 @@ from mle_star.run.folder import spent_seconds, spent_usd
 from mle_star.run.journal import read_journal
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
-from mle_star.views.lineage import lineage_of
+from mle_star.views.facts import phase_of
+from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.verdict import Verdict
 from tests.views.journals import Invented
 
@@ -93,6 +96,52 @@ def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(dire
     perfect = 2.0 if direction is MetricDirection.maximize else 0.0
     story = RunStory.from_events([*events[:-1], last.model_copy(update={"score": perfect})])
     assert story.score == scores[-1]
+
+
+@given(seed=st.integers(0, 10_000), direction=st.sampled_from(list(MetricDirection)))
+@settings(max_examples=15)
+def test_what_a_leaking_script_scored_counts_no_longer_and_a_mended_one_has_its_new_score(
+    seed: int, direction: MetricDirection
+) -> None:
+    events = list(Invented(seed=seed, direction=direction).events())[:-1]
+    leader = RunStory.from_events(events).bests[-1]
+    place = leader.step.rpartition("/")[0]
+    ran = next(event for event in events if isinstance(event, ScriptFinished) and event.step == leader.step)
+    check = f"{phase_of(place)}/check"
+    for fixed in (0, 1):
+        found = LeakageChecked(step=f"{check}/leakage-detection", found=1, fixed=fixed, leaking=[leader.script])
+        story = RunStory.from_events([*events, found])
+        dropped = next(one for one in story.attempts if one.step == place)
+        assert (dropped.score, dropped.accepted) == (None, False)
+        others = [one.score for one in story.attempts if one.score is not None]
+        assert story.score == (max(others) if direction is MetricDirection.maximize else min(others)) != leader.score
+        assert story.best_script != ran.script and handed_over(story, lineage_of(story)) != place
+        assert counts(RunStory.from_events([*events, found, *events, found])) == counts(story)
+        forked = [*events[: events.index(ran) + 1], found, *events[events.index(ran) + 1 :]]
+        assert RunStory.from_events(forked).attempts == story.attempts, "a fork says only later what was judged"
+        story.apply(ran.model_copy(update={"step": f"{check}/script", "script": "print()", "digest": "d"}))
+        now = next(one for one in story.attempts if one.step == place)
+        assert (now.score, story.score) == (leader.score if fixed else None, leader.score), "what is mended counts"
+        assert story.mended_at(place) == (f"{check}/script" if fixed else "")
+
+
+@pytest.mark.parametrize("kind", ["candidate", "merge", "refinement", "ensemble"])
+def test_a_leak_that_is_found_in_a_later_phase_takes_a_score_but_not_what_the_run_went_on_from(kind: str) -> None:
+    events = list(Invented(seed=3).events())
+    whole = RunStory.from_events(events)
+    last = whole.best_ensemble  # of ensembles the one that is handed over: it is what the run went on from
+    accepted = [one for one in whole.attempts if one.kind == kind and one.accepted]
+    taken = next(one for one in accepted if kind != "ensemble" or (last is not None and one.step == last.step))
+    ran = next(event for event in events if isinstance(event, ScriptFinished) and event.step == f"{taken.step}/script")
+    digests = [digest_of(ran.script)]
+    step = "finalists/0c2f1b6e/leakage-detection"
+    story = RunStory.from_events([*events, LeakageChecked(step=step, found=1, fixed=1, leaking=digests)])
+    (now,) = (one for one in story.attempts if one.step == taken.step)
+    assert (now.score, now.accepted) == (None, True)
+    before, after = lineage_of(whole), lineage_of(story)
+    assert handed_over(story, after) == handed_over(whole, before)
+    assert (before.candidate is None) == (after.candidate is None)
+    assert before.candidate and after.candidate and before.candidate.index == after.candidate.index
 
 
 def test_a_later_event_of_the_same_step_takes_the_place_of_the_earlier() -> None:

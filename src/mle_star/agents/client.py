@@ -419,14 +419,14 @@ class AgentClient:
     def _make_worker(self, config: AgentConfig, label: str, cap: float | None) -> Worker:
         from mle_star.agents.connection import Worker
 
-        site = CallSite(config.agent_type.value, label)
-        options = self._launcher.options(config, site, cap)
+        site, tariff = CallSite(config.agent_type.value, label), self._tariff.asked_for(self._launcher.model(config))
+        options = self._launcher.options(config, site, tariff.as_the_cli_counts(cap))
         return Worker(
             self._launcher.key(config, label),
             options,
             site,
             cap_usd=cap,
-            tariff=self._tariff.asked_for(self._launcher.model(config)),
+            tariff=tariff,
             proxy=self._launcher.proxy,
         )
 

@@ -222,6 +222,7 @@ class Worker:
         else:
             self._tariff.settle(turn.meter, told)
         if self._tariff.is_own(turn.meter):
+            turn.meter.add(turn.passed)  # searches and the like, which the CLI makes beside the conversation
             turn.cost_usd = self._tariff.cost(turn.meter)
             return turn
         streamed = self._tariff.cost(turn.meter) if told is None or turn.cut_off or turn.meter.broken_off else 0.0

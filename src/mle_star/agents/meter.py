@@ -106,6 +106,16 @@ class Tariff:
         other._asked_for = model
         return other
 
+    def as_the_cli_counts(self, usd: float | None) -> float | None:
+        """A limit in the CLI's own dollars that keeps this one: it knows nothing of the user's prices."""
+        own = self._own.get(self._asked_for)
+        if usd is None or own is None:
+            return usd
+        listed = price_of(self._asked_for)
+        listed = listed if listed is not None and all(listed) else UNKNOWN
+        rates = [theirs / ours for theirs, ours in zip(listed, own, strict=True) if ours]
+        return usd * min(rates) if rates else None
+
     def cost(self, meter: Meter) -> float:
         """What the messages so far have cost."""
         return sum(usage_cost(message.billed, self._price(message.model)) for message in meter.messages)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
+from mle_star.basics.texts import storable
 from mle_star.errors import AgentFailure
 from mle_star.models import AgentConfig
 from mle_star.run.context import AgentReply
@@ -53,7 +54,7 @@ def judge_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
         return Failure("transport", _one_line(turn.error) if turn.error else "the CLI ended without a result")
     if result.is_error and not _paid_and_whole(result, turn):
         return _failure(config, result, turn)
-    text = result.result or turn.text
+    text = storable(result.result or turn.text)
     if config.output_schema is not None:
         return _structured(config.output_schema, text, result.structured_output, turn.structured)
     if not text.strip():
@@ -98,8 +99,8 @@ def read_structured(schema: type[BaseModel], *values: Any) -> Any:
             if candidate is None:
                 continue
             try:
-                return schema.model_validate(candidate).model_dump(mode="json")
-            except ValidationError:
+                return schema.model_validate(storable(candidate)).model_dump(mode="json")
+            except (ValidationError, RecursionError):
                 continue
     return None
 
@@ -157,7 +158,7 @@ def _json_in(text: str) -> Iterator[Any]:
     try:
         yield json.loads(text)
         return
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     decoder = json.JSONDecoder()
     end = tries = 0

@@ -139,8 +139,9 @@ Examples:
 
 \b
 Exit codes:
-  0 a result with a submission        1 wrong input
-  2 a solution, but no submission     3 the pipeline failed
+  0 a result (and a submission, where there is a test file)
+  1 wrong input        2 a test file, but no submission
+  3 the pipeline failed
   130 interrupted
 """
 

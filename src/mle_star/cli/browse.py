@@ -144,10 +144,11 @@ def find_script(run_dir: Path, name: str) -> Script:
     folder = RunFolder(run_dir).open()
     if name in ("best", "final"):
         story = RunStory.from_events(read_journal(folder.journal))
-        code = story.final_script if name == "final" else story.best_script
+        best = story.bests[-1].score if story.bests else None
+        code, score = (story.final_script, story.score) if name == "final" else (story.best_script, best)
         if not code:
             raise ConfigError(f"{run_dir} has no {name} script yet")
-        return Script(f"{name} ({text.score(story.score)})", code)
+        return Script(f"{name} ({text.score(score)})", code)
     scripts = [record for record in read_steps(run_dir).values() if record.script is not None]
     exact = [record for record in scripts if record.step == name]
     below = [record for record in scripts if record.step.startswith(name.rstrip("/") + "/")]

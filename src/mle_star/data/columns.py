@@ -6,10 +6,10 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from mle_star.data.values import is_number, without_gaps
@@ -25,6 +25,9 @@ DATE_FORMATS = (
     "%d/%m/%Y %I:%M %p", "%m/%d/%Y %I:%M %p", "%d/%m/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S %p",
 )  # fmt: skip
 _ISO_LENGTHS = {"%Y-%m-%d": 10, "%Y-%m-%d %H:%M:%S": 19, "%Y-%m-%dT%H:%M:%S": 19, "%Y-%m-%d %H:%M": 16}
+EPOCH = datetime(1970, 1, 1)
+_TIME_NAME = re.compile(r"(^|[\W_])(date|time|datetime|epoch|ts)([\W_]|$)|stamp|unix", re.IGNORECASE)
+_YEAR_NAME = re.compile(r"(^|[\W_])year$", re.IGNORECASE)
 MANY_LEVELS = 40
 """Above this many levels a category is better encoded by frequency or target than by one column a level."""
 LISTED_VALUES = 200
@@ -133,6 +136,8 @@ def moments_of(column: Column, cells: Iterable[Any]) -> dict[str, datetime]:
     if column.kind == "date":
         told = ((text, as_date(text, column.date_format)) for text in texts)
         return {text: moment for text, moment in told if moment is not None}
+    if column.kind in ("number", "messy number"):
+        return _numbered_moments(column.name, texts)
     some = list(itertools.islice(texts, 200))
     if column.kind not in ("category", "text") or len(texts) < 5 or not all(map(_DATED.search, some)):
         return {}
@@ -144,6 +149,21 @@ def moments_of(column: Column, cells: Iterable[Any]) -> dict[str, datetime]:
         text: moment.to_pydatetime(warn=False) for text, moment in zip(values, parsed, strict=True) if moment == moment
     }
     return found if len(found) > 0.95 * len(values) else {}
+
+
+def _numbered_moments(name: str, texts: Collection[str]) -> dict[str, datetime]:
+    """Those of seconds or milliseconds since 1970 and of years, where the name and nearly all values say so."""
+    is_time, is_year = _TIME_NAME.search(name), _YEAR_NAME.search(name)
+    if not is_time and not is_year:
+        return {}
+    numbers = {text: float(text) for text in texts if is_number(text) and float(text).is_integer()}
+    seconds = {text: number for text, number in numbers.items() if is_time and 6e8 < number < 4e9}
+    thousandths = {text: number / 1000 for text, number in numbers.items() if is_time and 6e11 < number < 4e12}
+    years = {text: int(number) for text, number in numbers.items() if is_year and 1000 < number < 3000}
+    for since in (seconds, thousandths):
+        if len(since) >= 0.98 * len(texts):
+            return {text: EPOCH + timedelta(seconds=number) for text, number in since.items()}
+    return {text: datetime(year, 1, 1) for text, year in years.items()} if len(years) >= 0.98 * len(texts) else {}
 
 
 def _figures(numbers: list[float]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 import lzma
 import time
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -127,7 +128,7 @@ def _read_table(path: Path, name: str) -> Table | str:
         return f"{name}: reading it needs {error.name} (pip install {error.name})"
     except (
         OSError, EOFError, ValueError, KeyError, MemoryError, csv.Error, zipfile.BadZipFile, lzma.LZMAError,
-        RecursionError,
+        zlib.error, RuntimeError,  # the last one of archives with a password, and of what is nested too deeply
     ) as error:  # fmt: skip
         return f"{name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mle_star.data.dialect import with_point
-from mle_star.evaluation.grading import Answers, Judge, Ungradable
+from mle_star.evaluation.answers import Answers, Ungradable
+from mle_star.evaluation.grading import Judge
 
 MOST_STEPS = 20
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from mle_star.data.files import COMPRESSED
 from mle_star.data.layout import Layout
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Table, read_table, table_form
@@ -81,7 +82,7 @@ def _may_hold_a_table(path: Path) -> bool:
         return False
     try:
         return any(map(_is_table, _packed(path)))
-    except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError):
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, tarfile.TarError):
         return True  # an archive that cannot be looked into
 
 
@@ -101,8 +102,12 @@ def _packed(path: Path) -> list[str]:
 
 
 def _with_target(folder: Path, names: Iterable[str], targets: Iterable[str]) -> Iterator[str]:
-    """Tables that lie too deep for the survey and have a column of the target's name."""
+    """Tables that the survey has not seen and that have a column of the target's name, or cannot be unpacked."""
     for name in names:
         table = read_table(folder / name)
-        if isinstance(table, Table) and set(targets) & set(table.columns):
+        if isinstance(table, str):
+            shown = Path(name).suffix.lower() not in COMPRESSED or "cannot be read" not in table
+        else:
+            shown = set(targets).isdisjoint(table.columns)
+        if not shown:
             yield name

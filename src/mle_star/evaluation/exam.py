@@ -15,7 +15,8 @@ from mle_star.data.layout import find_layout
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
 from mle_star.data.values import is_gap
 from mle_star.errors import ConfigError
-from mle_star.evaluation.grading import Answers, Judge, Ungradable
+from mle_star.evaluation.answers import Answers, Ungradable, read_answers
+from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.intervals import after_more_rows, shifted
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.split import Split
@@ -55,6 +56,8 @@ class Exam:
             for number, hidden in enumerate(exam.split.views)
         ]
         exam.judge.score(_first_answers(exam), exam.search_rows)  # can answers of this form be judged at all?
+        if metric.needs == "numbers":
+            _ = exam.judge.ranges  # a target that is no number would be held against every script
         return exam
 
     @property
@@ -162,7 +165,7 @@ class Exam:
 
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
-        parts = [self.judge.read(path, view) for path, view in zip(paths, views, strict=False)]
+        parts = [read_answers(self.judge.data, path, view) for path, view in zip(paths, views, strict=False)]
         hidden = {row: said for part in parts for row, said in part.hidden.items()}
         return Answers(hidden, parts[0].real)
 

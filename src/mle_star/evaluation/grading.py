@@ -1,8 +1,7 @@
-"""From a submission to a grade: answers aligned with the hidden rows, the metric over them, and how sure it is."""
+"""From answers to a grade: in the form that the metric needs, the metric over them, and how sure it is."""
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections import Counter
@@ -10,35 +9,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
-from mle_star.data.dialect import Dialect, comma_columns, long_cells, with_point
-from mle_star.data.files import MAX_LINE, bounded_lines
+from mle_star.data.dialect import comma_columns, with_point
 from mle_star.data.formulas import likely_label, spearman
 from mle_star.data.metrics import Metric
 from mle_star.data.values import are_numbers, is_number
 from mle_star.errors import ConfigError
+from mle_star.evaluation.answers import Answers, Ungradable, label_of
 from mle_star.evaluation.cells import counted, taken
 from mle_star.evaluation.intervals import FEW_DRAWS, PROPER, drawn_figures, interval, telling_rows
-from mle_star.evaluation.views import Data, Truth, View
+from mle_star.evaluation.views import Data, Truth
 
 CONSTANT_SHARE = 0.95
 LOPSIDED_SHARE = 0.9
 FEWEST_DOUBTED = 20
 STRETCHES = 4
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
-SPARE_ROWS = 1000
-"""Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""
 WITHOUT_SCALE = {"gini", "spearman", "kendall", "pearson"}
 """The metrics that only look at the order of the answers or at how they go along: any number may be one."""
-_WHOLE = re.compile(r"(?:\+|(-))?0*([1-9][0-9]*)")
 _LIST_MARKS = re.compile(r"[,;|]")
-
-
-class Ungradable(ValueError):
-    """Answers that cannot be judged; the message is what a debugger can act on."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +43,6 @@ class Grade:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a script says of rows: for each, the texts in the answer columns. `real` are the rows of the real test."""
-
-    hidden: dict[int, tuple[str, ...]]
-    real: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
 class Judge:
     """Judges answers about the training rows of `data`."""
 
@@ -70,115 +53,6 @@ class Judge:
     def names(self) -> tuple[str, ...]:
         """The columns that hold answers."""
         return self.data.layout.answers
-
-    @property
-    def _headings(self) -> list[str]:
-        """These as they are looked for in a header, where blanks around a name mean nothing."""
-        return [name.strip() for name in self.names]
-
-    @property
-    def _key(self) -> str | None:
-        """The column that names a row, likewise."""
-        return None if self.data.layout.key is None else self.data.layout.key.strip()
-
-    # --- reading ---
-
-    def read(self, path: Path, view: View) -> Answers:
-        """The answers of a submission that was made on `view`."""
-        header, rows = self._table(path, len(view.order))
-        missing = [name for name in self._headings if name not in header]
-        if missing:
-            raise Ungradable(f"the submission lacks the columns {missing}")
-        places = [header.index(name) for name in self._headings]
-        ordered = self._in_order(header, rows, view)
-        cells = [[row[place].strip() for row in ordered] for place in places]
-        hidden: dict[int, tuple[str, ...]] = {}
-        real: list[tuple[str, ...]] = [()] * view.asked
-        for source, answer in zip(view.order, zip(*cells, strict=True), strict=True):
-            if source < 0:
-                hidden[-1 - source] = answer
-            else:
-                real[source] = answer
-        return Answers(hidden, tuple(real))
-
-    def _table(self, path: Path, asked: int) -> tuple[list[str], list[list[str]]]:
-        """Header and rows, as far as they hold answers and keys: whatever else was written does not fill the memory."""
-        sample = self.data.layout.sample
-        usual = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream, long_cells(MAX_LINE):
-            try:
-                first = next(csv.reader([stream.readline(MAX_LINE)], delimiter=usual), [])
-                separator = usual if set(self._headings) <= set(map(str.strip, first)) else ","
-                stream.seek(0)
-                return self._cells(csv.reader(bounded_lines(stream.readline), delimiter=separator), asked)
-            except csv.Error as error:
-                raise Ungradable(f"the submission cannot be read: {error}") from None
-
-    def _cells(self, reader: Iterator[list[str]], asked: int) -> tuple[list[str], list[list[str]]]:
-        header = [name.strip() for name in next(filter(None, reader), [])]
-        wanted, width, most = {*self._headings, self._key}, len(header), 2 * asked + SPARE_ROWS
-        places = [place for place, name in enumerate(header) if name in wanted]
-        rows: list[list[str]] = []
-        for row in islice(filter(None, reader), most + 1):
-            if len(row) != width:
-                raise Ungradable("the submission is empty or its rows differ in length")
-            rows.append(row if len(places) == width else [row[place] for place in places])
-        if len(rows) > most:
-            raise Ungradable(f"the submission has more than {most} rows, the test file {asked}")
-        if not header:
-            raise Ungradable("the submission is empty or its rows differ in length")
-        return [header[place] for place in places], rows
-
-    def _in_order(self, header: list[str], rows: list[list[str]], view: View) -> list[list[str]]:
-        """The rows in the order of the view's test file: by key, else as they come."""
-        if len(rows) != len(view.order):
-            raise Ungradable(f"the submission has {len(rows)} rows, the test file {len(view.order)}: answer every one")
-        key = self._key
-        if key is None or key not in header or (view.asked and not self.data.asked_keys):
-            return rows
-        place = header.index(key)
-        by_key, asked = {row[place]: row for row in rows}, self.keys(view)
-        if not by_key.keys() >= set(asked):  # written in another way, such as 17.0
-            by_key, asked = {_label(row[place]): row for row in rows}, list(map(_label, asked))
-        absent = [text for text in asked if text not in by_key]
-        if absent:
-            raise Ungradable(f"{len(absent)} values of {key} of the test file are missing, such as {absent[0]!r}")
-        return [by_key[text] for text in asked]
-
-    def keys(self, view: View) -> list[str]:
-        """What the rows of a view's test file are called."""
-        real, keys, names = list(self.data.asked_keys), self.data.keys, view.names
-        return [real[p] if p >= 0 else names[-1 - p] if -1 - p in names else keys[-1 - p] for p in view.order]
-
-    def write_real(self, answers: Answers, target: Path) -> None:
-        """The part of a submission that answers the real test, in the sample's form and order, else in the test's."""
-        sample, key = self.data.sample, self.data.layout.key
-        if sample is None:
-            self._write_as_tested(answers, target)
-            return
-        columns, order = sample.table.columns, list(range(len(answers.real)))
-        if key is not None and self.data.asked_keys:
-            place = {name: i for i, name in enumerate(self.data.asked_keys)}
-            order = [place[row[0]] for row in sample.values([key])]
-        dialect = sample.table.form.dialect
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, delimiter=dialect.separator, lineterminator="\n")
-            writer.writerow(columns)
-            for row, where in zip(sample.objects(), order, strict=True):
-                said = {
-                    name: _written(text, dialect) for name, text in zip(self.names, answers.real[where], strict=True)
-                }
-                writer.writerow([said.get(column, row.get(column, "")) for column in columns])
-
-    def _write_as_tested(self, answers: Answers, target: Path) -> None:
-        """The answers under the names of the targets, each beside the key of its test row, where rows have one."""
-        called = {self.data.layout.key: keys} if (keys := self.data.asked_keys) else {}
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow([*called, *self.names])
-            writer.writerows([*key, *said] for *key, said in zip(*called.values(), answers.real, strict=True))
 
     def doubt(self, answers: Answers) -> str:
         """Why answers cannot be meant so, or an empty text: one value nearly everywhere, or values that none can be."""
@@ -199,7 +73,7 @@ class Judge:
         """Is nearly one value right everywhere, so that nearly constant answers can be good ones?"""
         prefix = self.data.layout.target.class_prefix
         if prefix is not None:
-            share = self._shares.get(_label(self.names[place].removeprefix(prefix)), 0.0)
+            share = self._shares.get(label_of(self.names[place].removeprefix(prefix)), 0.0)
             return not 1 - LOPSIDED_SHARE < share < LOPSIDED_SHARE
         column = self.told[min(place, len(self.told) - 1)]
         return counted(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
@@ -208,8 +82,8 @@ class Judge:
         """What is wrong with values that the target cannot have; each value once."""
         needs = self.metric.needs
         if needs == "labels" and len(self.data.layout.target.names) == 1:
-            known = set(map(_label, self.classes))
-            strange = next((cell for cell in cells if _label(cell) not in known), None)
+            known = set(map(label_of, self.classes))
+            strange = next((cell for cell in cells if label_of(cell) not in known), None)
             return "" if strange is None else f"holds {strange!r}, which is none of the labels {sorted(known)[:10]}"
         if needs not in ("numbers", "probabilities"):
             return ""
@@ -356,14 +230,14 @@ class Judge:
     @cached_property
     def _labels(self) -> list[list[str]]:
         """These as a metric of labels compares them: the rows at hand may lack some."""
-        return [list(map(_label, classes)) for classes in self._all_classes] if self.metric.needs == "labels" else []
+        return [list(map(label_of, classes)) for classes in self._all_classes] if self.metric.needs == "labels" else []
 
     @cached_property
     def _shares(self) -> dict[str, float]:
         """The share of the rows that each class of the (first) target has."""
         often = Counter[str]()
         for cell, count in counted(self.told[0]).items():
-            often[_label(cell)] += count
+            often[label_of(cell)] += count
         return {label: count / len(self.told[0]) for label, count in often.items()}
 
     @cached_property
@@ -380,9 +254,9 @@ class Judge:
         if needs == "probabilities":
             return _places([row[0] for row in truth], self.classes), self._chances(said)
         if needs in ("labels", "texts"):
-            return _spelt(truth, _label), _spelt(said, _label)
+            return _spelt(truth, label_of), _spelt(said, label_of)
         if needs == "rankings":
-            return _spelt(truth, _label), _spelt(said, lambda guesses: " ".join(map(_label, guesses.split())))
+            return _spelt(truth, label_of), _spelt(said, lambda guesses: " ".join(map(label_of, guesses.split())))
         if needs == "grades":
             return self._by_target(truth, _places), self._by_target(said, self._grades)
         if needs == "label sets":
@@ -420,17 +294,17 @@ class Judge:
     @cached_property
     def _are_marks(self) -> bool:
         """Is every target a label that a row has or has not?"""
-        return all(_label(cell) in ("0", "1") for column in self.told for cell in counted(column))
+        return all(label_of(cell) in ("0", "1") for column in self.told for cell in counted(column))
 
     def _sets(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, ...]:
         """A column for each label: the targets, where they are marks; else the labels that the only target lists."""
         import numpy as np
 
         if self._are_marks:
-            return tuple(np.array([[_label(cell) == "1" for cell in row] for row in rows]) for rows in (truth, said))
+            return tuple(np.array([[label_of(cell) == "1" for cell in row] for row in rows]) for rows in (truth, said))
         if len(self.told) > 1 or len(self.names) > 1 or any(map(_LIST_MARKS.search, counted(self.told[0]))):
             raise Ungradable(f"{self.metric.name} needs targets of 0 and 1, or one that lists labels between blanks")
-        lists = [[set(map(_label, row[0].split())) for row in rows] for rows in (truth, said)]
+        lists = [[set(map(label_of, row[0].split())) for row in rows] for rows in (truth, said)]
         labels = sorted(set[str]().union(*lists[0], *lists[1]))
         return tuple(_marked(rows, labels) for rows in lists)
 
@@ -465,11 +339,11 @@ class Judge:
             if likely_label(classes) == classes[0]:
                 chance = 1 - chance
             return np.column_stack([1 - chance, chance])
-        column = {_label(name.removeprefix(prefix)): index for index, name in enumerate(self.names)}
-        absent = [label for label in classes if _label(label) not in column]
+        column = {label_of(name.removeprefix(prefix)): index for index, name in enumerate(self.names)}
+        absent = [label for label in classes if label_of(label) not in column]
         if absent:
             raise Ungradable(f"there is no column for the class {absent[0]!r}")
-        return values[:, [column[_label(label)] for label in classes]]
+        return values[:, [column[label_of(label)] for label in classes]]
 
     def agreement(self, first: Sequence[tuple[str, ...]], second: Sequence[tuple[str, ...]]) -> float:
         """How far two sets of answers about the same rows agree: by rank where they are numbers, else by equality."""
@@ -480,7 +354,7 @@ class Judge:
             columns = [spearman(a[:, i], b[:, i]) for i in range(a.shape[1]) if len(np.unique(a[:, i])) > 1]
             return float(np.mean(columns)) if columns else float(np.array_equal(a, b))
         equal = [
-            [_label(x) == _label(y) for x, y in zip(p, q, strict=True)] for p, q in zip(first, second, strict=True)
+            [label_of(x) == label_of(y) for x, y in zip(p, q, strict=True)] for p, q in zip(first, second, strict=True)
         ]
         return float(np.mean(equal))
 
@@ -502,8 +376,8 @@ class Judge:
             return tuple(counted(column).most_common(1)[0][0] for column in told)
         classes, chance, prefix = self.classes, self._shares, self.data.layout.target.class_prefix
         if prefix is None:
-            return (str(chance[_label(likely_label(classes))]),) if len(classes) == 2 else ()
-        return tuple(str(chance.get(_label(name.removeprefix(prefix)), 0.0)) for name in self.names)
+            return (str(chance[label_of(likely_label(classes))]),) if len(classes) == 2 else ()
+        return tuple(str(chance.get(label_of(name.removeprefix(prefix)), 0.0)) for name in self.names)
 
 
 def _stretches(count: int) -> Iterator[tuple[int, int]]:
@@ -518,7 +392,7 @@ def _one_column(values: Any) -> Any:
 
 def _classes(column: Sequence[str]) -> list[str]:
     """The different labels of a column, each as it is mostly spelled, in the order that scripts and samples use."""
-    spelled = {_label(cell): cell for cell, _ in reversed(counted(column).most_common())}
+    spelled = {label_of(cell): cell for cell, _ in reversed(counted(column).most_common())}
     return sorted(
         spelled.values(), key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label)
     )
@@ -528,8 +402,8 @@ def _places(cells: Sequence[str], classes: list[str]) -> Any:
     """Labels as places among the classes."""
     import numpy as np
 
-    place = {_label(label): index for index, label in enumerate(classes)}
-    found = {cell: place.get(_label(cell)) for cell in set(cells)}
+    place = {label_of(label): index for index, label in enumerate(classes)}
+    found = {cell: place.get(label_of(cell)) for cell in set(cells)}
     unknown = [cell for cell in cells if found[cell] is None]
     if unknown:
         raise Ungradable(f"{unknown[0]!r} is none of the classes {classes[:10]} of the training rows")
@@ -553,22 +427,6 @@ def _spelt(rows: Sequence[Sequence[str]], spelling: Callable[[str], str]) -> Any
 
     spelt = {cell: spelling(cell) for cell in {cell for row in rows for cell in row}}
     return _one_column(np.array([[spelt[cell] for cell in row] for row in rows]))
-
-
-def _label(text: str) -> str:
-    """A label as it is compared: `1`, `1.0` and ` 1 ` are one."""
-    text = str(text).strip()
-    if (whole := _WHOLE.fullmatch(text)) is not None:  # it may have more digits than a float
-        return (whole[1] or "") + whole[2]
-    if is_number(text):
-        number = float(text)
-        return str(int(number)) if number.is_integer() else repr(number)
-    return {"true": "1", "false": "0"}.get(text.lower(), text)
-
-
-def _written(text: str, dialect: Dialect) -> str:
-    """A number with the decimal mark that the sample has."""
-    return text.replace(".", ",") if dialect.decimal == "," and is_number(text) else text
 
 
 def _median(cells: Sequence[str]) -> str:

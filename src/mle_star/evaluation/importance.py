@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.values import is_number
+from mle_star.evaluation.answers import read_answers
 from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.records import named, write_rows
 from mle_star.evaluation.separated import Unsupported
@@ -33,7 +34,7 @@ class Permuted:
 
     def importance(self, submission: Path) -> list[tuple[str, float]]:
         """By how much the score is worse without each column, by a submission that was made on the view."""
-        answers = self.judge.read(submission, self.view).hidden
+        answers = read_answers(self.judge.data, submission, self.view).hidden
         first = len(self.judge.data.truth) - self.count * (1 + len(self.columns))
         scores = []
         for block in range(1 + len(self.columns)):

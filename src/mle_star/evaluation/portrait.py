@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mle_star.evaluation.grading import Answers, Judge, Ungradable
+from mle_star.evaluation.answers import Answers, Ungradable
+from mle_star.evaluation.grading import Judge
 
 MOST_CLASSES = 8
 """With more of them, the rarer ones are counted together."""

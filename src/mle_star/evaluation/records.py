@@ -51,6 +51,11 @@ class FileRows:
             return
         if isinstance(self._content, Separated):
             columns = self._content.columns(new)
+        elif self.table.form.kind == "parquet":  # by column: as objects, a large table does not fit into memory
+            there = self._content.column_names
+            gaps = [None] * self.count
+            cells = [self._content.column(name).to_pylist() if name in there else gaps for name in new]
+            columns = [list(map(_text, column)) for column in cells]
         else:
             columns = [[_text(row.get(name)) for row in self.objects()] for name in new]
         self._known.update(zip(new, columns, strict=True))
@@ -84,6 +89,13 @@ class FileRows:
         known: list[dict[str, Any]] = self._content
         return known if places is None else [known[place] for place in places]
 
+    def _as_written(self, places: Sequence[int]) -> list[dict[str, Any]]:
+        """Whole rows; cells of separated values with the blanks around them, which the rows beside them keep, too."""
+        if not isinstance(self._content, Separated):
+            return self.objects(places)
+        columns = self.table.columns
+        return [dict(zip(columns, row, strict=True)) for row in self._content.cells(columns, places, bare=False)]
+
     def moved(
         self, places: Sequence[int], table: Table, gone: Collection[str], key: str | None, names: Mapping[int, str]
     ) -> list[Record]:
@@ -92,12 +104,19 @@ class FileRows:
         What is plainly written is not read cell by cell and written anew: there may be millions of cells.
         """
         quick: list[bytes | None] = [None] * len(places)
-        if isinstance(self._content, Separated) and table.form.dialect.separator == self.table.form.dialect.separator:
+        ours, theirs = self.table.form.dialect, table.form.dialect
+        alike = ours.separator == theirs.separator and ours.blanks == theirs.blanks
+        if isinstance(self._content, Separated) and alike:
             quick = self._plainly_moved(self._content, places, table, gone, key, names)
         slow = [place for place, record in zip(places, quick, strict=True) if record is None]
-        objects = iter(self.objects(slow) if slow else [])
+        objects = iter(self._as_written(slow) if slow else [])
+        by_schema = self.table.form.kind == "parquet"  # which has an index, too
+        shown = {name for column in table.columns for name in _with_those_around(column)} - {*gone}
         return [
-            named({k: v for k, v in next(objects).items() if k not in gone}, key, names.get(place))
+            named(
+                {k: v for k, v in next(objects).items() if k in shown or (by_schema and k not in gone)},
+                key, names.get(place),
+            )
             if record is None else record
             for place, record in zip(places, quick, strict=True)
         ]  # fmt: skip
@@ -142,6 +161,12 @@ class FileRows:
             record = separator.join(cells)
             found.append(record.encode(encoding, "replace") if record else None)
         return found
+
+
+def _with_those_around(column: str) -> list[str]:
+    """The name of a column and of all objects that it may lie in: `a.b.c`, `a.b` and `a`."""
+    parts = column.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def _ends(touched: Collection[int], width: int) -> tuple[int, int]:

@@ -79,23 +79,23 @@ class Separated:
         rows = self._parsed(bytes(self.content[begin:]).decode(self._encoding, "replace"), names, self.count)
         return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
 
-    def cells(self, names: Sequence[str], places: Sequence[int]) -> list[list[str]]:
-        """These cells of some rows."""
+    def cells(self, names: Sequence[str], places: Sequence[int], *, bare: bool = True) -> list[list[str]]:
+        """These cells of some rows, `bare` of the blanks around them."""
         records = map(bytes, self.records(places))
         text = "".join(_ended(record).decode(self._encoding, "replace") for record in records)
-        return self._parsed(text, names, len(places))
+        return self._parsed(text, names, len(places), bare=bare)
 
-    def _parsed(self, text: str, names: Sequence[str], count: int) -> list[list[str]]:
+    def _parsed(self, text: str, names: Sequence[str], count: int, *, bare: bool = True) -> list[list[str]]:
         dialect, width = self.table.form.dialect, len(self.table.columns)
         indices = [self.table.columns.index(name) for name in names]
         reader = csv.reader(
             io.StringIO(text, newline=""), delimiter=dialect.separator, skipinitialspace=dialect.blanks
         )  # fmt: skip
         with long_cells(LONGEST_CELL):
-            found = [[row[index].strip() for index in indices] if len(row) == width else None for row in reader if row]
+            found = [[row[index] for index in indices] if len(row) == width else None for row in reader if row]
         if len(found) != count or None in found:
             raise Unsupported(f"{self.table.name} has rows of another number of fields")
-        return [row for row in found if row is not None]
+        return [[cell.strip() for cell in row] if bare else row for row in found if row is not None]
 
     def column_near_an_end(self, name: str) -> Sequence[str] | None:
         """One of the first or of the last columns, cut out of the rows of a plain file without a look at the others.
@@ -202,8 +202,6 @@ class Separated:
             if text.count(separator) != width - 1 or not (are_bare or all(mark not in text for mark in '"\r\n\0')):
                 yield None
                 continue
-            if not are_bare and text.split(None, 1) != [text]:
-                text = separator.join([cell.strip() for cell in text.split(separator)])
             cells = text.split(separator, first)
             cells += cells.pop().rsplit(separator, last)
             yield cells

@@ -12,6 +12,7 @@ from mle_star.data.columns import Column, describe, moments_of
 from mle_star.data.layout import Layout
 from mle_star.data.values import distinct_values, is_number
 from mle_star.evaluation.cells import codes_of
+from mle_star.evaluation.separated import Unsupported
 
 ONE_VIEW_ROWS = 5_000
 """From so many labelled rows on, one hold-out is no noise."""
@@ -63,14 +64,14 @@ def find_rule(layout: Layout) -> Rule:
     """By time where the test comes later, by groups where it has others, else alike in the target."""
     test, targets = layout.test, layout.target.columns
     if test is not None:
-        shared = [c for c in layout.train.columns if c in test.columns and c != layout.key]
+        shared = [c for c in layout.train.columns if c in test.columns]
         shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
         columns = {name: layout.train.column(name) for name in shared}
         for name, column in columns.items():
             if _comes_later(column, layout.train.sample[name], test.sample[name]):
                 return Rule("time", name, f"{name} of the test rows lies after that of the training rows")
         for name, column in columns.items():
-            if _is_apart(column, layout.train.sample[name], test.sample[name]):
+            if name != layout.key and _is_apart(column, layout.train.sample[name], test.sample[name]):
                 return Rule("groups", name, f"values of {name} repeat in the training rows and never occur in the test")
     if len(targets) == 1 and targets[0].holds_classes:
         return Rule("classes", targets[0].name, "every class has its share")
@@ -89,7 +90,10 @@ def _comes_later(column: Column, train: Sequence[str], test: Sequence[str]) -> b
     """Do nearly all test rows come after nearly all training rows?"""
     moments = moments_of(column, (*train, *test))
     old, new = (sorted(moments[text] for text in map(str, cells) if text in moments) for cells in (train, test))
-    return bool(old) and bool(new) and new[len(new) // 50] >= old[-1 - len(old) // 50]
+    if not old or not new:
+        return False
+    first, last = new[len(new) // 50], old[-1 - len(old) // 50]
+    return first > last or (first == last and "number" not in column.kind)  # a year is too long to be shared
 
 
 def _is_apart(column: Column, train: Sequence[str], test: Sequence[str]) -> bool:
@@ -219,6 +223,8 @@ def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequ
     """The last rows, over as long a time as the test spans; half of their moments are kept from the search."""
     moments = moments_of(describe(rule.column, list(values)), (*values, *ahead))
     known = sorted((moments[value], place) for place, value in enumerate(values) if value in moments)
+    if not known:
+        raise Unsupported(f"the moments in {rule.column} cannot be told apart")
     newest = known[-1][0]
     end = max((moments[value] for value in ahead if value in moments), default=newest)
     most = min(int(2 * HIDDEN_SHARE * len(known)), 2 * MOST_HIDDEN)

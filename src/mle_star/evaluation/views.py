@@ -236,7 +236,8 @@ class Data:
         if self.rule.kind != "time":
             random.Random(seed).shuffle(order)
         names: dict[int, str] = {}
-        if layout.key is not None and not self._key_elsewhere:
+        is_date = self.rule.kind == "time" and self.rule.column == layout.key
+        if layout.key is not None and not self._key_elsewhere and not is_date:
             names = fresh_keys(self.key_numbers, self.asked_keys, hidden, seed=seed, nameless=self.nameless)
         return View(name, target, tuple(hidden), tuple(order), asked, names)
 

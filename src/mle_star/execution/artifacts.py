@@ -49,8 +49,12 @@ def restore_submission(run: RunContext, event: ScriptFinished) -> bool:
 async def keep_clean_ones(run: RunContext) -> None:
     """A script turned out to leak after it had run: best score and kept submission are those of clean ones again.
 
-    Where all leak, the best of them stands in.
+    Where all leak, the best of them stands in. It is done whole, even if whoever wants it is stopped meanwhile.
     """
+    await asyncio.shield(_keep_clean_ones(run))
+
+
+async def _keep_clean_ones(run: RunContext) -> None:
     shared = run.shared
     async with shared.scripts.locks["cleaning"]:
         noted, places = {**shared.scripts.noted}, set(shared.scored)

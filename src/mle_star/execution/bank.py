@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from mle_star.basics.texts import digest_of
+from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.exam import Exam
-from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.models import Measure, SolutionScript
-from mle_star.run.context import RunContext, digest_of
+from mle_star.run.context import RunContext
 from mle_star.run.events import AnyEvent, ScriptFinished
 
 
@@ -89,7 +90,7 @@ def disagreement(run: RunContext, judged: SolutionScript, submission: Path) -> s
     if exam is None or judged.content not in bank:
         return ""
     try:
-        answers = exam.judge.read(submission, exam.real_view())
+        answers = read_answers(exam.judge.data, submission, exam.real_view())
         agreement = exam.judge.agreement(answers.real, bank[judged.content].real)
     except (OSError, Ungradable) as error:
         return str(error)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from mle_star.evaluation.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.evaluation.blend import blended
-from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.execution.bank import read_bank
 from mle_star.execution.fitted import forget_fitted, keep_fitted
 from mle_star.execution.outcome import exception_line
@@ -47,7 +47,7 @@ async def answer_together(run: RunContext, members: dict[str, float]) -> Told:
             told.warnings.append(f"member {number} of the blend answers as in the search: {error}")
             said[script] = Answers({}, bank[script].real)
     await asyncio.to_thread(clean_output_directory, str(run.work_dir))  # or a link of the last member is written to
-    exam.judge.write_real(blended(said, members), run.work_dir / SUBMISSION)
+    write_answers(exam.judge.data, blended(said, members), run.work_dir / SUBMISSION)
     if any(kept) and not all(kept):
         await asyncio.to_thread(forget_fitted, run.run_dir)
     told.fitted = all(kept)
@@ -74,4 +74,4 @@ async def _answers_anew(run: RunContext, script: str) -> Answers:
         raise Ungradable(exception_line(result.error_traceback or "it failed"))
     if not verify_submission(str(run.work_dir)):
         raise Ungradable("it wrote no submission")
-    return exam.judge.read(run.work_dir / SUBMISSION, exam.real_view())
+    return read_answers(exam.judge.data, run.work_dir / SUBMISSION, exam.real_view())

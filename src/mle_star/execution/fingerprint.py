@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder
 from mle_star.execution.interpreter import inspect_interpreter
-from mle_star.run.context import RunContext, digest_of
+from mle_star.run.context import RunContext
 
 
 def data_of(run: RunContext) -> DataFolder:

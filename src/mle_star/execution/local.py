@@ -28,7 +28,7 @@ from mle_star.execution.limits import Limits
 from mle_star.execution.output import NOTE, Keeper, LogFile
 from mle_star.execution.process import SIGKILL, Report, ScriptProcess
 from mle_star.execution.quota import DiskQuota
-from mle_star.execution.removal import remove_entry
+from mle_star.execution.removal import own_prefix, remove_entry, remove_left_behind
 from mle_star.execution.sandbox import (
     HERE,
     INSIDE,
@@ -56,6 +56,8 @@ logger = logging.getLogger("mle_star.execution")
 MARKER = "MLE_STAR_SCRIPT"
 """A variable in every script's environment by which its processes can be told from all others."""
 PREFIX = "mle-star-"
+LEFT_SECONDS = 3600.0
+"""After so long the temporary folder of a harness that died hard is removed by the next."""
 _SECRET = re.compile(r"\.(env(\..*|rc)?|netrc|pypirc|git|git-credentials|aws|azure|docker|kube|ssh)")
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -112,7 +114,7 @@ class LocalExecutor:
             logger.warning("scripts run %s", walls.gap)
         home = find_cgroup_home() if linux and self._use_cgroups else None
         means = Means(walls, home, locate_interpreter(self.config.python))
-        _remove_stale_folders()
+        remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
         return means
 
     def isolation(self) -> Isolation:
@@ -126,7 +128,7 @@ class LocalExecutor:
         means = self._means
         if means is None:
             means = await asyncio.to_thread(self.probe)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        temporary = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
         group = means.cgroups.create(self.limits) if means.cgroups else None
         try:
             (temporary / "tmp" / "home").mkdir(parents=True)
@@ -288,16 +290,6 @@ class LocalExecutor:
         if group is not None and group.refused_forks() and not timed_out:
             lines.append(f"refused: more than {self.limits.tasks} processes and threads")
         return "".join(f"\n{NOTE} {line}" for line in lines)
-
-
-def _remove_stale_folders() -> None:
-    """Temporary folders of harnesses that died hard; young ones may belong to another container with the same /tmp."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
-        owner = folder.name[len(PREFIX) :].split("-")[0]
-        with contextlib.suppress(OSError):
-            old = time.time() - folder.stat().st_mtime > 3600
-            if old and owner.isdigit() and not psutil.pid_exists(int(owner)) and os.access(folder, os.W_OK):
-                remove_entry(folder)
 
 
 def _exit_code(report: Report, boxed: bool) -> int:

@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
-
 from mle_star.errors import ExecutionError
 from mle_star.execution.fitted import STATE
 from mle_star.execution.local import LocalExecutor
@@ -20,13 +18,16 @@ from mle_star.execution.outcome import HEADER
 from mle_star.execution.output import NOTE
 from mle_star.execution.parcel import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
 from mle_star.execution.quota import RESERVE_BYTES
-from mle_star.execution.removal import remove_entry
+from mle_star.execution.removal import own_prefix, remove_entry, remove_left_behind
 from mle_star.execution.workspace import link_input_data, prepare_path_directory
 from mle_star.models import ExecutionRawResult
 from mle_star.run.context import ScriptRequest
 
 FOLDER_VARIABLE = "MLE_STAR_NODE_DIR"
 """Where a machine keeps data for scripts and lets them work; below the temporary folder unless it is set there."""
+PREFIX, IN_USE = "script-", "data-in-use"
+"""How the folders of scripts at work are called, and the link in each to the data that its script reads."""
+LEFT_SECONDS = 60.0
 _OWN_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -99,7 +100,7 @@ class Node:
 
     def view(self, parcel: Parcel) -> Path:
         """The data of a parcel as a folder."""
-        view = self.folder / "views" / parcel.data_digest
+        view = self._view(parcel)
         if view.is_dir():
             os.utime(view)  # used now: the last to go when room is wanted
             return view
@@ -120,44 +121,52 @@ class Node:
 
     def forget(self, parcel: Parcel) -> None:
         """Throw away data that somebody has changed."""
-        remove_entry(self.folder / "views" / parcel.data_digest)
+        remove_entry(self._view(parcel))
         for file in parcel.data:
             remove_entry(self._file(file.digest))
+
+    def _view(self, parcel: Parcel) -> Path:
+        return self.folder / "views" / parcel.data_digest
 
     def _file(self, digest: str) -> Path:
         return self.folder / "files" / digest
 
     def _make_room(self) -> None:
-        """Remove the data that were not used for longest until the reserve is free again."""
+        """Remove the data that were not used for longest until the reserve is free again; not those of a script."""
         for view in sorted((self.folder / "views").iterdir(), key=_last_used):
             if shutil.disk_usage(self.folder).free >= 2 * RESERVE_BYTES:
                 return
+            if view in self._views_in_use():
+                continue
             remove_entry(view)
             for path in (self.folder / "files").glob("[!.]*"):
                 with contextlib.suppress(FileNotFoundError):  # another process makes room, too
                     if path.stat().st_nlink == 1:  # no other view shows it
                         remove_entry(path)
 
+    def _views_in_use(self) -> set[Path]:
+        found = set()
+        for link in (self.folder / "work").glob(f"{PREFIX}*/{IN_USE}"):
+            with contextlib.suppress(OSError):  # that script has just ended
+                found.add(link.readlink())
+        return found
+
     def _remove_stale(self) -> None:
         """Working folders of processes that died hard, and files whose sender was lost on the way."""
         for part in (self.folder / "files").glob(".*"):
             if time.time() - _last_used(part) > 3600:
                 remove_entry(part)
-        for folder in (self.folder / "work").glob("script-*-*"):
-            owner = folder.name.split("-")[1]
-            with contextlib.suppress(OSError):
-                old = time.time() - folder.stat().st_mtime > 60
-                if old and owner.isdigit() and not psutil.pid_exists(int(owner)):
-                    remove_entry(folder)
+        remove_left_behind(self.folder / "work", PREFIX, LEFT_SECONDS)
 
     # --- scripts ----------------------------------------------------------------------------------------------
 
     async def run(self, parcel: Parcel, executor: LocalExecutor, log: Path, *, shared_data: bool = False) -> Delivery:
         """Run a script on its data, confined as this machine can; with `shared_data` on those at the sender's path."""
-        view = Path(parcel.data_dir) if shared_data else self.view(parcel)
-        place = Path(tempfile.mkdtemp(prefix=f"script-{os.getpid()}-", dir=self.folder / "work"))
+        place = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX), dir=self.folder / "work"))
         place.chmod(0o755)
         try:
+            (place / IN_USE).symlink_to(self._view(parcel))  # before it is looked for: from now on nobody removes it
+            view = Path(parcel.data_dir) if shared_data else self.view(parcel)
             work = Path(prepare_path_directory(place, "main"))
             link_input_data(str(view), str(work))
             (work / parcel.name).write_bytes(parcel.code)

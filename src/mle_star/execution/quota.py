@@ -51,8 +51,10 @@ class DiskQuota:
         self._limits, self._folders, self._shared = limits, folders, shared
         self._others = set(self._shared_files())
         self._given = sum(entry.is_symlink() for folder in folders[:1] for entry in entries_below(folder / "input"))
-        free = self._free_bytes()
+        free = _free_bytes(folders[0])
         self._bytes = min(limits.disk_bytes, free // 2) if free else limits.disk_bytes
+        self._elsewhere = {_device(folder): _free_bytes(folder) // 2 for folder in folders[1:]}
+        self._elsewhere.pop(_device(folders[0]), None)
         self._reserve = RESERVE_BYTES if free > 2 * RESERVE_BYTES else 0
         self._locked = ""
         self.breach = ""
@@ -82,17 +84,21 @@ class DiskQuota:
 
     def look(self, pid: int) -> str:
         """Why the script below `pid` must end; empty as long as it may go on."""
-        if self._reserve and self._free_bytes() < self._reserve:
+        if self._reserve and _free_bytes(self._folders[0]) < self._reserve:
             return "the disk is full; write less"
         waiting = [str(folder) for folder in self._folders]
         held, files = nameless_bytes(descendants(pid), (*(f"{folder}/" for folder in waiting), "/tmp/")), 0
-        locked, before = "", self._locked
+        locked, before, there = "", self._locked, dict.fromkeys(self._elsewhere, 0)
         while waiting:
             try:
                 with os.scandir(folder := waiting.pop()) as entries:
                     for entry in entries:
                         with contextlib.suppress(FileNotFoundError):
-                            held += _held_by(entry.stat(follow_symlinks=False))
+                            status = entry.stat(follow_symlinks=False)
+                            if status.st_dev in there:
+                                there[status.st_dev] += _held_by(status)
+                            else:
+                                held += _held_by(status)
                         files += 1
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
@@ -101,14 +107,20 @@ class DiskQuota:
             except OSError as error:
                 if error.errno == errno.ENAMETOOLONG:
                     return "folders nested deeper than any path can be long"
-            if held > self._bytes:
-                return f"more than {self._bytes / 1e9:.1f} GB on disk in its folder and /tmp"
+            if most := self._exceeded(held, there):
+                return f"more than {most / 1e9:.1f} GB on disk in its folder and /tmp"
             if files > self._limits.files + self._given:
                 return f"more than {self._limits.files} files in its folder and /tmp"
         self._locked = locked
         if locked and before:  # twice: a script that is about to end has nothing to hide
             return f"a folder that the harness cannot look into ({locked}); leave folders readable"
         return self._look_at_shared()
+
+    def _exceeded(self, held: int, there: dict[int, int]) -> int:
+        """The limit that is: of the folder's own disk, of another that /tmp lies on, or of both together; 0 if none."""
+        limits = [(held, self._bytes), (held + sum(there.values()), self._limits.disk_bytes)]
+        limits += [(there[device], most) for device, most in self._elsewhere.items() if most]
+        return next((most for bytes_held, most in limits if bytes_held > most), 0)
 
     def _look_at_shared(self) -> str:
         new = sum(size for number, size in self._shared_files().items() if number not in self._others)
@@ -136,11 +148,19 @@ class DiskQuota:
                     found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
         return found
 
-    def _free_bytes(self) -> int:
-        try:
-            return min(shutil.disk_usage(folder).free for folder in self._folders)
-        except OSError:
-            return 0
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
+
+
+def _device(folder: Path) -> int:
+    try:
+        return folder.stat().st_dev
+    except OSError:
+        return 0
 
 
 def _held_by(status: os.stat_result) -> int:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 
+from mle_star.basics.texts import digest_of, storable
 from mle_star.data.place import DataFolder
+from mle_star.evaluation.answers import Ungradable, read_answers, write_answers
 from mle_star.evaluation.exam import Exam, overclaims
-from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.views import View
 from mle_star.execution.abreast import abreast
-from mle_star.execution.artifacts import keep_submission, restore_submission, take_note
+from mle_star.execution.artifacts import keep_clean_ones, keep_submission, restore_submission, take_note
 from mle_star.execution.bank import compared, judged_here
 from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
@@ -38,7 +39,7 @@ from mle_star.execution.workspace import (
     write_script,
 )
 from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
-from mle_star.run.context import RunContext, ScriptRequest, current_run, digest_of
+from mle_star.run.context import RunContext, ScriptRequest, current_run
 from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.run.limits import SHARE, limit_in_run, share_in_run, told_share
 
@@ -78,8 +79,11 @@ async def execute_in_run(
             event = await _cached(run, step, digest) or await _run_and_record(run, job, data)
     result = _result_of(event)
     # what a final script prints was not measured on unseen rows, nor what a leaking one does
-    if purpose == "solution" and not result.is_error and not script.leaking:
+    leaks = script.leaking or script.content in run.shared.leaking
+    if purpose == "solution" and not result.is_error and not leaks:
         await take_note(run, event)
+        if run.shared.leaking:
+            await keep_clean_ones(run)  # what leaked stood in until now, where nothing else had run
     return result
 
 
@@ -160,7 +164,7 @@ def _record(run: RunContext, job: _Job, done: _Done) -> ScriptFinished:
     result = done.result
     event = ScriptFinished(
         step=job.step, digest=job.digest, surroundings=run.shared.scripts.surroundings, purpose=job.purpose,
-        script=_storable(job.script.content),
+        script=storable(job.script.content),  # also where it was refused because it is no text
         stdout=shorten(result.stdout), stderr=shorten(result.stderr), exit_code=result.exit_code,
         seconds=result.duration_seconds,
         timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
@@ -276,14 +280,14 @@ def _keep_answers(run: RunContext, exam: Exam, view: View, name: str, number: in
         if file is None:
             raise Ungradable("./final/submission.csv is missing: write an answer for every row of the test file there")
     submission = run.work_dir / "final" / "submission.csv"
-    answers = exam.judge.read(submission, view)
+    answers = read_answers(exam.judge.data, submission, view)
     if doubt := exam.judge.doubt(answers):
         raise Ungradable(doubt)
     kept = exam.keep(submission, name, number)
     if number or not exam.judge.data.asked:
         return _Kept(kept, None)
     part = run.run_dir / "answers" / f"{name}.real.csv"
-    exam.judge.write_real(answers, part)
+    write_answers(exam.judge.data, answers, part)
     return _Kept(kept, part.relative_to(run.run_dir).as_posix())
 
 
@@ -393,11 +397,6 @@ def log_outcome(path: str, limit: float, raw: ExecutionRawResult, result: Evalua
         logger.warning("timeout: %s was stopped after %g s", path, limit)
     if result.is_error:
         logger.warning("error: exit code %d, %s %s", result.exit_code, HEADER, exception_line(debug_text(result)))
-
-
-def _storable(text: str) -> str:
-    """A script that was refused because it is no text must still fit into the journal."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def shorten(text: str) -> str:

@@ -73,16 +73,22 @@ class RemoteExecutor:
 
     async def _delivered(self, parcel: Parcel, hear: Callable[[bytes], None]) -> Delivery:
         machine: str | None = None
+        trouble = ""
         for _ in range(_ROUNDS):
             seen = self._arrivals
             delivery = await self.carrier.run(parcel, hear, machine)
             if not delivery.missing:
                 return delivery
             machine = delivery.machine
-            for digest in delivery.missing:
-                if self._arrived.get((machine, digest), 0) <= seen:  # else it came after it was missed
-                    await self._sent(machine, parcel, digest)
-        raise ExecutionError(f"{machine}: the data do not stay there; its disk is full, or somebody empties its store")
+            trouble = f"{machine}: the data do not stay there; its disk is full, or somebody empties its store"
+            try:
+                for digest in delivery.missing:
+                    if self._arrived.get((machine, digest), 0) <= seen:  # else it came after it was missed
+                        await self._sent(machine, parcel, digest)
+            except MachineLost as error:  # the script has not begun: it is not to blame, and another machine takes it
+                trouble, machine = f"{machine}: the machine was lost while data were sent to it ({error})", None
+                logger.warning("%s", trouble)
+        raise ExecutionError(trouble)
 
     async def _sent(self, machine: str, parcel: Parcel, digest: str) -> None:
         """Have a file sent once, however many scripts wait for it; whoever gives up waiting does not stop it."""

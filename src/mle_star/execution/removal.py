@@ -5,11 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import shutil
 import stat
+import time
 import uuid
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+
+import psutil
+
+from mle_star.basics.texts import digest_of
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -17,6 +24,7 @@ _BY_DESCRIPTOR = (
     os.scandir in os.supports_fd and {os.open, os.unlink, os.rmdir, os.stat, os.rename} <= os.supports_dir_fd
 )
 _AT_ONCE = 10_000
+_ELSEWHERE_SECONDS = 2 * 86400  # no script runs so long; whether its process lives elsewhere cannot be seen from here
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -38,6 +46,37 @@ def remove_entry(path: Path) -> bool:
         logger.warning("%s could not be removed (%s)", path, getattr(error, "strerror", None) or error)
         return False
     return True
+
+
+def own_prefix(prefix: str) -> str:
+    """How the name of a temporary folder begins that belongs to this process."""
+    return f"{prefix}{_this_place()}-{os.getpid()}-"
+
+
+def remove_left_behind(folder: Path, prefix: str, seconds: float) -> None:
+    """Remove temporary folders of processes that died hard, unless they were changed less than `seconds` ago.
+
+    Machines and containers may share a folder, and have processes with the same numbers: theirs go when they are old.
+    """
+    for path in folder.glob(f"{prefix}*-*-*"):
+        place, owner, *_ = path.name[len(prefix) :].split("-")
+        if len(place) != len(_this_place()) or not owner.isdigit():
+            continue  # not one of ours
+        with contextlib.suppress(OSError):
+            age, here = time.time() - path.stat().st_mtime, place == _this_place()
+            dead = age > seconds and not psutil.pid_exists(int(owner)) if here else age > _ELSEWHERE_SECONDS
+            if dead and os.access(path, os.W_OK):
+                remove_entry(path)
+
+
+@lru_cache(maxsize=1)
+def _this_place() -> str:
+    """A short name of this machine, or of the container on it."""
+    try:
+        processes = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        processes = ""
+    return digest_of(platform.node(), processes)[:8]
 
 
 def _remove_tree(path: Path) -> None:

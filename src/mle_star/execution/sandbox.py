@@ -234,7 +234,9 @@ def mounts_of(world: World) -> tuple[Mount, ...]:
     found += _in_parts(world, _system())
     found += [("ro", str(Path(world.private_dir) / name), f"/etc/{name}") for name in _USERS]
     found += [*_proc(world.gpus), *_devices(world)]
-    found += [("rw", str(Path(world.private_dir) / "tmp"), "/tmp"), ("symlink", "/tmp", "/var/tmp")]
+    found.append(("rw", str(Path(world.private_dir) / "tmp"), "/tmp"))
+    if not any(is_within(path, "/var/tmp") for path in (world.working_dir, *_both_forms(world.readable))):
+        found.append(("symlink", "/tmp", "/var/tmp"))
     found += _in_parts(world, _shown(world))
     covers = [target for what, _, target in found if what == "tmpfs" and target != "/dev/shm"]
     if world.allow_network:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -80,13 +81,16 @@ def count_rows(file: BinaryIO) -> int:
     return max(count + (last != b"\n") - 1, 0)
 
 
+_SUBMISSION = re.compile(r"submi|sample[^a-z]*subs?\.")  # a subsample is none
+
+
 def find_sample_submission(working_dir: str) -> Path | None:
     """The sample submission among the data; of several none, since nobody can say which one counts."""
     folder = Path(working_dir) / "input"
     if not folder.is_dir():
         return None
     names = sorted(entry.name for entry in folder.iterdir() if entry.suffix.lower() == ".csv" and entry.is_file())
-    samples = [name for name in names if "sample" in name.lower() and "sub" in name.lower()]
+    samples = [name for name in names if "sample" in name.lower() and _SUBMISSION.search(name.lower())]
     return folder / samples[0] if len(samples) == 1 else None
 
 

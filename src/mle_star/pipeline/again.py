@@ -19,12 +19,16 @@ SUBMISSION = Path("final/submission.csv")
 
 
 def read():
-    """What a member submitted, by key, else by place; it may have written commas where others are asked for."""
+    """The rows that a member submitted; it may have written commas where others are asked for."""
     first = SUBMISSION.read_text(encoding="utf-8-sig").partition("\\n")[0]
     separator = SEPARATOR if set(ANSWERS) <= set(next(csv.reader([first], delimiter=SEPARATOR))) else ","
     with SUBMISSION.open(encoding="utf-8-sig", newline="") as stream:
-        rows = list(csv.DictReader(stream, delimiter=separator))
-    return {{row[KEY].strip().removesuffix(".0") if KEY in row else place: row for place, row in enumerate(rows)}}
+        return list(csv.DictReader(stream, delimiter=separator))
+
+
+def named(rows, keyed):
+    """The same rows by key, else by place."""
+    return {{row[KEY].strip().removesuffix(".0") if keyed else place: row for place, row in enumerate(rows)}}
 
 
 def number(text):
@@ -35,6 +39,9 @@ members = []
 for place in range(1, len(WEIGHTS) + 1):
     subprocess.run([sys.executable, f"solution/member_{{place}}.py"], check=True)
     members.append(read())
+keyed = all(KEY in row for rows in members for row in rows)
+keyed = keyed and all(len({{row[KEY] for row in rows}}) == len(rows) for rows in members)
+members = [named(rows, keyed) for rows in members]
 for key, row in members[0].items():
     said = {{name: sum(w * number(rows[key][name]) for w, rows in zip(WEIGHTS, members)) for name in ANSWERS}}
     row.update((name, repr(value).replace(".", DECIMAL)) for name, value in said.items())
@@ -52,7 +59,7 @@ def blend_script(weights: list[float], judge: Judge) -> str:
     dialect = sample.form.dialect if sample is not None and sample.form.kind == "csv" else Dialect()
     return _SCRIPT.format(
         weights=[round(weight, 6) for weight in weights],
-        key=layout.key if judge.data.asked_keys else None,
+        key=layout.key if judge.data.asked_keys or not judge.data.asked else None,
         answers=list(judge.names),
         separator=dialect.separator,
         decimal=dialect.decimal,

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
+from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
+from mle_star.evaluation.answers import Answers, Ungradable, write_answers
 from mle_star.evaluation.blend import blended, can_blend, find_weights
 from mle_star.evaluation.exam import Exam
-from mle_star.evaluation.grading import Answers, Ungradable
 from mle_star.evaluation.intervals import shifted
 from mle_star.evaluation.portrait import portrait
 from mle_star.execution.bank import blend_answers, fullest, judged_here, read_bank
@@ -26,7 +27,7 @@ from mle_star.models import (
 )
 from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.stages import PHASE_OF
-from mle_star.run.context import RunContext, current_run, digest_of, scope
+from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import FinalistsJudged, LeakageChecked, ScriptFinished, SolutionExamined
 from mle_star.run.limits import solutions_run
 from mle_star.safety import check_and_fix_leakage, checks_later
@@ -85,6 +86,7 @@ async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3R
                 for event in found:
                     if event is not None:
                         here.record(event)
+                run.journal.forget(here.parts)  # an earlier process may have asked of scripts that it need not ask of
             return picked
     except Exception:
         logger.exception("the finalists cannot be judged: the scores of the search decide")
@@ -93,22 +95,24 @@ async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3R
 
 async def _turns_out_leaking(run: RunContext, chosen: Finalist) -> bool:
     """Does a check find a leak in what is chosen? Where only promising scripts are checked, it may have had none."""
-    budget, found = run.budget, False
+    budget, shared, phase = run.budget, run.shared, chosen.solution.phase
     if not checks_later(run.config) or budget.money_is_gone or budget.only_finalization_left:
         return False
+    unchecked = [s for s in chosen.scripts if s not in shared.leaking and digest_of(s) not in shared.checked]
+
+    async def check() -> None:
+        for script in unchecked:
+            with scope("finalists", digest_of(script)[:8]):  # by what it is: another process may come to it first
+                await check_and_fix_leakage(SolutionScript(content=script, phase=phase))
+
     budget.set_phase_deadline(budget.spare_seconds)
     try:
-        with scope("finalists"):
-            for script in chosen.scripts:
-                if script in run.shared.leaking or digest_of(script) in run.shared.checked:
-                    continue
-                await check_and_fix_leakage(SolutionScript(content=script, phase=chosen.solution.phase))
-                found = found or script in run.shared.leaking
-    except BudgetExceeded as stop:
-        logger.info("not all that is chosen was checked for leakage: %s", stop)
+        await asyncio.wait_for(check(), budget.spare_seconds)
+    except (BudgetExceeded, asyncio.TimeoutError) as stop:
+        logger.info("not all that is chosen was checked for leakage: %s", str(stop) or "no time is left for it")
     finally:
         budget.set_phase_deadline(None)
-    return found
+    return not shared.leaking.isdisjoint(unchecked)
 
 
 def _judge(
@@ -141,7 +145,7 @@ def _compare(
     try:
         field.blend = blended(bank, weights) if weights else None
         if field.blend is not None and exam.judge.data.asked:
-            exam.judge.write_real(field.blend, blend_answers(run, _blend_solution(exam, weights).content))
+            write_answers(exam.judge.data, field.blend, blend_answers(run, _blend_solution(exam, weights).content))
     except Ungradable as error:
         logger.info("no blend: %s", error)
         weights, field.blend = {}, None
@@ -167,9 +171,9 @@ def _compare(
 
 
 def _known_to_leak(run: RunContext) -> set[str]:
-    """The scripts that leak, by digest; what an earlier process found counts until a check of this one clears it."""
+    """The scripts that leak, by digest. What was found once, by an earlier process, too, no other verdict outweighs."""
     found = {d for e in run.journal.events if isinstance(e, LeakageChecked) for d in e.leaking}
-    return (found - run.shared.checked) | {digest_of(script) for script in run.shared.leaking}
+    return found | {digest_of(script) for script in run.shared.leaking}
 
 
 def _runners_up(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder
 from mle_star.errors import BudgetExceeded
-from mle_star.evaluation.grading import Ungradable
+from mle_star.evaluation.answers import Ungradable
 from mle_star.evaluation.importance import permuted_view
 from mle_star.evaluation.separated import Unsupported
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.models import SolutionScript
-from mle_star.run.context import RunContext, current_run, digest_of, scope
+from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import Notice, ScriptFinished, SolutionExamined
 
 logger = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 
 from mle_star.errors import BudgetExceeded
 from mle_star.models import MetricDirection, Phase1Result, Phase2Result, SolutionScript
@@ -13,6 +14,7 @@ from mle_star.pipeline.setup import work_dir
 from mle_star.pipeline.stages import Outcome, Stages
 from mle_star.run.context import path_context, scope
 from mle_star.run.search import OuterStepRecord
+from mle_star.safety import check_and_fix_leakage, checks_later
 
 logger = logging.getLogger("mle_star.orchestrator")
 
@@ -49,7 +51,9 @@ class Paths:
         detail, stage = "", None
         try:
             async with self._slots:
-                initial = self._start(index)
+                began = time.monotonic()
+                initial = await self._checked(self._start(index), index, label, seconds)
+                seconds -= time.monotonic() - began
                 other = initial.content != self._phase1.initial_solution.content
                 stage = self._stages.begin("phase2", index, (initial.source_model or "") if other else "")
                 result = await self._refine(initial, index, label, seconds)
@@ -91,6 +95,16 @@ class Paths:
         sign = -1 if direction is MetricDirection.maximize else 1
         ranked = sorted(others.values(), key=lambda script: sign * (script.score or 0.0))
         return (ranked[index - 1] if index <= len(ranked) else first).model_copy(deep=True)
+
+    async def _checked(self, start: SolutionScript, index: int, label: str, seconds: float) -> SolutionScript:
+        """Where only promising scripts are checked, a candidate was not: one that leaks is nothing to begin with."""
+        first, context = self._phase1.initial_solution, self._context
+        if start.content == first.content or not checks_later(context.config):
+            return start
+        with path_context(index, work_dir(context.run_dir, context.task, label)):
+            checked = await self._stages.within(seconds, check_and_fix_leakage(start), "phase2", label)
+        clean = checked.content == start.content and not checked.leaking
+        return start if clean else first.model_copy(deep=True)
 
     def _stop_the_others(self) -> None:
         """A limit of the whole run is reached: what other paths have under way ends, too.

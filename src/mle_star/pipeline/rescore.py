@@ -8,8 +8,9 @@ from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
+from mle_star.evaluation.answers import Ungradable, read_answers
 from mle_star.evaluation.exam import Exam, metric_of
-from mle_star.evaluation.grading import Judge, Ungradable
+from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 from mle_star.execution.bank import compared, fullest, judged_in
@@ -141,7 +142,7 @@ class _Truth:
     def of(self, submission: Path) -> tuple[float | None, str]:
         """The score of a submission, or why it has none."""
         try:
-            said = self.judge.read(submission, self.judge.data.real_view())
+            said = read_answers(self.judge.data, submission, self.judge.data.real_view())
             return self.judge.compute(*self.judge.arrays(self.labels, list(said.real))), ""
         except (OSError, ValueError, ConfigError) as error:
             return None, str(error)

@@ -21,8 +21,8 @@ from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
 from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError, JournalError
+from mle_star.evaluation.answers import Ungradable
 from mle_star.evaluation.exam import Exam
-from mle_star.evaluation.grading import Ungradable
 from mle_star.evaluation.separated import Unsupported
 from mle_star.execution import Limits, inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.execution.environment import threads_per_script

@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 _remote: Any = ray  # its types know neither all options nor actors made from plain classes
 
 Work = Callable[..., Awaitable[FinalResult]]
+Find = Callable[[Iterable[str]], list[str]]
 LOSSES = 2
 """How often a run goes on elsewhere whose machine was lost."""
 ENDING_SECONDS = 60.0
@@ -48,36 +50,44 @@ async def hosted(
 ) -> AsyncIterator[Work]:
     """Does `work` in actors, for as long as a campaign lasts; in this process where no machine can have a run."""
     assert isinstance(executor.carrier, RayCarrier)
-    machines = await asyncio.to_thread(find_hosts, config, folder, tuple(data))
+    find = partial(find_hosts, config, folder, tuple(data))
+    living = await asyncio.to_thread(living_machines)
+    machines = await asyncio.to_thread(find, living)
     if not machines:
         logger.warning("no machine of the cluster sees %s and can reach the model: runs stay in this process", folder)
         yield work
         return
     places = _remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=10_000)(Places).remote(executor.slots)
     try:
-        yield Hosts(work, machines, executor.carrier.shares, places).run
+        yield Hosts(work, find, living, machines, executor.carrier.shares, places).run
     finally:
         with contextlib.suppress(RayError):
             ray.kill(places)
 
 
-def find_hosts(config: PipelineConfig, folder: Path, data: tuple[str, ...]) -> list[str]:
+def find_hosts(config: PipelineConfig, folder: Path, data: tuple[str, ...], among: Iterable[str]) -> list[str]:
     """The machines that can have runs, by Ray's names; who takes too long to answer has none."""
     sign = folder.absolute() / f".sign-{uuid.uuid4().hex}"
     sign.touch()
     try:
-        answers = ask_nodes(can_host, sorted(_living()), config, str(sign), data)
+        answers = ask_nodes(can_host, sorted(among), config, str(sign), data)
         return [node for node, can in answers.items() if can]
     finally:
         sign.unlink()
 
 
 class Hosts:
-    """Places each run on the machine that has fewest, and again on another one when that is lost."""
+    """Places each run on the machine that has fewest, and again on another one when that is lost.
 
-    def __init__(self, work: Work, machines: list[str], shares: Shares, places: Any) -> None:
-        self._work, self._shares, self._places = work, shares, places
-        self._runs = Counter(dict.fromkeys(machines, 0))
+    `find` says which machines can have runs among those that it is given, all that were `asked` so far.
+    """
+
+    def __init__(
+        self, work: Work, find: Find, asked: Iterable[str], machines: Iterable[str], shares: Shares, places: Any
+    ) -> None:
+        self._work, self._find, self._shares, self._places = work, find, shares, places
+        self._asked, self._runs = set(asked), Counter(dict.fromkeys(machines, 0))
+        self._asking = asyncio.Lock()
         self._host = _remote.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(RunHost)
 
     async def run(
@@ -88,6 +98,7 @@ class Hosts:
         config = PipelineConfig(**effective_config(config).model_dump())  # no setting is left to variables over there
         for _ in range(LOSSES + 1):
             await asyncio.to_thread(is_running, folder.root, patience=PATIENCE_SECONDS)
+            await self.look_around()
             machine = min(self._runs, key=lambda name: self._runs[name], default=None)
             if machine is None:
                 break
@@ -96,7 +107,7 @@ class Hosts:
                 return await self._placed(machine, task, config, folder, resume or _has_begun(folder))
             except _Lost as error:
                 logger.warning("%s: the machine was lost that had this run: %s", folder.root.name, error)
-                if machine not in await asyncio.to_thread(_living):
+                if machine not in await asyncio.to_thread(living_machines):
                     del self._runs[machine]
             finally:
                 if machine in self._runs:
@@ -104,6 +115,15 @@ class Hosts:
                 with contextlib.suppress(RayError):
                     self._places.leave.remote(str(folder.root))
         raise PipelineError("the machine was lost each time that had this run; go on with `--resume`")
+
+    async def look_around(self) -> list[str]:
+        """Ask machines that have come since: a cluster grows, and whoever was lost comes back under a new name."""
+        async with self._asking:
+            new = await asyncio.to_thread(living_machines) - self._asked
+            able = await asyncio.to_thread(self._find, new) if new else []
+            self._asked |= new
+            self._runs.update(dict.fromkeys(able, 0))
+            return able
 
     async def _placed(
         self, machine: str, task: TaskDescription, config: PipelineConfig, folder: RunFolder, resume: bool
@@ -133,7 +153,8 @@ class _Lost(Exception):
     """The actor of a run is gone."""
 
 
-def _living() -> set[str]:
+def living_machines() -> set[str]:
+    """All machines of the cluster, by Ray's names."""
     return {node["NodeID"] for node in _remote.nodes() if node["Alive"]}
 
 

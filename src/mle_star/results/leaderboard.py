@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
+from mle_star.basics.texts import digest_of
 from mle_star.errors import ConfigError, JournalError
 from mle_star.execution import verify_submission
 from mle_star.models import MetricDirection
@@ -16,6 +18,8 @@ from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.story import RunStory
+
+logger = logging.getLogger(__name__)
 
 
 def leaderboards(runs: list[Path]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
@@ -37,14 +41,18 @@ def leaderboards(runs: list[Path]) -> tuple[dict[str, list[dict[str, Any]]], lis
 
 
 def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The scored scripts of a run, the best first: step, score, interval, seconds, and whether it is handed over."""
+    """The scored scripts of a run, the best first: step, score, interval, seconds, and whether it is handed over.
+
+    Those that leak have no score that counts, and are left out; unless all leak, or somebody handed one over by hand.
+    """
     task, events = first_line(run_dir).task, list(read_journal(RunFolder(run_dir).journal))
+    story = RunStory.from_events(events)
+    line = lineage_of(story)
+    scored = [e for e in events if isinstance(e, ScriptFinished) and e.score is not None and not e.is_error]
+    scored = [event for event in scored if event.purpose == "solution" and not event.cached]
+    clean = [e for e in scored if digest_of(e.script) not in story.leaking or e.step == line.promoted]
     found: dict[str, dict[str, Any]] = {}
-    for event in events:
-        if not isinstance(event, ScriptFinished) or event.score is None or event.is_error:
-            continue
-        if event.purpose != "solution" or event.cached:
-            continue
+    for event in clean or scored:
         measure = event.measure
         found[event.step] = {
             "run": run_dir.name,
@@ -55,10 +63,8 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
             "seconds": round(event.seconds, 2),
             "chosen": False,
         }
-    story = RunStory.from_events(events)
-    line = lineage_of(story)
     attempt, named = handed_over(story, line), line.promoted or line.other
-    scripts = [step for step in found if step == named]
+    scripts = [step for step in found if step == named or (not named and step == story.mended_at(attempt))]
     scripts = scripts or [step for step in found if attempt and step.startswith(f"{attempt}/")]
     for step in scripts[-1:]:  # earlier ones were repaired; a blend of several has none
         found[step]["chosen"] = True
@@ -88,6 +94,9 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
         submission = str(folder.submission)
     before = {phase: told for phase, told in result.lineage.items() if phase != "finalization"}
     note = f"handed over by hand: the script of {chosen.step}"
+    if digest_of(chosen.script) in RunStory.from_events(read_journal(folder.journal)).leaking:
+        note += "; data leakage was found in it: its score may be too good"
+        logger.warning("%s", note)
     with Journal(folder.journal) as journal:
         hand_over(
             folder,

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from mle_star.data.columns import moments_of
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form, Table
@@ -77,8 +78,15 @@ class Model:
 
     @property
     def features(self) -> list[str]:
-        """The columns that new rows must have, the key of a row aside."""
-        return [name for name in self._asked.columns if name != self.layout.key and name not in self.targets]
+        """The columns that new rows must have, the key of a row aside, unless that is a date."""
+        unasked = {*self.targets} if self._is_dated else {*self.targets, self.layout.key}
+        return [name for name in self._asked.columns if name not in unasked]
+
+    @property
+    def _is_dated(self) -> bool:
+        """Are rows named by a moment, of which scripts make features?"""
+        key = self.layout.key
+        return key in self._asked.sample and bool(moments_of(self._asked.column(key), self._asked.sample[key]))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -128,7 +136,7 @@ class Model:
             self._check_kind(column, list(frame[column]), name)
         frame = frame.copy()
         key = self.layout.key
-        if key is not None and (key not in frame.columns or frame[key].duplicated().any()):
+        if key is not None and not self._is_dated and (key not in frame.columns or frame[key].duplicated().any()):
             frame[key] = [str(number) for number in range(len(frame))]
         unknown = [c for c in frame.columns if c not in self._asked.columns and c not in self.targets]
         if unknown:
@@ -182,7 +190,7 @@ class Model:
             working_dir=str(work),
             timeout_seconds=timeout_seconds or config.script_timeout_seconds or config.time_limit_seconds,
             env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})),
-            input_dir=str(shown),
+            input_dir=str(shown) if DataFolder(shown, ours=self.run_dir).is_whole else None,
             hidden=hidden_from(self.run_dir, self.data_dir, DataFolder(shown)),
             output_file=str(log),
         )

@@ -7,7 +7,6 @@ context, each refinement path its own (`path_context`), and every loop narrows t
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import re
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mle_star.basics.texts import digest_of
 from mle_star.errors import MleStarError
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.sample import Sample
@@ -310,12 +310,3 @@ def path_context(index: int, work_dir: Path) -> Iterator[RunContext]:
         replace(context, parts=(*context.parts, label), label=label, path=index, work_dir=work_dir)
     ) as inner:
         yield inner
-
-
-def digest_of(*parts: str) -> str:
-    """A digest of texts, each told apart from the next."""
-    hasher = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        hasher.update(f"{len(data)}:".encode() + data)
-    return hasher.hexdigest()

@@ -245,6 +245,10 @@ class DataUsageChecked(Event):
     score: float | None = None
 
 
+LEAKS = "data leakage was found and could not be mended"
+"""Why an attempt whose script leaks has no score."""
+
+
 class LeakageChecked(Event):
     """A leakage check that found something; clean ones are not events."""
 

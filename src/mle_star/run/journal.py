@@ -175,7 +175,8 @@ class Journal:
         self._open: set[str] = set()
         self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
         self._listeners: list[Callable[[AnyEvent], None]] = []
-        self._secrets = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
+        forms = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
+        self._secrets = sorted(forms, key=len, reverse=True)  # one may hold another
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(str(path) + ".lock", timeout=0)
         try:
@@ -413,6 +414,7 @@ def _sync_folder(folder: Path) -> None:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with suppress(OSError):  # shared folders and the like cannot; the journal's own sync is watched
+            os.fsync(handle)
     finally:
         os.close(handle)

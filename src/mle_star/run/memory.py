@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from mle_star.basics.texts import digest_of
 from mle_star.models import Frozen, Measure, MetricDirection, is_improvement
-from mle_star.run.context import digest_of
 from mle_star.run.events import (
     AblationFinished,
     AnyEvent,

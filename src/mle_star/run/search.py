@@ -38,6 +38,8 @@ class Search:
     """What the retriever found beyond the models."""
     analyses: dict[str, str] = field(default_factory=dict)
     """By label, where the solution errs, as its last study printed it."""
+    remarks: list[str] | None = None
+    """What is to be said of the solution that is handed over, once it was checked for the last time."""
     submission: Submission | None = None
 
 

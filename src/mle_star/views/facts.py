@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from mle_star.basics.texts import digest_of
 from mle_star.models import Isolation
 from mle_star.run.events import (
     AblationFinished,
@@ -81,7 +82,10 @@ class AgentCall:
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """One run of a script. `error` is what went wrong, for people."""
+    """One run of a script. `script` is its digest; `rows` are those that the harness measured it on.
+
+    `error` is what went wrong, for people.
+    """
 
     step: str
     purpose: ScriptPurpose
@@ -93,18 +97,31 @@ class ScriptRun:
     cached: bool
     isolation: Isolation
     at: datetime
+    script: str
+    rows: int | None = None
     error: str = ""
+
+    @property
+    def place(self) -> str:
+        """The step of the attempt that it belongs to."""
+        return self.step.rpartition("/")[0]
+
+    @property
+    def counts(self) -> bool:
+        """Is its score one of validation? What a submission script prints is none: it trains on every row."""
+        return self.purpose == "solution" and self.score is not None
 
     @classmethod
     def of(cls, event: ScriptFinished) -> ScriptRun:
-        """The run without script and output."""
+        """The run without its texts."""
         error = ""
         if event.is_error:
             error = event.traceback or event.stderr[-ERROR_TEXT:].strip() or f"exit code {event.exit_code}, no output"
             error = f"stopped at its time limit after {event.seconds:.0f} s\n{error}" if event.timed_out else error
         return cls(
             event.step, event.purpose, None if event.is_error else event.score, event.seconds, event.exit_code,
-            event.is_error, event.timed_out, event.cached, event.isolation, event.at, error[-ERROR_TEXT:],
+            event.is_error, event.timed_out, event.cached, event.isolation, event.at, digest_of(event.script),
+            None if event.measure is None else event.measure.rows, error[-ERROR_TEXT:],
         )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def lineage_of(story: RunStory) -> Lineage:
     return Lineage(
         candidate=start or story.chosen_candidate,
         merges=[merge for _, merge in sorted(story.merges.items()) if merge.accepted and start is None],
-        data_changed=story.data_use is not None and story.data_use.changed and start is None,
+        data_changed=story.data_worked_in and start is None,
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         paths=lines,
         ensemble=ensembles.get(picked, story.best_ensemble) if source == "ensemble" else None,

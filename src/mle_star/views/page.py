@@ -131,8 +131,9 @@ class Page:
         cap, here = text_cap(story), self._piece
         verdict = Verdict.of(story, self.run_dir, alive=alive)
         working = alive and story.finished is None
-        judged, ran = len(story.attempts), (len(story.calls), len(story.scripts))
-        mended = (len(story.repairs), len(story.leaks))
+        judged = tuple((one.step, one.score, one.accepted) for one in story.attempts)  # a leak may take a score back
+        ran = len(story.calls), len(story.scripts)
+        mended = (len(story.repairs), tuple(check.at for check in story.leaks.values()))
         told = (story.exam, story.finalists, story.examined, story.finished)
         every = (story.heard, alive)
         yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **_scale_of(story), **self._places()})
@@ -172,7 +173,7 @@ class Page:
     def _step(self, story: RunStory, step: StepStory, cap: int, folded: bool) -> Fragment:
         stamp = (
             step.ablation and step.ablation.at, step.block and step.block.at, cap, folded,
-            tuple(sorted((k, one.at) for k, one in step.tries.items())),
+            tuple((k, one.at, one.score, one.accepted) for k, one in sorted(step.tries.items())),
         )  # fmt: skip
 
         def draw() -> str:

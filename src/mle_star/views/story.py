@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from datetime import datetime
 from functools import singledispatchmethod
 from typing import Any, NamedTuple, TypeVar
 
-from mle_star.models import Isolation, MetricDirection, PipelineConfig, TaskDescription, is_improvement
+from mle_star.models import (
+    Isolation,
+    MetricDirection,
+    PipelineConfig,
+    TaskDescription,
+    is_improvement,
+    is_improvement_or_equal,
+)
 from mle_star.run import events
 from mle_star.views.facts import (
     AgentCall,
@@ -23,6 +30,7 @@ from mle_star.views.facts import (
     phase_of,
 )
 from mle_star.views.headlines import Headline, headline
+from mle_star.views.leaks import Judged, Leaks, with_score, without_score
 
 T = TypeVar("T")
 
@@ -35,7 +43,8 @@ class Best(NamedTuple):
     score: float
     step: str
     at: datetime
-    rows: int | None = None  # on which the harness measured it
+    rows: int | None  # on which the harness measured it
+    script: str  # its digest
 
 
 class RunStory:
@@ -66,11 +75,14 @@ class RunStory:
         self.requests: dict[datetime, events.FinishRequested] = {}
         self.notices: dict[str, events.Notice] = {}
         self.resumed: dict[datetime, events.RunResumed] = {}
-        self.bests: list[Best] = []
-        self.best_script = ""
         self.clock = RunClock()
         self.news: deque[Headline] = deque(maxlen=LAST_EVENTS)
         self.heard = 0
+        self._texts: dict[str, str] = {}
+        self._leaks = Leaks()
+        self._judged: dict[str, Judged] = {}
+        self._ran: dict[str, str] = {}
+        self._dropped: set[str] = set()
         self._known: dict[str, tuple[int, Any]] = {}
 
     @classmethod
@@ -86,6 +98,9 @@ class RunStory:
         self.heard += 1
         self.clock.hear(event)
         self._hear(event)
+        if isinstance(event, Judged) and event.step:
+            self._judged[event.step] = event
+            self._settle(event.step)
         news = headline(event)
         if news is not None:
             self.news.append(news)
@@ -153,14 +168,12 @@ class RunStory:
     @_hear.register
     def _script_finished(self, event: events.ScriptFinished) -> None:
         self.working.pop(event.step, None)
-        self.scripts[event.step, event.digest, event.at] = ScriptRun.of(event)
-        # A submission script trains on every row: what it prints is no validation score.
-        if event.purpose != "solution" or event.is_error or event.score is None:
+        run = self.scripts[event.step, event.digest, event.at] = ScriptRun.of(event)
+        if run.score is None or not run.counts:
             return
-        if not self.bests or is_improvement(event.score, self.bests[-1].score, self.direction):
-            rows = None if event.measure is None else event.measure.rows
-            self.bests.append(Best(event.score, event.step, event.at, rows))
-            self.best_script = event.script
+        self._texts[run.script], self._ran[run.place] = event.script, run.script
+        if self._leaks.hear_script(run):
+            self._settle(*self._judged)
 
     @_hear.register
     def _exam_prepared(self, event: events.ExamPrepared) -> None:
@@ -195,6 +208,8 @@ class RunStory:
     @_hear.register
     def _leakage_checked(self, event: events.LeakageChecked) -> None:
         self.leaks[event.step] = event
+        self._leaks.hear_check(event)
+        self._settle(*self._judged)
 
     @_hear.register
     def _debug_attempted(self, event: events.DebugAttempted) -> None:
@@ -267,6 +282,24 @@ class RunStory:
         return begun[-1] if begun else self.clock.phase
 
     @property
+    def bests(self) -> list[Best]:
+        """The scores that were the best when they came. Those of leaking scripts only stand in where all leak."""
+        return self._once("bests", self._bests)
+
+    def _bests(self) -> list[Best]:
+        ran = [run for run in self.scripts.values() if run.counts]
+        found: list[Best] = []
+        for run in [run for run in ran if run.script not in self.leaking] or ran:
+            if run.score is not None and (not found or is_improvement(run.score, found[-1].score, self.direction)):
+                found.append(Best(run.score, run.step, run.at, run.rows, run.script))
+        return found
+
+    @property
+    def best_script(self) -> str:
+        """The script with the best score so far."""
+        return self._texts[self.bests[-1].script] if self.bests else ""
+
+    @property
     def score(self) -> float | None:
         """The score of the result, or the best so far."""
         if self.finished is not None and self.finished.score is not None:
@@ -279,20 +312,46 @@ class RunStory:
         return next((one.score for one in self.attempts if one.score is not None), None)
 
     @property
+    def leaking(self) -> Set[str]:
+        """The digests of the scripts that leak."""
+        return self._leaks.known.keys()
+
+    def mended_at(self, place: str) -> str:
+        """The step of the script that took the place of an attempt's, where that leaked; else an empty text."""
+        leak = self._leaks.known.get(self._ran.get(place, ""))
+        return "" if leak is None else leak.step
+
+    @property
     def chosen_candidate(self) -> events.CandidateEvaluated | None:
-        """The candidate with the best score, the first one on ties."""
+        """The candidate that the method went on with: the best as it was judged, the first one on ties.
+
+        One that was dropped for a leak stands in where all were.
+        """
         chosen: events.CandidateEvaluated | None = None
-        for _, candidate in sorted(self.candidates.items()):
-            if candidate.score is None:
-                continue
-            if chosen is None or chosen.score is None or is_improvement(candidate.score, chosen.score, self.direction):
-                chosen = candidate
+        best: float | None = None
+        kept = {i: one for i, one in self.candidates.items() if one.step not in self._dropped}
+        for _, candidate in sorted((kept or self.candidates).items()):
+            score = self._judged.get(candidate.step, candidate).score
+            if score is not None and (best is None or is_improvement(score, best, self.direction)):
+                chosen, best = candidate, score
         return chosen
 
     @property
+    def data_worked_in(self) -> bool:
+        """Did the method go on with what the check of data use had changed?"""
+        return self.data_use is not None and self.data_use.changed and self.data_use.step not in self._dropped
+
+    @property
     def best_ensemble(self) -> events.EnsembleTried | None:
-        """The round that Phase 3 hands on: of those that were best when they came, the last."""
-        return next((one for _, one in sorted(self.ensembles.items(), reverse=True) if one.best), None)
+        """The round that Phase 3 hands on: the one with the best score, the last one on ties."""
+        best: events.EnsembleTried | None = None
+        reached: float | None = None
+        for _, one in sorted(self.ensembles.items()):
+            is_judged = one.score is None and one.step not in self._dropped  # a later phase may take a score back
+            score = self._judged.get(one.step, one).score if is_judged else one.score
+            if score is not None and (reached is None or is_improvement_or_equal(score, reached, self.direction)):
+                best, reached = one, score
+        return best
 
     @property
     def final_script(self) -> str:
@@ -352,7 +411,7 @@ class RunStory:
         ]  # fmt: skip
         if self.data_use is not None and self.data_use.changed:
             use = self.data_use
-            found.append(Attempt("data", use.step, "all data worked in", use.score, True, use.at))
+            found.append(Attempt("data", use.step, "all data worked in", use.score, self.data_worked_in, use.at))
         found += [
             Attempt("refinement", one.step, f"path {one.path}, step {one.t}, attempt {one.k}", one.score, one.accepted,
                     one.at, path=one.path, note=one.plan)
@@ -392,6 +451,25 @@ class RunStory:
             known = self._known[name] = (self.heard, make())
         value: T = known[1]
         return value
+
+    def _settle(self, *places: str) -> None:
+        """Tell what was judged at these places in the light of the leaks that are known by now."""
+        for place in places:
+            told, leak = self._judged[place], self._leaks.known.get(self._ran.get(place, ""))
+            if leak is None:
+                continue
+            self._dropped.discard(place)
+            if leak.score is not None and self._is_taken(told, leak.score):
+                self._hear(with_score(told, leak.score))
+                continue
+            if leak.drops(told):
+                self._dropped.add(place)
+            self._hear(without_score(told, dropped=place in self._dropped))
+
+    def _is_taken(self, mended: Judged, score: float) -> bool:
+        """Does the method go on with a mended script? A refinement has to hold what its step began with."""
+        study = self._path(mended.path).step(mended.t).ablation if isinstance(mended, events.RefinementTried) else None
+        return study is None or is_improvement_or_equal(score, study.solution_score, self.direction)
 
     def _path(self, index: int) -> PathStory:
         return self.paths.setdefault(index, PathStory(index))

@@ -47,7 +47,7 @@ def _initial(story: RunStory) -> list[str]:
     candidate, use = story.chosen_candidate, story.data_use
     found = [] if candidate is None else [candidate.step]
     found += [merge.step for _, merge in sorted(story.merges.items()) if merge.accepted]
-    return [*found, use.step] if use is not None and use.changed else found
+    return [*found, use.step] if use is not None and story.data_worked_in else found
 
 
 def _parents(story: RunStory, one: Attempt, initial: Sequence[str]) -> list[str]:

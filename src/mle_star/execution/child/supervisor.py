@@ -234,9 +234,14 @@ class _Watch:
         if tasks > self.order["max_tasks"]:
             self.report["reason"] = f"more than {self.order['max_tasks']} processes and threads"
             self._kill()
-        elif most and memory + tree.shared_of(found, most - memory) > most:
+        elif most and memory + tree.shared_of(found, most - memory) > most and self._held(found, most) > most:
             self.report["reason"] = f"more than {most / 1e9:.1f} GB of memory"
             self._kill()
+
+    def _held(self, found: list[int], most: int) -> int:
+        """The same with a closer look, which takes longer."""
+        memory = tree.private_of(found)
+        return memory + tree.shared_of(found, most - memory)
 
 
 # --- ending -------------------------------------------------------------------------------------------------

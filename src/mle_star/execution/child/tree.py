@@ -68,6 +68,15 @@ def load_of(pids: list[int]) -> tuple[int, int]:
     return tasks, memory
 
 
+def private_of(pids: list[int]) -> int:
+    """Bytes of private memory, where what is shared since a fork counts once: a closer look, which takes longer."""
+    memory = 0
+    for pid in pids:
+        exact = _read(f"/proc/{pid}/smaps_rollup")
+        memory += _kilobytes(exact, "Pss_Anon:") if "Pss_Anon:" in exact else load_of([pid])[1]
+    return memory
+
+
 def shared_of(pids: list[int], allowed: int) -> int:
     """Bytes of shared memory that these processes have together: mapped, or held by nothing but a descriptor.
 

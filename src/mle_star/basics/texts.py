@@ -1,0 +1,27 @@
+"""Texts: told apart by their digests, and made fit to be kept."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+
+def digest_of(*parts: str) -> str:
+    """A digest of texts, each told apart from the next."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        hasher.update(f"{len(data)}:".encode() + data)
+    return hasher.hexdigest()
+
+
+def storable(value: Any) -> Any:
+    """The same where it can be written as UTF-8; half a pair of surrogates, which cannot, as a script would spell it.
+
+    Of JSON data, every text in it.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [storable(one) for one in value]
+    return {storable(name): storable(one) for name, one in value.items()} if isinstance(value, dict) else value
