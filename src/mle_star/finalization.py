@@ -106,8 +106,7 @@ async def run_finalization(
         )  # fmt: skip
         has_test = _has_test(run)
         solution, remarks = await check_at_last(solution, config, members)
-        remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
-        run.shared.search.remarks = remarks
+        run.shared.search.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
         if not has_test:

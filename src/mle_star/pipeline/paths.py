@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 
 from mle_star.errors import BudgetExceeded
 from mle_star.models import MetricDirection, Phase1Result, Phase2Result, SolutionScript
@@ -51,12 +50,12 @@ class Paths:
         detail, stage = "", None
         try:
             async with self._slots:
-                began = time.monotonic()
+                now = asyncio.get_running_loop().time
+                end = now() + seconds
                 initial = await self._checked(self._start(index), index, label, seconds)
-                seconds -= time.monotonic() - began
                 other = initial.content != self._phase1.initial_solution.content
                 stage = self._stages.begin("phase2", index, (initial.source_model or "") if other else "")
-                result = await self._refine(initial, index, label, seconds)
+                result = await self._refine(initial, index, label, end - now())
         except BudgetExceeded as stop:
             outcome, detail = "cancelled", str(stop)
             result = self._reached(label)
