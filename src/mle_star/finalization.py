@@ -124,21 +124,9 @@ async def run_finalization(
     logger.info(
         "result built: phase %s, path %r, %.1f s in total", submission.script.phase.value, submission.path, seconds
     )
-    return FinalResult(
-        task=task,
-        config=config,
-        phase1=phase1_result,
-        phase2_results=phase2_results,
-        phase3=phase3_result,
-        final_solution=submission.script,
-        submission_path=submission.path,
-        total_duration_seconds=seconds,
-        total_cost_usd=total_cost_usd,
-        contamination=contamination,
-        lineage=submission.origin,
-        has_test=has_test,
-        warnings=[*remarks, *submission.warnings],
-    )
+    result = _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result))
+    told = {"total_duration_seconds": seconds, "total_cost_usd": total_cost_usd, "contamination": contamination}
+    return result.model_copy(update=told)
 
 
 async def result_of_the_search(
@@ -164,18 +152,30 @@ async def result_of_the_search(
     elif remarks is None:
         remarks = [UNCHECKED] if checks_later(config) and not scripts <= run.shared.checked else []
         remarks = [UNANSWERED] if scripts & run.shared.unanswered else remarks
+    return _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result))
+
+
+def _result(
+    submission: Submission,
+    remarks: list[str],
+    task: TaskDescription,
+    config: PipelineConfig,
+    phases: tuple[Phase1Result, list[Phase2Result], Phase3Result | None],
+) -> FinalResult:
+    """What is handed over, as far as it is known here."""
+    phase1, phase2, phase3 = phases
     return FinalResult(
         task=task,
         config=config,
-        phase1=phase1_result,
-        phase2_results=phase2_results,
-        phase3=phase3_result,
-        final_solution=script,
+        phase1=phase1,
+        phase2_results=phase2,
+        phase3=phase3,
+        final_solution=submission.script,
         submission_path=submission.path,
         total_duration_seconds=0.0,
         total_cost_usd=None,
         lineage=submission.origin,
-        has_test=_has_test(run),
+        has_test=_has_test(current_run()),
         warnings=[*remarks, *submission.warnings],
     )
 
