@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mle_star.basics.texts import digest_of
 from mle_star.models import Isolation, Measure, MetricDirection
 from mle_star.run.events import (
     AblationFinished,
@@ -11,6 +12,7 @@ from mle_star.run.events import (
     CandidateEvaluated,
     DebugAttempted,
     EnsembleTried,
+    LeakageChecked,
     MergeTried,
     RefinementTried,
     ScriptFinished,
@@ -106,3 +108,18 @@ async def test_a_resumed_run_remembers_what_the_first_process_tried(quick: Quick
         memory = RunMemory.of(journal, MetricDirection.maximize)
     tries = [entry.where for entry in memory.entries if entry.path is not None]
     assert tries == ["path 1, step 1, try 1", "path 1, step 1, try 2"]
+
+
+def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
+    leaks = LeakageChecked(step="phase2/path-0/t-0/check/leakage-detection", found=1, fixed=0, leaking=[digest_of("y")])
+    events = [
+        event.model_copy(update={"script": "y"}) if isinstance(event, ScriptFinished) and "k-1" in event.step else event
+        for event in story()
+    ]
+    for heard in ([*events, leaks], [*events, leaks, *events, leaks]):
+        memory = memory_of(heard)
+        (line,) = [line for line in memory.table().splitlines() if "bin the ages" in line]
+        assert line == (
+            "- path 1, step 1, try 2: bin the ages -> failed: data leakage was found and could not be mended, 12 s"
+        )
+        assert memory.steps_without_gain(0) == 1

@@ -9,12 +9,14 @@ from typing import Literal, NamedTuple
 from mle_star.basics.texts import digest_of
 from mle_star.models import Frozen, Measure, MetricDirection, is_improvement
 from mle_star.run.events import (
+    LEAKS,
     AblationFinished,
     AnyEvent,
     CandidateEvaluated,
     DataUsageChecked,
     DebugAttempted,
     EnsembleTried,
+    LeakageChecked,
     MergeTried,
     RefinementTried,
     ScriptFinished,
@@ -73,6 +75,7 @@ class _End(NamedTuple):
     measure: Measure | None
     seconds: float
     error: str
+    script: str  # its digest
 
 
 class RunMemory:
@@ -103,9 +106,10 @@ class RunMemory:
     def hear(self, event: AnyEvent) -> None:
         """Learn from an event; one that a replay says again replaces itself."""
         if isinstance(event, ScriptFinished) and event.purpose in ("solution", "ablation"):
-            self._scripts[_place(event.step)] = _End(event.score, event.measure, event.seconds, _last_line(event))
+            script, error = digest_of(event.script), _last_line(event)
+            self._scripts[_place(event.step)] = _End(event.score, event.measure, event.seconds, error, script)
             if not event.is_error and not event.cached:
-                self._ran[digest_of(event.script)] = Ran(event.score, event.seconds, event.stdout[-MAX_PRINTED:])
+                self._ran[script] = Ran(event.score, event.seconds, event.stdout[-MAX_PRINTED:])
         elif isinstance(event, DebugAttempted):
             self._repairs.setdefault(_place(event.step), {})[event.step] = event.error
         elif isinstance(event, CandidateEvaluated):
@@ -127,11 +131,22 @@ class RunMemory:
                 before=before, accepted=event.accepted, path=event.path, t=event.t,
             )  # fmt: skip
             self._best[event.path] = event.best_score
+        elif isinstance(event, LeakageChecked):
+            for place in [place for place, end in self._scripts.items() if end.script in event.leaking]:
+                self._take_back(place)
         elif isinstance(event, EnsembleTried):
             before = max_of((e.score for e in self.entries if e.where.startswith("ensemble")), self._direction)
             self._note(
                 event.step, f"ensemble {event.r + 1}", event.plan, event.score, before=before, accepted=event.best
             )
+
+    def _take_back(self, place: str) -> None:
+        """What was tried at a place was found to leak: nobody shall build on its score."""
+        if (known := self._tried.get(place)) is not None:
+            nothing = {"score": None, "low": None, "high": None, "change": None, "outcome": "failed", "error": LEAKS}
+            self._tried[place] = known.model_copy(update=nothing)
+            if known.path is not None:
+                self._best.pop(known.path, None)  # the next study says what the path has
 
     def _note(
         self,
