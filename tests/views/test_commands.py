@@ -19,6 +19,7 @@ from mle_star.cli.app import main
 from mle_star.run.events import AgentFinished, ScriptFinished
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text
+from mle_star.views.comparison import Comparison
 from tests.views.journals import Invented
 
 Captured = pytest.CaptureFixture[str]
@@ -135,6 +136,23 @@ def test_diff_compares_two_scripts_by_step_or_name(runs_dir: Path, capsys: Captu
     assert "candidate-3/script-2" in said(capsys, "diff", run_dir, "phase1/candidate-3", "final")  # after its repair
     assert "no script ran at 'phase9'" in said(capsys, "diff", run_dir, "phase9", "final", code=1)
     assert "holds no run" in said(capsys, "diff", runs_dir / "no-run", "a", "b", code=1)
+
+
+def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys: Captured) -> None:
+    def long(middle: str) -> str:
+        lines = [f"value_{number} = {number} * {number}" for number in range(4000)]
+        return "\n".join([*lines[:2000], f"depth = {middle}", *lines[2000:], f"note = '{'x' * 3000}{middle}'"])
+
+    said_before = list(Invented(seed=11).events())
+    scripts = [event for event in said_before if isinstance(event, ScriptFinished)][:2]
+    events = [said_before[0], *(one.model_copy(update={"script": long(str(n))}) for n, one in enumerate(scripts))]
+    stories = [RunStory.from_events([events[0], one]) for one in events[1:]]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "journal.jsonl").write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    shown = said(capsys, "diff", tmp_path / "run", "phase1/candidate-0", "phase1/candidate-1").splitlines()
+    for lines in (shown, Comparison.of(*stories).script):
+        assert "-depth = 0" in lines and "+depth = 1" in lines
+        assert sum(line.startswith(("-note", "+note")) for line in lines) == 2 and max(map(len, lines)) < 2100
 
 
 # --- report and watch --------------------------------------------------------------------------------------------

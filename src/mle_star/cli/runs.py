@@ -130,13 +130,12 @@ def diff(
     from rich.text import Text
 
     from mle_star.cli.browse import find_script
-    from mle_star.views import text
     from mle_star.views.diffs import unified
 
     old, new = find_script(run_folder, before), find_script(run_folder, after)
     screen = console()
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    lines = list(unified(text.clean(old.code), text.clean(new.code), old.title, new.title))
+    lines = list(unified(old.code, new.code, old.title, new.title))
     if not lines:
         screen.print(f"{old.title} and {new.title} are the same")
     for line in lines:

@@ -37,8 +37,10 @@ class Comparison:
     def of(cls, first: RunStory, second: RunStory, names: tuple[str, str] = ("A", "B")) -> Comparison:
         """Both as far as they have come."""
         why_not = _not_comparable(first, second)
-        lines = list(unified(text.clean(first.final_script), text.clean(second.final_script), *names))
-        return cls(_facts(first, second, bool(why_not)), _settings(first, second), lines[:MOST_LINES], why_not)
+        lines = list(unified(first.final_script, second.final_script, *names))
+        if len(lines) > MOST_LINES:
+            lines[MOST_LINES:] = [f"[… {len(lines) - MOST_LINES:,} more lines …]"]
+        return cls(_facts(first, second, bool(why_not)), _settings(first, second), lines, why_not)
 
 
 def _not_comparable(first: RunStory, second: RunStory) -> str:

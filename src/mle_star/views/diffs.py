@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from mle_star.views.text import clean
+
 MAX_LINES = 2000
 Opcode = tuple[str, int, int, int, int]
 
@@ -20,5 +22,6 @@ def opcodes(before: str, after: str) -> list[Opcode]:
 
 
 def unified(before: str, after: str, old_name: str, new_name: str) -> Iterator[str]:
-    """The lines of a unified diff, without line ends."""
-    yield from difflib.unified_diff(before.split("\n"), after.split("\n"), old_name, new_name, lineterm="")
+    """The lines of a unified diff, without line ends. The whole texts are compared; only what is shown is cut."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old_name, new_name, lineterm="")
+    return map(clean, lines)
