@@ -367,8 +367,15 @@ def test_requirements_are_what_scripts_import_in_the_version_that_ran() -> None:
     ]  # fmt: skip
 
 
-def test_a_notebook_shows_score_scripts_and_report(house_run: Run) -> None:
-    shown = house_run._repr_html_()
-    assert "measured on hidden rows" in shown and "phase1/candidate-0" in shown
-    assert "<iframe sandbox=" in shown and "</script>" not in shown.partition("<iframe")[2].partition("srcdoc")[0]
-    assert repr(house_run).startswith("Run('houses-")
+def test_a_notebook_shows_a_run_and_its_model_in_a_few_lines(
+    house_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(house_run.path.parents[1])
+    model = load_model(house_run.path)
+    for shown in (house_run._repr_html_(), model._repr_html_(), repr(house_run), repr(model)):
+        assert "measured on hidden rows" in shown and house_run.path.name in shown
+        assert len(shown) < 2000, "the report and the scripts stay where they are"
+    assert f'href="runs/{house_run.path.name}/report.html"' in house_run._repr_html_()
+    assert "phase1/candidate-0" in house_run._repr_html_()
+    assert repr(house_run).startswith("Run('houses-") and repr(model).startswith("Model('houses-")
+    assert "predicts price from rooms, kind" in repr(model)

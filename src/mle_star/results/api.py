@@ -17,7 +17,7 @@ from mle_star.models import FinalResult, Measure, MetricDirection, PipelineConfi
 from mle_star.orchestrator import run_pipeline
 from mle_star.pipeline.setup import check_credentials
 from mle_star.results.leaderboard import leaderboard_rows
-from mle_star.results.model import Model, complete, read_result
+from mle_star.results.model import Model, complete, read_result, score_in_words
 from mle_star.results.source import is_data_file, make_task, taken_in
 from mle_star.run.finding import find_run
 from mle_star.run.folder import RunFolder, new_run_folder
@@ -139,28 +139,20 @@ class Run:
         return pandas.DataFrame(leaderboard_rows(self.path))
 
     def __repr__(self) -> str:
-        return f"Run({self.path.name!r}: {self._words()})"
-
-    def _words(self) -> str:
-        result = self.result
-        task, promise = result.task, result.promise
-        words = f"{task.evaluation_metric} {text.score(self.score)} ({task.metric_direction.better_word} is better)"
-        if promise is not None and promise.low is not None and promise.high is not None:
-            words += f", between {text.score(promise.low)} and {text.score(promise.high)}"
-        return words + (", measured on hidden rows" if promise and promise.measured == "harness" else ", self-reported")
+        return f"Run({self.path.name!r}: {score_in_words(self.result)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the score in a sentence, the best scripts, and the report to unfold."""
+        """What a notebook shows: the score in a sentence, the best scripts, and where the report is."""
         rows = leaderboard_rows(self.path)[:5]
         cells = "".join(
             f"<tr><td style='text-align:left'>{html.escape(row['step'])}</td><td>{text.score(row['score'])}</td>"
             f"<td>{'✓' if row['chosen'] else ''}</td></tr>"
             for row in rows
         )
-        page = html.escape(self.report.read_text(encoding="utf-8"), quote=True)
+        here, page = Path.cwd().resolve(), self.report.resolve()
+        link = page.relative_to(here).as_posix() if page.is_relative_to(here) else page.as_uri()
         return (
-            f"<p><b>{html.escape(self.path.name)}</b>: {html.escape(self._words())}</p>"
-            f"<table><tr><th>script</th><th>score</th><th>handed over</th></tr>{cells}</table>"
-            f"<details><summary>report</summary><iframe sandbox='allow-scripts' srcdoc=\"{page}\" "
-            "style='width:100%;height:640px;border:1px solid #8884'></iframe></details>"
+            f"<p><b>{html.escape(self.path.name)}</b>: {html.escape(score_in_words(self.result))}</p>"
+            f"<table><tr><th>script</th><th>score</th><th>final solution</th></tr>{cells}</table>"
+            f'<p><a href="{html.escape(link)}" target="_blank">Report</a></p>'
         )

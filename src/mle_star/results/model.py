@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import logging
 import os
 import shutil
@@ -44,6 +45,7 @@ from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.finding import find_run
 from mle_star.run.folder import RunFolder, with_own_data
+from mle_star.views import text
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ def load_model(run: str | Path, *, executor: Executor | None = None) -> Model:
     return Model.of(find_run(run), executor=executor)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """The solution of a run, ready to predict."""
 
@@ -115,6 +117,17 @@ class Model:
         if isinstance(new, pandas.DataFrame):
             answers.index = new.index
         return answers
+
+    def __repr__(self) -> str:
+        return f"Model({self.run_dir.name!r}: {self._words()})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what it predicts from what, and how well."""
+        return f"<p><b>{html.escape(self.run_dir.name)}</b>: {html.escape(self._words())}</p>"
+
+    def _words(self) -> str:
+        what = f"predicts {some_of(list(self.targets), 5)} from {some_of(self.features, 8)}"
+        return f"{what}; {score_in_words(self.result)}"
 
     def _labels(self, target: str) -> list[Any]:
         """Values that a target has in the training rows."""
@@ -272,6 +285,16 @@ def read_result(run_dir: Path) -> FinalResult:
     if not result.final_solution.content.strip():
         raise ConfigError(f"{run_dir} has no solution")
     return result
+
+
+def score_in_words(result: FinalResult) -> str:
+    """The score of a result, the interval, and who measured it."""
+    task, promise = result.task, result.promise
+    score = text.score(result.final_solution.score)
+    words = f"{task.evaluation_metric} {score} ({task.metric_direction.better_word} is better)"
+    if promise is not None and promise.low is not None and promise.high is not None:
+        words += f", between {text.score(promise.low)} and {text.score(promise.high)}"
+    return words + (", measured on hidden rows" if promise and promise.measured == "harness" else ", self-reported")
 
 
 def script_of(content: str, score: float | None = None) -> SolutionScript:
