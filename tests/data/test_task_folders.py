@@ -108,6 +108,18 @@ def test_the_target_tells_kind_metric_and_direction(
     assert all(guess.reasons.values())
 
 
+@pytest.mark.parametrize(
+    ("counts", "words"), [((40, 40, 40), "3 classes of similar size"), ((72, 19, 9), "the rarest of 3 classes has 9%")]
+)
+def test_classes_are_called_of_similar_size_only_where_they_are(
+    tmp_path: Path, counts: tuple[int, ...], words: str
+) -> None:
+    labels = [f"c{number}" for number, count in enumerate(counts) for _ in range(count)]
+    write_csv(tmp_path / "train.csv", ["size", "label"], [(i % 17, label) for i, label in enumerate(labels)])
+    guess = guess_task(tmp_path, target="label")
+    assert guess.task.evaluation_metric == "accuracy" and words in guess.reasons["evaluation_metric"]
+
+
 def test_rows_of_sentences_make_a_text_task_and_names_of_people_do_not(tmp_path: Path) -> None:
     chance = random.Random(1)
     sentences = folder_of(

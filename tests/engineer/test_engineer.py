@@ -125,6 +125,15 @@ async def test_a_summary_names_the_most_and_the_least_important_part(table_desk:
     assert most.rstrip().endswith("`No OneHotEncoder`") and least.rstrip().endswith("`No Imputation`")
     baseline, losses = studies.findings_in(said)
     assert baseline == 0.8196 and losses["No OneHotEncoder"] == pytest.approx(0.031)
+    for printed in ("Baseline: 0.8, scaler: 0.8", "Baseline: 0.8, scaler: 0.81", "Baseline: 0.8, a: 0.81, b: 0.9"):
+        said = await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed)
+        assert "impact" not in said and "leaving any of them out costs nothing" in said
+    printed = "Baseline: 0.8, scaler: 0.799, encoder: 0.85"
+    said = await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed)
+    assert "`scaler` has the most impact" in said and "`encoder` has the least impact" not in said
+    assert said.count("`scaler` has") == 1
+    said = await table_desk.ask(AgentType.summarize, ablation_code="", raw_result="Baseline: 0.123456789012, a: 0.1")
+    assert "scores 0.12346 " in said and studies.findings_in(said)[0] == 0.123456789012
 
 
 async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_another(desk: Desk) -> None:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.models import FinalResult, Phase1Result, SolutionPhase, SolutionScript
+from mle_star.cli.app import main
+from mle_star.models import FinalResult, Measure, Phase1Result, SolutionPhase, SolutionScript
 from mle_star.results.leaderboard import leaderboard_rows
 from mle_star.run.events import AnyEvent, FinalistsJudged, RunFinished
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.story import RunStory
 from tests.views.journals import Invented
+
+Captured = pytest.CaptureFixture[str]
 
 
 def picked(chosen: str, promoted: str = "") -> list[AnyEvent]:
@@ -53,3 +56,16 @@ def test_a_script_that_was_handed_over_by_hand_is_marked(tmp_path: Path) -> None
 
 def test_of_a_blend_no_single_script_is_marked(tmp_path: Path) -> None:
     assert marked(picked("blend"), tmp_path) == []
+
+
+def test_a_leaderboard_and_the_summary_give_one_script_the_same_score(tmp_path: Path, capsys: Captured) -> None:
+    """The list ranks by the rows of the search; of the final solution it also tells the score of the summary."""
+    *before, end = picked("phase1/candidate-0/script")
+    assert isinstance(end, RunFinished) and end.result is not None
+    promise = Measure(score=0.6125, low=0.5, high=0.7, rows=41, measured="harness")
+    end = end.model_copy(update={"score": 0.6125, "result": end.result.model_copy(update={"promise": promise})})
+    assert marked([*before, end], tmp_path) == ["phase1/candidate-0"]
+    assert [row["final_score"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == [0.6125]
+    assert main(["leaderboard", str(tmp_path)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "candidate-0" in line]
+    assert line.rstrip().endswith("final solution: 0.61250 on 41 rows kept for the end")

@@ -279,7 +279,7 @@ def test_a_leaderboard_ranks_scripts_and_marks_what_is_handed_over(
     monkeypatch.chdir(label_run.path.parents[1])
     assert main(["leaderboard", "latest", "--top", "2"]) == 0
     out = capsys.readouterr().out
-    assert "phase3" in out.splitlines()[1] and "handed over" in out and "more: --top" in out
+    assert "phase3" in out.splitlines()[1] and "final solution" in out and "more: --top" in out
     assert main(["leaderboard", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["score"] == table["score"].iloc[0]
 
@@ -367,9 +367,7 @@ def test_requirements_are_what_scripts_import_in_the_version_that_ran() -> None:
     ]  # fmt: skip
 
 
-def test_a_notebook_shows_a_run_and_its_model_in_a_few_lines(
-    house_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_shows_a_run_and_its_model_in_a_few_lines(house_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(house_run.path.parents[1])
     model = load_model(house_run.path)
     for shown in (house_run._repr_html_(), model._repr_html_(), repr(house_run), repr(model)):

@@ -34,7 +34,9 @@ from mle_star.run.events import (
 from mle_star.views import RunStory, text
 from mle_star.views.comparison import Comparison
 from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.page import Page
 from mle_star.views.reasons import gains_of, how_sure, split_in_words, why, yardsticks
+from mle_star.views.shelf import glance
 from mle_star.views.summary import summary
 from mle_star.views.tables import attempt_rows
 from mle_star.views.tree import nodes_of
@@ -146,8 +148,9 @@ def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direc
     events = [
         event.model_copy(update={"accepted": False}) if isinstance(event, (RefinementTried, MergeTried)) else event
         for event in Invented(seed=11, direction=direction, R=1).events()
+        if not isinstance(event, (EnsembleTried, RunFinished))  # so far: at its end a candidate would be the result
     ]
-    story = RunStory.from_events(event for event in events if not isinstance(event, EnsembleTried))
+    story = RunStory.from_events(events)
     assert "Refinement brought nothing: none of 18 attempts was better." in why(story)
     verdict = Verdict.of(story)
     single = story.chosen_candidate
@@ -272,3 +275,44 @@ def test_teasers_begin_where_texts_differ() -> None:
     assert first.startswith("Pool the models")
     assert second == "… logits."
     assert third == "Another idea."
+
+
+def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None:
+    """A candidate that wins unchanged is not set against itself, and no step is listed that it lacks."""
+    promise = Measure(score=0.85, low=0.7, high=0.95, rows=41, measured="harness")
+    single = Yardstick(name="ExtraTrees", measure=promise.model_copy(update={"score": 0.95}))
+    events = ended(Invented(seed=11), promise=promise, single_model=single, stopped_by="time")
+    exam = ExamPrepared(step="run", rule="by chance", views=1, search_rows=900, select_rows=41)
+    stopped = events[-1].model_copy(update={"message": "stopped by the time limit"})
+    events = [
+        event.model_copy(update={"accepted": False}) if isinstance(event, MergeTried) else event
+        for event in [events[0], exam, *events[1:-1], stopped]
+    ]
+
+    def told(chosen: str) -> RunStory:
+        pick = FinalistsJudged(at=events[-1].at, step="finalists", finalists=[], chosen=chosen)
+        return RunStory.from_events([*events[:-1], pick, events[-1]])
+
+    def improved(story: RunStory) -> list[str]:
+        out = io.StringIO()
+        Console(file=out, width=300).print(summary(story))
+        lines = [line.strip() for line in out.getvalue().splitlines()]
+        first = next((place for place, line in enumerate(lines) if line.startswith("improved by")), None)
+        last = next(place for place, line in enumerate(lines) if line.startswith("cost"))
+        return [] if first is None else lines[first:last]
+
+    alone = told("initial solution")
+    assert "won" in why(alone) and "worse" not in Verdict.of(alone).gain and "a single model" in Verdict.of(alone).gain
+    assert [row.kind for row in yardsticks(alone)] == []
+    assert len(improved(alone)) == 1 and "candidate" in improved(alone)[0]
+    path = told("path 1")
+    steps = [gain.step for gain in lineage_of(path).paths[0].gains]
+    assert steps and all("path 1" in line or "candidate" in line for line in improved(path)), improved(path)
+    assert improved(told("blend")) == [] and lineage_of(told("blend")).paths == []
+    page = Page(tmp_path).html(told("blend"))
+    assert "Merged in" not in page and "Refined on" not in page
+    said = alone.news[-1]
+    assert "completed" not in said.words and said.words.startswith("ended early, stopped by the time limit")
+    (tmp_path / "journal.jsonl").write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    seen = glance(tmp_path)
+    assert (seen.state, seen.title) == ("completed", "ended early")

@@ -125,7 +125,10 @@ def leaderboard(
     for row in rows:
         between = "" if row["low"] is None else f"{text.score(row['low'])} – {text.score(row['high'])}"
         cells = [row["run"], row["step"], f"{text.score(row['score'])} {row['metric']}", between]
-        cells += [text.duration(row["seconds"]), "handed over" if row["chosen"] else ""]
+        final = "final solution" if row["chosen"] else ""
+        if row["final_rows"] is not None and row["final_score"] != row["score"]:
+            final += f": {text.score(row['final_score'])} on {row['final_rows']:,} rows kept for the end"
+        cells += [text.duration(row["seconds"]), final]
         table.add_row(*map(Text, cells), style="bold" if row["chosen"] else "")
     console = make_console()
     console.print(table)

@@ -78,7 +78,7 @@ def runs(
             f"{text.score(one.score)} {text.one_line(one.metric, 16)}", text.money(one.cost_usd),
             text.duration(one.seconds),
         ]  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells), Text(one.state, style=style))
+        table.add_row(*(Text(cell) for cell in cells), Text(one.title, style=style))
     console().print(table)
 
 

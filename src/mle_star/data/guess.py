@@ -201,7 +201,10 @@ def _usual_metric(found: Survey, goal: Target, task_type: TaskType) -> tuple[str
             "f1_macro",
             f"The {first.distinct} classes are of very different size: accuracy would hide the rare ones.",
         )
-    return "accuracy", f"{plural(first.distinct, 'class')} of similar size, and nothing in the folder names another."
+    sizes = f"{plural(first.distinct, 'class')} of similar size"
+    if first.smallest_share * first.distinct < 0.7:
+        sizes = f"The usual one for classes (the rarest of {first.distinct} classes has {first.smallest_share:.0%})"
+    return "accuracy", f"{sizes}, and nothing in the folder names another."
 
 
 def _name_of(folder: Path) -> tuple[str, str]:

@@ -74,14 +74,18 @@ def summarize(output: str, *, higher: bool, metric: str) -> str:
     losses = {name: (base - value) if higher else (value - base) for name, value in scores.items()}
     order = sorted(losses, key=lambda name: -losses[name])
     better = "higher" if higher else "lower"
-    sentences = [f"The baseline scores {base:.10g} ({metric or 'score'}, {better} is better)."]
+    sentences = [f"The baseline scores {base:.5g} ({metric or 'score'}, {better} is better)."]
     for name in order:
-        change = f"{abs(losses[name]):.6g} {'worse' if losses[name] > 0 else 'better'}" if losses[name] else "no change"
-        sentences.append(f"Without `{name}` the score is {scores[name]:.10g}, {change}.")
-    sentences.append(f"`{order[0]}` has the most impact: leaving it out costs most.")
-    if len(order) > 1:
-        least = min(losses, key=lambda name: abs(losses[name]))
-        sentences.append(f"`{least}` has the least impact.")
+        change = f"{abs(losses[name]):.3g} {'worse' if losses[name] > 0 else 'better'}" if losses[name] else "no change"
+        sentences.append(f"Without `{name}` the score is {scores[name]:.5g}, {change}.")
+    most, *others = order
+    if losses[most] <= 0:
+        sentences.append("No part is worth its place: leaving any of them out costs nothing.")
+    else:
+        sentences.append(f"`{most}` has the most impact: leaving it out costs most.")
+        least = min(others, key=lambda name: abs(losses[name]), default=most)
+        if abs(losses[least]) < losses[most]:
+            sentences.append(f"`{least}` has the least impact.")
     return " ".join(sentences) + "\n" + json.dumps({"baseline": base, "losses": losses})
 
 

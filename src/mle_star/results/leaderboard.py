@@ -17,6 +17,7 @@ from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.reasons import promise_of
 from mle_star.views.story import RunStory
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,9 @@ def leaderboards(runs: list[Path]) -> tuple[dict[str, list[dict[str, Any]]], lis
 
 
 def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The scored scripts of a run, the best first: step, score, interval, seconds, and whether it is handed over.
+    """The scored scripts of a run, the best first: step, score, interval, seconds; is it the final solution?
+
+    Scores are those of the search; `final_score` is that of the result, which may be measured on other rows.
 
     Those that leak have no score that counts, and are left out; unless all leak, or somebody handed one over by hand.
     """
@@ -62,12 +65,15 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
             "high": None if measure is None else measure.high,
             "seconds": round(event.seconds, 2),
             "chosen": False,
+            "final_score": None,
+            "final_rows": None,
         }
     attempt, named = handed_over(story, line), line.promoted or line.other
     scripts = [step for step in found if step == named or (not named and step == story.mended_at(attempt))]
     scripts = scripts or [step for step in found if attempt and step.startswith(f"{attempt}/")]
     for step in scripts[-1:]:  # earlier ones were repaired; a blend of several has none
-        found[step]["chosen"] = True
+        promise = promise_of(story)
+        found[step].update(chosen=True, final_score=story.score, final_rows=None if promise is None else promise.rows)
     sign = -1 if task.metric_direction is MetricDirection.maximize else 1
     return sorted(found.values(), key=lambda row: sign * row["score"])
 

@@ -63,7 +63,8 @@ def _run_resumed(event: events.RunResumed) -> Said:
 @_said.register
 def _run_finished(event: events.RunFinished) -> Said:
     if event.state == "completed":
-        return "good", f"completed, score {text.score(event.score)}"
+        how = f"ended early, {event.message}" if event.message else "completed"
+        return "good", f"{how}, score {text.score(event.score)}"
     return "error", f"{event.state}: {event.message}"
 
 

@@ -52,14 +52,15 @@ def lineage_of(story: RunStory) -> Lineage:
     if source == "path":
         chosen = next((line for line in lines if picked == f"path {line.index}"), _best(story, lines))
         lines = [line for line in lines if line is chosen]
-    elif source in ("initial", "promoted", "other"):
+    elif source in ("initial", "promoted", "other", BLEND):  # the journal does not tell the members of a blend
         lines = []
     ensembles = {f"ensemble {r}": one for r, one in story.ensembles.items()}
     start = path_start(story, lines[0].index) if source == "path" and lines else None
+    is_built_on = start is None and source not in (BLEND, "promoted", "other")  # is the initial solution part of it?
     return Lineage(
         candidate=start or story.chosen_candidate,
-        merges=[merge for _, merge in sorted(story.merges.items()) if merge.accepted and start is None],
-        data_changed=story.data_worked_in and start is None,
+        merges=[merge for _, merge in sorted(story.merges.items()) if merge.accepted and is_built_on],
+        data_changed=story.data_worked_in and is_built_on,
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         paths=lines,
         ensemble=ensembles.get(picked, story.best_ensemble) if source == "ensemble" else None,
@@ -85,6 +86,15 @@ def handed_over(story: RunStory, line: Lineage) -> str:
     if line.merges:
         return line.merges[-1].step
     return "" if line.candidate is None else line.candidate.step
+
+
+def steps_of(story: RunStory, line: Lineage) -> set[str]:
+    """The steps whose attempts are part of the final solution."""
+    if line.source in (BLEND, "promoted", "other"):
+        return {handed_over(story, line)}
+    found = {merge.step for merge in line.merges} | {gain.step for path in line.paths for gain in path.gains}
+    ends = (line.candidate, line.ensemble, story.data_use if line.data_changed else None)
+    return found | {one.step for one in ends if one is not None}
 
 
 def path_start(story: RunStory, path: int) -> CandidateEvaluated | None:

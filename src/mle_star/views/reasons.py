@@ -8,7 +8,7 @@ from mle_star.models import Measure, is_improvement
 from mle_star.run.events import ExamPrepared
 from mle_star.views import text
 from mle_star.views.headlines import unseen
-from mle_star.views.lineage import BLEND, Lineage, lineage_of
+from mle_star.views.lineage import BLEND, Lineage, handed_over, lineage_of
 from mle_star.views.story import RunStory
 
 
@@ -88,8 +88,8 @@ def single_model(story: RunStory) -> tuple[str, float] | None:
 
 
 def is_single_model(story: RunStory) -> bool:
-    """Has the final pick taken a candidate as it was, so that there is nothing to compare it with?"""
-    return lineage_of(story).other.startswith("phase1/candidate-")
+    """Is the result a candidate as it was, so that there is nothing to compare it with?"""
+    return handed_over(story, lineage_of(story)).startswith("phase1/candidate-")
 
 
 def yardsticks(story: RunStory) -> list[ScaleMark]:

@@ -28,6 +28,12 @@ class Glance(NamedTuple):
     state: str
     begun: str = ""
     path: str = ""
+    stopped_by: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The state for people: a result that came before the plan was done is said to be so."""
+        return "ended early" if self.state == "completed" and self.stopped_by else self.state
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -54,14 +60,19 @@ def _look(run_dir: Path) -> Glance:
         first, last = _ends(journal)
         if isinstance(first, RunStarted) and isinstance(last, RunFinished):
             seconds, cost = last.seconds, last.cost_usd
-            return _glance(name, first, last.score, cost, seconds, last.state)
+            return _glance(name, first, last.score, cost, seconds, last.state)._replace(stopped_by=_stopped_by(last))
         story = RunStory.from_events(read_journal(journal))
     except (JournalError, OSError, ValueError):  # `mle-star report` says what is wrong with it
         return Glance(name, "", "", "", None, None, None, "damaged")
     if story.started is None:
         return Glance(name, "", "", "", None, None, None, "empty")
     state = story.state if story.finished else "running" if is_running(run_dir) else "stopped"
-    return _glance(name, story.started, story.score, story.totals.cost_usd, story.clock.seconds, state)
+    known = _glance(name, story.started, story.score, story.totals.cost_usd, story.clock.seconds, state)
+    return known._replace(stopped_by=_stopped_by(story.finished))
+
+
+def _stopped_by(last: RunFinished | None) -> str | None:
+    return None if last is None or last.result is None else last.result.stopped_by
 
 
 def _glance(

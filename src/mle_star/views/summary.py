@@ -12,6 +12,7 @@ from mle_star.models import is_improvement
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import Attempt
+from mle_star.views.lineage import lineage_of, steps_of
 from mle_star.views.story import RunStory
 from mle_star.views.verdict import Milestone, Verdict
 
@@ -54,10 +55,16 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
 
 
 def gains(story: RunStory) -> list[tuple[Attempt, float | None]]:
-    """The attempts that raised the best score, with what each added; of many, the largest, in order of time."""
+    """The attempts that raised the best score, with what each added; of many, the largest, in order of time.
+
+    At the end of a run only those that are part of its result.
+    """
     found: list[tuple[Attempt, float | None]] = []
     best: float | None = None
+    steps = None if story.finished is None else steps_of(story, lineage_of(story))
     for attempt in story.attempts:
+        if steps is not None and attempt.step not in steps:
+            continue
         if attempt.score is None or (best is not None and not is_improvement(attempt.score, best, story.direction)):
             continue
         found.append((attempt, None if best is None else attempt.score - best))
