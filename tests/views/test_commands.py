@@ -146,11 +146,11 @@ def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys
     said_before = list(Invented(seed=11).events())
     scripts = [event for event in said_before if isinstance(event, ScriptFinished)][:2]
     events = [said_before[0], *(one.model_copy(update={"script": long(str(n))}) for n, one in enumerate(scripts))]
-    stories = [RunStory.from_events([events[0], one]) for one in events[1:]]
+    first, second = (RunStory.from_events([events[0], one]) for one in events[1:])
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "journal.jsonl").write_text("".join(f"{event.model_dump_json()}\n" for event in events))
     shown = said(capsys, "diff", tmp_path / "run", "phase1/candidate-0", "phase1/candidate-1").splitlines()
-    for lines in (shown, Comparison.of(*stories).script):
+    for lines in (shown, Comparison.of(first, second).script):
         assert "-depth = 0" in lines and "+depth = 1" in lines
         assert sum(line.startswith(("-note", "+note")) for line in lines) == 2 and max(map(len, lines)) < 2100
 
