@@ -195,7 +195,8 @@ class Measure(Frozen):
     """How a score was measured: by the harness on hidden rows, with an interval of 95 %, or by the script itself.
 
     `printed` is what the script said of itself, where the harness measured. The interval of a promise is that of the
-    score on the real test, whose rows have noise of their own.
+    score on the real test, whose rows have noise of their own. A script that ran on too few `views` was measured on
+    some of the rows only: its score is `estimated` by how it compares on them with the best script measured on all.
     """
 
     score: float
@@ -204,6 +205,14 @@ class Measure(Frozen):
     rows: int | None = None
     measured: Literal["harness", "self-reported"] = "self-reported"
     printed: float | None = None
+    views: int | None = None
+    estimated: bool = False
+
+    @property
+    def basis(self) -> str:
+        """How much an estimated score rests on, in words; empty where all rows were measured."""
+        views = "" if self.views is None else f", {self.views} view{'' if self.views == 1 else 's'}"
+        return f"estimated from {self.rows} rows{views}" if self.estimated else ""
 
 
 class Yardstick(Frozen):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -195,3 +196,27 @@ def test_of_equal_scripts_that_is_picked_of_which_more_rows_say_so(tmp_path: Pat
     some = Answers({row: right[row] for row in exam.split.views[0]}, ())
     field = Field(exam, {"on one view": some, "on all": Answers(right, ())}, None, Answers(right, ()))
     assert field.choose(exam.select_rows) == "on all", "and one script rather than a blend that is no better"
+
+
+def test_answers_to_fewer_rows_are_picked_only_where_they_are_surely_better(tmp_path: Path) -> None:
+    """Luck on one view is no reason; a lead that every draw of the rows shows is one."""
+    exam = exam_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+    truth, view = exam.judge.data.truth, exam.split.views[0]
+
+    def says(wrong_every: int, rows: Iterable[int]) -> Answers:
+        told = {
+            row: truth[row][0] if place % wrong_every else str(1 - int(truth[row][0])) for place, row in enumerate(rows)
+        }
+        return Answers({row: (answer,) for row, answer in told.items()}, ())
+
+    whole, weak = says(6, exam.hidden_rows), says(2, exam.hidden_rows)
+    lucky = Answers({row: whole.hidden[row] for row in view}, ())
+    wrong = next(row for row in view if whole.hidden[row][0] != truth[row][0])
+    lucky.hidden[wrong] = (truth[wrong][0],)  # one row more is right
+    assert Field(exam, {"lucky": lucky, "on all": whole}, whole).choose(exam.select_rows) == "on all"
+    good = says(20, view)
+    field = Field(exam, {"weak": weak, "on one view": good}, weak)
+    assert field.choose(exam.select_rows) == "on one view"
+    measure = field.measures()["on one view"]
+    assert measure.estimated and measure.rows == len([row for row in exam.select_rows if row in good.hidden])
+    assert 0.8 < measure.score < 1.0, "by the share that is wrong, not by the difference"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ from mle_star.execution import execute_in_run
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.parcel import Delivery, Parcel
 from mle_star.execution.remote import RemoteExecutor
-from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
+from mle_star.models import ExecutionRawResult, MetricDirection, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import Notice, ScriptStarted
 from mle_star.run.limits import limit_in_run, share_in_run
-from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, write_sizes
+from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script, write_sizes
 
 CONFIG = PipelineConfig(scoring="auto", score_views=5, time_limit_seconds=3600)
 HITS = """
@@ -206,6 +207,56 @@ async def test_a_script_runs_on_as_many_views_as_fit_into_its_share_of_the_time(
     assert result.score == 1.0
     told = {(request.env["MLE_STAR_SECONDS"], request.env["MLE_STAR_SHARE"]) for request in executor.requests}
     assert told == {(f"{limit:.0f}", f"{share / 5:.1f}")}, "what it should take on each view, had it time for all"
+
+
+class Losing(FixedExecutor):
+    """Its scripts say what they lose on each row (log loss): on those of the first view, and on the others."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        self.requests.append(request)
+        folder = Path(request.working_dir)
+        first, others, seconds = map(float, Path(request.script_path).read_text().split("#")[1].split())
+        with (folder / "input" / "test.csv").open(newline="") as stream:
+            rows = [(int(row["id"]), int(row["size"])) for row in csv.DictReader(stream)]
+        sure = math.exp(-(first if str(request.input_dir).endswith("view-0") else others))
+        body = "".join(f"{row},{sure if right(0, size) else 1 - sure!r}\n" for row, size in rows)
+        (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
+        return self.raw.model_copy(update={"duration_seconds": seconds})
+
+
+def losing(first: float, others: float, seconds: float) -> SolutionScript:
+    return script(f"# {first} {others} {seconds} #")
+
+
+@pytest.mark.parametrize(
+    ("weak", "seconds", "loss", "told", "views"),
+    [
+        ((0.02, 0.075), 20.0, 0.000055, 0.000055, 5),  # ahead, and there is time for the views that it lacks
+        ((0.02, 0.075), 30.0, 0.000055, 0.0003, 1),  # ahead, and there is none: at most as good as the best
+        ((0.1, 0.055), 30.0, 0.0006, 0.0006, 1),
+        ((0.1, 0.055), 30.0, 0.000229, 0.0003, 1),
+    ],
+)
+async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_takes_its_place_by_an_estimate(
+    weak: tuple[float, float], seconds: float, loss: float, told: float, views: int, open_run: OpenRun,
+    task: TaskDescription, tmp_path: Path,
+) -> None:  # fmt: skip
+    """The first script of a run is a weak one, far better or worse on the first view than on the others."""
+    better = {"evaluation_metric": "log_loss", "metric_direction": MetricDirection.minimize}
+    exam = Exam.prepare(task.model_copy(update=better), CONFIG, tmp_path / "run")
+    config = CONFIG.model_copy(update={"script_timeout_seconds": 100})
+    executor = Losing(stdout="done\n")
+    with open_run(config, executor, shared=RunShared(exam=exam)) as run:
+        run.shared.leaking.add(losing(0.0001, 0.0001, 1).content)  # a leak is nothing to be compared with
+        for one in (losing(*weak, 1), losing(0.0001, 0.0001, 1), losing(0.0003, 0.0003, 1)):
+            await execute_in_run(one)
+        result = await execute_in_run(losing(loss, loss, seconds))
+        assert len(finished(run)[-1].answers) == views
+    assert result.score == pytest.approx(told, rel=1e-3) and result.measure is not None
+    assert (result.measure.views, result.measure.estimated) == (views, views < 5)
+    assert result.measure.rows == len(exam.compared_rows(views))
+    words = "" if views == 5 else f"estimated from {result.measure.rows} rows, 1 view"
+    assert result.measure.basis == words
 
 
 async def test_a_claim_far_beyond_the_worth_of_the_answers_is_a_warning(open_run: OpenRun, exam: Exam) -> None:

@@ -38,6 +38,7 @@ from mle_star.run.events import (
     SolutionExamined,
     SubmissionKept,
 )
+from mle_star.views import write_report
 from tests.method.conftest import crash
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, levels
@@ -275,6 +276,34 @@ async def test_whoever_compares_scores_is_told_how_sure_they_are(quick: QuickRun
         assert "measured on 265 rows whose labels no script sees" in asked[agent], agent
         assert ("Intervals of the plans' scores above, in their order: 0." in asked[agent]) is (agent != "extractor")
     assert "no script sees" not in asked["coder"]
+
+
+class SlowWhenWrong(AnsweringExecutor):
+    """Its worst scripts take so long that there is time for one view only."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        done = await super().run(request)
+        (noise,) = re.findall(r"noise = ([\d.]+)", Path(request.script_path).read_text(encoding="utf-8"))[:1] or ["0"]
+        return done.model_copy(update={"duration_seconds": {"0.400": 100.0, "0.450": 400.0}.get(noise, 0.01)})
+
+
+async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick: QuickRun, tmp_path: Path) -> None:
+    config = settings(scoring="auto", K=2, R=2, briefing=("memory",))
+    await quick(config, agents=liars(), executor=SlowWhenWrong())
+    merged = next(event for event in events(tmp_path / "run", ScriptFinished) if "/merge-" in event.step)
+    assert merged.measure is not None and (merged.measure.estimated, merged.measure.views) == (True, 1)
+    basis = f"estimated from {merged.measure.rows} rows, 1 view"
+    asked = {event.agent.value: event.prompt for event in events(tmp_path / "run", AgentFinished)}
+    assert re.search(rf"^- merge: .* -> {merged.score:.6g} \(.*\), {basis}, worse by", asked["planner"], re.MULTILINE)
+    assert (
+        " (estimated from 106 rows, 2 views)."
+        in asked["ens_planner"].split("Intervals of the plans' scores above")[1].splitlines()[0]
+    )
+    assert "no script sees, in 5 runs of each script. " in asked["ens_planner"]
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert f"<small>{basis}</small>" in page
+    anew = {row.step: row.search for row in rescore(tmp_path / "run")}
+    assert anew[merged.step] is not None and anew[merged.step] == merged.measure.model_copy(update={"printed": None})
 
 
 async def test_the_submissions_of_a_run_are_scored_anew(quick: QuickRun, tmp_path: Path, data_dir: Path) -> None:

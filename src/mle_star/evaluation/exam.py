@@ -17,7 +17,7 @@ from mle_star.data.values import is_gap
 from mle_star.errors import ConfigError
 from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.intervals import after_more_rows, shifted
+from mle_star.evaluation.intervals import after_more_rows, moved, shifted
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.split import Split
 from mle_star.evaluation.views import Data, View
@@ -132,8 +132,13 @@ class Exam:
         low, high = grade.low, grade.high
         if ahead and self.judge.data.asked:
             low, high = after_more_rows(self.judge.metric, low, high, self.learned_share)
-        score, low, high = shifted(self.judge.metric, grade.score, low, high, self._shift(reference, wanted, covered))
-        return Measure(score=score, low=low, high=high, rows=grade.rows, measured="harness", printed=printed)
+        shift = self._shift(reference, wanted, covered, grade.score)
+        score, low, high = shifted(self.judge.metric, grade.score, low, high, shift)
+        return Measure(
+            score=score, low=low, high=high, rows=grade.rows, measured="harness", printed=printed,
+            views=sum(answers.hidden.keys() >= {*view} for view in self.split.views),
+            estimated=bool(self._beyond(reference, wanted, covered)),
+        )  # fmt: skip
 
     @property
     def learned_share(self) -> float:
@@ -145,16 +150,21 @@ class Exam:
         covered = [row for row in rows if row in answers.hidden]
         if not covered:
             raise Ungradable("there is no answer for any of the hidden rows")
-        return self.judge.score(answers.hidden, covered) + self._shift(reference, rows, covered)
+        score = self.judge.score(answers.hidden, covered)
+        return score + self._shift(reference, rows, covered, score)
 
-    def _shift(self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int]) -> float:
+    def _beyond(self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int]) -> list[int]:
+        """The rows that another script was measured on as well as on those that are covered; empty: on no others."""
+        known = [] if reference is None else [row for row in wanted if row in reference.hidden]
+        return known if len(known) > len(covered) and {*covered} <= {*known} else []
+
+    def _shift(self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int], score: float) -> float:
         """How much harder all rows are than those that are covered, by the answers of another script."""
-        if reference is None or len(covered) == len(wanted):
+        known = self._beyond(reference, wanted, covered)
+        if reference is None or not known:
             return 0.0
-        known = [row for row in wanted if row in reference.hidden]
-        if len(known) <= len(covered) or any(row not in reference.hidden for row in covered):
-            return 0.0
-        return self.judge.score(reference.hidden, known) - self.judge.score(reference.hidden, covered)
+        before, after = (self.judge.score(reference.hidden, some) for some in (covered, known))
+        return moved(self.judge.metric, score, before, after)
 
     def baseline(self) -> Measure | None:
         """What a dummy would get."""

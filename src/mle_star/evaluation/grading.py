@@ -184,7 +184,8 @@ class Judge:
         for _ in range(FEW_DRAWS):
             drawn = dice.integers(0, len(rows), len(rows))
             try:
-                figures = [self.metric.compute(truth[drawn], said[drawn], self._labels) for said in (first, second)]
+                told, *said = ((a.iloc if self.metric.needs == "frames" else a)[drawn] for a in (truth, first, second))
+                figures = [self.metric.compute(told, one, self._labels) for one in said]
             except (ValueError, ConfigError):
                 continue
             gain = figures[0] - figures[1]

@@ -91,6 +91,17 @@ def interval(
     return min(lower, score), max(upper, score)
 
 
+def moved(metric: Metric, score: float, before: float, after: float) -> float:
+    """How far a score moves where that of another script moves from `before` to `after`.
+
+    By the same share of the distance to a perfect score, where the metric has one: no estimate lies beyond that.
+    """
+    perfect = metric.high if metric.higher_is_better else metric.low
+    if math.isfinite(perfect) and before != perfect:
+        return (score - perfect) * ((after - perfect) / (before - perfect) - 1)
+    return after - before
+
+
 def shifted(metric: Metric, score: float, low: float, high: float, shift: float) -> tuple[float, float, float]:
     """A score that is moved, and the ends of its interval: by how much to move is as uncertain as the move is large."""
     ends = score - math.hypot(score - low, 2 * shift), score + math.hypot(high - score, 2 * shift)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mle_star.basics.texts import digest_of
@@ -23,33 +23,62 @@ def read_bank(run: RunContext, exam: Exam, only: Collection[str] | None = None) 
     bank: dict[str, Answers] = {}
     for event in judged_here(run):
         wanted = event.script not in bank and (only is None or event.script in only)
-        if wanted and (answers := _answers(run.run_dir, exam, event)) is not None:
+        if wanted and (answers := answers_of(exam, run.run_dir, event)) is not None:
             bank[event.script] = answers
     return bank
 
 
-def fullest(exam: Exam, run_dir: Path, judged: Iterable[ScriptFinished]) -> Answers | None:
-    """What the first of the scripts said that ran on the most views."""
-    event = max(judged, key=lambda event: len(event.answers), default=None)
-    return None if event is None else _answers(run_dir, exam, event)
+def incumbent(exam: Exam, judged: Iterable[ScriptFinished], views: int | None = None) -> ScriptFinished | None:
+    """The best script that ran on at least so many views; by default on as many as any."""
+    scripts = [event for event in judged if event.score is not None]
+    enough = max((len(event.answers) for event in scripts), default=0) if views is None else views
+    sign = 1 if exam.judge.metric.higher_is_better else -1
+    measured = [event for event in scripts if len(event.answers) >= enough]
+    return max(measured, key=lambda event: sign * (event.score or 0.0), default=None)
 
 
 def compared(
     exam: Exam,
     run_dir: Path,
-    judged: Iterable[ScriptFinished],
+    judged: Sequence[ScriptFinished],
     answers: Answers,
     views: int,
     printed: float | None = None,
+    leaking: Collection[str] = (),
 ) -> Measure:
     """The grade of answers to so many views on the rows of the first `judged` script, as all scores of a search.
 
-    What answers to fewer views is set against that script; what answers to more has the others for the final pick.
+    What answers to fewer views is set against the best clean script that answers to all, on the rows that both have;
+    that estimate is at most as good as what was measured. What answers to more has the others for the final pick.
     """
-    first = next(iter(judged), None)
-    common = views if first is None else len(first.answers)
-    reference = None if first is None or views >= common else _answers(run_dir, exam, first)
-    return exam.measure(answers, exam.compared_rows(common), printed=printed, reference=reference)
+    common = len(judged[0].answers) if judged else views
+    rows = exam.compared_rows(common)
+    if views >= common:
+        return exam.measure(answers, rows, printed=printed)
+    best = incumbent(exam, (event for event in judged if event.script not in leaking), common)
+    reference = None if best is None else answers_of(exam, run_dir, best)
+    measure = exam.measure(answers, rows, printed=printed, reference=reference)
+    score = measure.score
+    if best is not None and best.score is not None:
+        score = min(score, best.score) if exam.judge.metric.higher_is_better else max(score, best.score)
+    return measure.model_copy(update={"score": score, "estimated": True})
+
+
+def views_to_catch_up(run: RunContext, exam: Exam, said: Sequence[str]) -> range:
+    """The views that a script still has to run on before it may be the best, if it is ahead on the rows that it has."""
+    judged = list(judged_here(run))
+    common = len(judged[0].answers) if judged else 0
+    best = incumbent(exam, (event for event in judged if event.script not in run.shared.leaking), common)
+    reference = None if best is None or len(said) >= common else answers_of(exam, run.run_dir, best)
+    if reference is None:
+        return range(0)
+    try:
+        ours, rows = exam.read([run.run_dir / path for path in said], exam.views), exam.compared_rows(len(said))
+        lead = exam.figure(ours, rows) - exam.figure(reference, rows)
+    except (OSError, Ungradable):
+        return range(0)
+    is_ahead = lead > 0 if exam.judge.metric.higher_is_better else lead < 0
+    return range(len(said), common) if is_ahead else range(0)
 
 
 def judged_in(events: Iterable[AnyEvent], surroundings: str) -> Iterator[ScriptFinished]:
@@ -66,7 +95,8 @@ def judged_here(run: RunContext) -> Iterator[ScriptFinished]:
     return judged_in(run.journal.events, run.shared.scripts.surroundings)
 
 
-def _answers(run_dir: Path, exam: Exam, event: ScriptFinished) -> Answers | None:
+def answers_of(exam: Exam, run_dir: Path, event: ScriptFinished) -> Answers | None:
+    """What a script said on all of its views; None where that is gone."""
     try:
         return exam.read([run_dir / path for path in event.answers], exam.views)
     except (OSError, Ungradable):

@@ -20,7 +20,7 @@ from mle_star.evaluation.exam import Exam, overclaims
 from mle_star.evaluation.views import View
 from mle_star.execution.abreast import abreast
 from mle_star.execution.artifacts import keep_clean_ones, keep_submission, restore_submission, take_note
-from mle_star.execution.bank import compared, judged_here
+from mle_star.execution.bank import compared, judged_here, views_to_catch_up
 from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, final_data_of, surroundings_digest
@@ -197,18 +197,21 @@ async def _examine(run: RunContext, job: _Job) -> _Done:
     first = await _on_view(run, exam, job, 0)
     if first.kept is None:
         return _Done(first.result)
-    seen = [first, *await _on_more_views(run, exam, job, first.result)]
+    share = share_in_run(run, _limit(run))
+    seen = [first, *await _on_more_views(run, exam, job, range(1, _affordable(first.result, share, len(exam.views))))]
+    missing = await asyncio.to_thread(views_to_catch_up, run, exam, _answers_in(seen))
+    if seen[-1].kept is not None and len(missing) * first.result.duration_seconds <= _limit(run):
+        seen += await _on_more_views(run, exam, job, missing)
     if seen[-1].kept is None:
         return _Done(seen[-1].result)
-    return _Done(first.result, first.kept.submission, [one.kept.answers for one in seen if one.kept is not None])
+    return _Done(first.result, first.kept.submission, _answers_in(seen))
 
 
-async def _on_more_views(run: RunContext, exam: Exam, job: _Job, first: EvaluationResult) -> list[_OnView]:
-    """Run a script that has answered to the first view on the others that there is time for, until one fails.
+async def _on_more_views(run: RunContext, exam: Exam, job: _Job, numbers: range) -> list[_OnView]:
+    """Run a script that has answered to the first view on others, until one fails.
 
     Where scripts run elsewhere and there is room, side by side, each in a folder of its own.
     """
-    numbers = range(1, _affordable(run, first, len(exam.views)))
     helpers = places(run) - 1 if isinstance(run.executor, RemoteExecutor) else 0
 
     async def on(number: int) -> _OnView:
@@ -250,7 +253,8 @@ async def _judged(run: RunContext, done: _Done) -> _Done:
 
 def _measure(run: RunContext, exam: Exam, done: _Done) -> Measure:
     answers = exam.read([run.run_dir / path for path in done.answers], exam.views)
-    return compared(exam, run.run_dir, judged_here(run), answers, len(done.answers), done.result.score)
+    judged, printed = list(judged_here(run)), done.result.score
+    return compared(exam, run.run_dir, judged, answers, len(done.answers), printed, run.shared.leaking)
 
 
 def _compare(run: RunContext, measure: Measure) -> None:
@@ -291,10 +295,17 @@ def _keep_answers(run: RunContext, exam: Exam, view: View, name: str, number: in
     return _Kept(kept, part.relative_to(run.run_dir).as_posix())
 
 
-def _affordable(run: RunContext, result: EvaluationResult, views: int) -> int:
-    """On how many views a script is run: all, unless they take more than its share of the phase's time."""
-    share = share_in_run(run, limit_in_run(run, "solution", run.config.script_timeout_seconds))
-    return max(1, min(views, int(share / max(result.duration_seconds, 0.1))))
+def _answers_in(seen: Sequence[_OnView]) -> list[str]:
+    return [one.kept.answers for one in seen if one.kept is not None]
+
+
+def _limit(run: RunContext) -> float:
+    return limit_in_run(run, "solution", run.config.script_timeout_seconds)
+
+
+def _affordable(result: EvaluationResult, seconds: float, views: int) -> int:
+    """On how many views a script can be run in so many seconds: on one at least."""
+    return max(1, min(views, int(seconds / max(result.duration_seconds, 0.1))))
 
 
 def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:

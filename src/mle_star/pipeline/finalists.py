@@ -12,9 +12,9 @@ from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.answers import Answers, Ungradable, write_answers
 from mle_star.evaluation.blend import blended, can_blend, find_weights
 from mle_star.evaluation.exam import Exam
-from mle_star.evaluation.intervals import shifted
+from mle_star.evaluation.intervals import moved, shifted
 from mle_star.evaluation.portrait import portrait
-from mle_star.execution.bank import blend_answers, fullest, judged_here, read_bank
+from mle_star.execution.bank import answers_of, blend_answers, incumbent, judged_here, read_bank
 from mle_star.models import (
     Measure,
     MetricDirection,
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 BLEND = "blend"
 MOST_MEMBERS = 12
 MOST_FINALISTS = 12
+SURE = 0.95
+"""What answers to fewer rows is chosen only where it wins in so many draws of the rows that both answer."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,12 @@ async def _turns_out_leaking(run: RunContext, chosen: Finalist) -> bool:
 def _judge(
     run: RunContext, exam: Exam, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
 ) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
-    bank = read_bank(run, exam)
+    bank, leaking = read_bank(run, exam), _known_to_leak(run)
+    judged = list(judged_here(run))
+    best = incumbent(exam, [event for event in judged if digest_of(event.script) not in leaking] or judged)
+    reference = None if best is None else answers_of(exam, run.run_dir, best)
     with exam.judge.comparing():
-        return _compare(run, exam, bank, fullest(exam, run.run_dir, judged_here(run)), phase1, phase2, phase3)
+        return _compare(run, exam, bank, reference, phase1, phase2, phase3)
 
 
 def _compare(
@@ -255,14 +260,27 @@ class Field:
     def choose(self, select: list[int]) -> str:
         """The best script by the rows of the search and `select` together; the blend, if it beats that one on `select`.
 
+        Scripts are compared two by two, on the rows that both answer; no estimate takes part.
         The blend's weights were found on the rows of the search: there it has an advantage that means nothing.
         """
         rows = sorted({*self.exam.search_rows, *select})
-        best = self._best({name: self._figure(answers, rows) for name, answers in self.singles.items()})
-        if self.blend is None:
-            return best
-        pair = {best: self._figure(self.singles[best], select), BLEND: self._figure(self.blend, select)}
-        return self._best(pair)
+        best = ""
+        for name in sorted(self.singles, key=lambda name: -len(self.singles[name].hidden)):
+            if not best or self._beats(name, best, rows):
+                best = name
+        return BLEND if self.blend is not None and self._beats(BLEND, best, select) else best
+
+    def _beats(self, new: str, old: str, rows: list[int]) -> bool:
+        """Is one better than another on the rows that both answer? One that answers to fewer must surely be."""
+        first, second = self.everyone[new], self.everyone[old]
+        both = [row for row in rows if row in first.hidden and row in second.hidden]
+        lead = self._lead(first, second, both) if both else 0.0
+        fewer = len(first.hidden) < len(second.hidden)
+        return lead > 0 and (not fewer or self.exam.judge.better(first.hidden, second.hidden, both) >= SURE)
+
+    def _lead(self, first: Answers, second: Answers, rows: list[int]) -> float:
+        sign = 1 if self.exam.judge.metric.higher_is_better else -1
+        return sign * (self.exam.figure(first, rows) - self.exam.figure(second, rows))
 
     def measures(self) -> dict[str, Measure]:
         """Each finalist on the rows that the search never used, with the interval of its score on the real test."""
@@ -279,8 +297,10 @@ class Field:
         for part, other in ((first, second), (second, first)):
             try:
                 there = self.choose(part)
-                if there != chosen:
-                    shifts.append(self._figure(everyone[there], other) - self._figure(everyone[chosen], other))
+                both = [row for row in other if all(row in everyone[name].hidden for name in (there, chosen))]
+                if there != chosen and both:
+                    before, after = (self.exam.figure(everyone[name], both) for name in (chosen, there))
+                    shifts.append(moved(self.exam.judge.metric, measure.score, before, after))
             except Ungradable:  # one class only
                 continue
         shift = sum(shifts) / 2
@@ -293,14 +313,6 @@ class Field:
     def everyone(self) -> dict[str, Answers]:
         """All of them by name, the blend included."""
         return self.singles if self.blend is None else {**self.singles, BLEND: self.blend}
-
-    def _figure(self, answers: Answers, rows: list[int]) -> float:
-        return self.exam.figure(answers, rows, self.reference)
-
-    def _best(self, figures: dict[str, float]) -> str:
-        """The name of the best figure; of equal ones one script rather than a blend, and that with more rows."""
-        sign, rows = 1 if self.exam.judge.metric.higher_is_better else -1, self.everyone
-        return max(figures, key=lambda name: (sign * figures[name], name != BLEND, len(rows[name].hidden)))
 
 
 def _examined(exam: Exam, answers: Answers, digest: str) -> SolutionExamined | None:

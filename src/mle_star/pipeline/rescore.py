@@ -13,7 +13,7 @@ from mle_star.evaluation.exam import Exam, metric_of
 from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
-from mle_star.execution.bank import compared, fullest, judged_in
+from mle_star.execution.bank import answers_of, compared, incumbent, judged_in
 from mle_star.models import Measure, PipelineConfig, TaskDescription
 from mle_star.run.events import AnyEvent, ExamPrepared, RunFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, config_of, with_own_data
@@ -98,8 +98,10 @@ def _of_event(
     elif exam is not None and event.answers:
         try:
             said = exam.read([root / path for path in event.answers], exam.views)
-            search = compared(exam, root, judged, said, len(event.answers))
-            select = exam.measure(said, exam.select_rows, reference=fullest(exam, root, judged), ahead=True)
+            search = compared(exam, root, judged[: judged.index(event)], said, len(event.answers))
+            best = incumbent(exam, judged)
+            reference = None if best is None else answers_of(exam, root, best)
+            select = exam.measure(said, exam.select_rows, reference=reference, ahead=True)
         except (OSError, Ungradable) as error:
             problem = str(error)
     worth = None

@@ -135,14 +135,18 @@ def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     first = next(iter(known.values()), None)
     if first is None or first.low is None or first.high is None:
         return ""
+    views = f", in {first.views} runs of each script" if first.views and first.views > 1 else ""
     lines = [
         "# How sure the scores are",
-        f"Scores are measured on {first.rows} rows whose labels no script sees. "
+        f"Scores are measured on {first.rows} rows whose labels no script sees{views}. "
         f"Differences below about {(first.high - first.low) / 2:.2g} may be chance (95 %).",
     ]
     found = [known.get(score) if score is not None else None for score in scores or ()]
     if any(found):
-        intervals = ["none" if m is None else f"{m.low:.4g} to {m.high:.4g}" for m in found]
+        intervals = [
+            "none" if m is None else f"{m.low:.4g} to {m.high:.4g}" + (f" ({m.basis})" if m.basis else "")
+            for m in found
+        ]
         lines.append(f"Intervals of the plans' scores above, in their order: {'; '.join(intervals)}.")
     return "\n\n".join(lines)
 

@@ -41,6 +41,7 @@ class Tried(Frozen):
     score: float | None = None
     low: float | None = None
     high: float | None = None
+    basis: str = ""
     change: float | None = None
     seconds: float | None = None
     error: str = ""
@@ -55,7 +56,8 @@ class Tried(Frozen):
         else:
             interval = "" if self.low is None or self.high is None else f" ({self.low:.6g} to {self.high:.6g})"
             outcome = "" if self.where == "candidate" else f", {self.outcome}"
-            result = f"{self.score:.6g}{interval}{_change(self.change)}{outcome}"
+            basis = f", {self.basis}" if self.basis else ""
+            result = f"{self.score:.6g}{interval}{basis}{_change(self.change)}{outcome}"
         seconds = "" if self.seconds is None else f", {self.seconds:.0f} s"
         return f"- {self.where}: {plan} -> {result}{seconds}"
 
@@ -143,7 +145,15 @@ class RunMemory:
     def _take_back(self, place: str) -> None:
         """What was tried at a place was found to leak: nobody shall build on its score."""
         if (known := self._tried.get(place)) is not None:
-            nothing = {"score": None, "low": None, "high": None, "change": None, "outcome": "failed", "error": LEAKS}
+            nothing = {
+                "score": None,
+                "low": None,
+                "high": None,
+                "basis": "",
+                "change": None,
+                "outcome": "failed",
+                "error": LEAKS,
+            }
             self._tried[place] = known.model_copy(update=nothing)
             if known.path is not None:
                 self._best.pop(known.path, None)  # the next study says what the path has
@@ -174,6 +184,7 @@ class RunMemory:
         self._tried[place] = Tried(
             where=where, plan=plan, outcome=outcome, score=score, change=change, error=error, path=path, t=t,
             low=None if measure is None else measure.low, high=None if measure is None else measure.high,
+            basis="" if measure is None else measure.basis,
             seconds=None if script is None else script.seconds,
         )  # fmt: skip
 

@@ -84,7 +84,7 @@ class AgentCall:
 class ScriptRun:
     """One run of a script. `script` is its digest; `rows` are those that the harness measured it on.
 
-    `error` is what went wrong, for people.
+    `error` is what went wrong, `basis` what an estimated score rests on, for people.
     """
 
     step: str
@@ -100,6 +100,7 @@ class ScriptRun:
     script: str
     rows: int | None = None
     error: str = ""
+    basis: str = ""
 
     @property
     def place(self) -> str:
@@ -122,6 +123,7 @@ class ScriptRun:
             event.step, event.purpose, None if event.is_error else event.score, event.seconds, event.exit_code,
             event.is_error, event.timed_out, event.cached, event.isolation, event.at, digest_of(event.script),
             None if event.measure is None else event.measure.rows, error[-ERROR_TEXT:],
+            "" if event.measure is None else event.measure.basis,
         )  # fmt: skip
 
 

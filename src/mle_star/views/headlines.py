@@ -114,7 +114,8 @@ def unseen(event: events.ExamPrepared) -> str:
 def _finalists_judged(event: events.FinalistsJudged) -> Said:
     chosen = next((one for one in event.finalists if one["name"] == event.chosen), {"score": None, "rows": 0})
     of = text.plural(len(event.finalists), "finalist")
-    return "info", f"final pick: {event.chosen} of {of}, {text.score(chosen['score'])} on {chosen['rows']} rows"
+    known = "estimated from" if chosen.get("estimated") else "on"
+    return "info", f"final pick: {event.chosen} of {of}, {text.score(chosen['score'])} {known} {chosen['rows']} rows"
 
 
 @_said.register

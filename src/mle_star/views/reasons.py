@@ -58,7 +58,8 @@ def how_sure(story: RunStory) -> str:
     if exam is None or exam.why_not:
         because = f" ({text.one_line(exam.why_not, 160)})" if exam is not None else ""
         return f"The script measured itself, nobody checked it{because}: expect less on new rows."
-    measured = f"Measured on {text.plural(measured_rows(story, exam), 'row')} that no script saw the answers of"
+    known = "Estimated from" if promise is not None and promise.estimated else "Measured on"
+    measured = f"{known} {text.plural(measured_rows(story, exam), 'row')} that no script saw the answers of"
     if promise is not None and promise.low is not None and promise.high is not None:
         measured += f": on new rows expect {text.score(promise.low)} to {text.score(promise.high)} (95 %)"
     return f"{measured}."

@@ -24,6 +24,7 @@ class AttemptRow(NamedTuple):
     teaser: str
     change: float | None
     seconds: float
+    basis: str = ""
 
 
 class PhaseRow(NamedTuple):
@@ -68,12 +69,14 @@ class FailureRow(NamedTuple):
 def attempt_rows(story: RunStory) -> list[AttemptRow]:
     """Every attempt with its number and link; what it changed is set against the best before it."""
     rows: list[AttemptRow] = []
-    ran = _seconds_by_attempt(story)
+    ran, bases = _seconds_by_attempt(story), {run.place: run.basis for run in story.scripts.values() if run.counts}
     best: float | None = None
     teasers = text.teasers([one.note for one in story.attempts], 110)
     for number, (one, teaser) in enumerate(zip(story.attempts, teasers, strict=True), 1):
         change = None if best is None or one.score is None else one.score - best
-        rows.append(AttemptRow(number, one, link_of(one), teaser, change, ran.get(one.step, 0.0)))
+        rows.append(
+            AttemptRow(number, one, link_of(one), teaser, change, ran.get(one.step, 0.0), bases.get(one.step, ""))
+        )
         if one.score is not None and (best is None or is_improvement(one.score, best, story.direction)):
             best = one.score
     return rows
