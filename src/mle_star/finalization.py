@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from mle_star.models import (
     DataContaminationResult,
     EvaluationResult,
     FinalResult,
+    MetricDirection,
     Phase1Result,
     Phase2Result,
     Phase3Result,
@@ -46,15 +47,15 @@ from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import place_copy
-from mle_star.run.limits import too_late_for
+from mle_star.run.limits import solutions_run, too_late_for
 from mle_star.run.search import Submission
 from mle_star.safety import (
     UNANSWERED,
     UNCHECKED,
     DebugCallback,
-    check_at_last,
     check_before_running,
     checks_later,
+    clean_at_last,
     make_debug_callback,
     synthetic_traceback,
 )
@@ -89,23 +90,26 @@ async def run_finalization(
     reference_discussions: list[str] | None = None,
     *,
     members: dict[str, float] | None = None,
+    others: Sequence[SolutionScript] | None = None,
     started_at: float | None = None,
     total_cost_usd: float | None = None,
 ) -> FinalResult:
     """Turn the best solution into a submission and put the result together; it always returns one.
 
     This is where a run goes when a limit is reached, so a limit that is reached in here ends in the best submission
-    that was kept on the way.
+    that was kept on the way. Where the solution leaks, the first clean one of `others` takes its place; by default
+    these are all solutions of the search, best first.
     """
     started = time.monotonic() if started_at is None else started_at
     with scope("finalization") as run:
-        run.shared.search.submission = run.shared.search.remarks = None
+        run.shared.search.submission = run.shared.search.remarks = run.shared.search.stand_in = None
         logger.info(
             "finalization start: phase %s, %d characters, %s",
             solution.phase.value, len(solution.content), task.competition_id,
         )  # fmt: skip
         has_test = _has_test(run)
-        solution, remarks = await check_at_last(solution, config, members)
+        others = _solutions_of_the_search(run) if others is None else others
+        solution, remarks = await clean_at_last(solution, config, members, others)
         run.shared.search.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
@@ -127,6 +131,16 @@ async def run_finalization(
     result = _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result))
     told = {"total_duration_seconds": seconds, "total_cost_usd": total_cost_usd, "contamination": contamination}
     return result.model_copy(update=told)
+
+
+def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
+    """All solutions with a score, best first."""
+    scores = {e.script: (e.score, e.step) for e in solutions_run(run) if e.score is not None and not e.is_error}
+    sign = -1 if run.task.metric_direction is MetricDirection.maximize else 1
+    return [
+        SolutionScript(content=script, phase=_phase_of(step), score=score)
+        for script, (score, step) in sorted(scores.items(), key=lambda found: sign * found[1][0])
+    ]
 
 
 async def result_of_the_search(
@@ -386,8 +400,11 @@ def _maker_of(source: str, score: float | None, solution: SolutionScript) -> Sol
     ]
     if not made or any(event.script == solution.content for event in made):
         return solution
-    phase = next(phase for place, phase in _PHASES.items() if made[0].step.startswith(place))
-    return SolutionScript(content=made[0].script, phase=phase, score=score)
+    return SolutionScript(content=made[0].script, phase=_phase_of(made[0].step), score=score)
+
+
+def _phase_of(step: str) -> SolutionPhase:
+    return next(phase for place, phase in _PHASES.items() if step.startswith(place))
 
 
 def _publish(source: Path) -> str:

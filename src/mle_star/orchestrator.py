@@ -257,6 +257,8 @@ class _Pipeline:
         self.stages.warnings += await probe(solution)
         await examine_columns(solution)
         result = await self._finalization(solution, phase1, phase2, phase3, picked)
+        if (other := self.context.shared.search.stand_in) is not None:
+            solution, picked = other, picked and picked.instead(other)
         return self._complete(result, solution, picked)
 
     async def _phase1(self) -> Phase1Result:
@@ -366,12 +368,13 @@ class _Pipeline:
         stage = self.stages.begin("finalization")
         seconds = self.budget.open_finalization()
         members = picked.chosen.scripts if picked is not None and picked.is_blend else None
+        others = None if picked is None else picked.stand_ins(self.task.metric_direction)
         try:
             if (nothing := self.stages.cannot_write) is not None:
                 raise BudgetExceeded(limit=nothing.reason, message=nothing.detail)
             work = run_finalization(
                 solution, self.task, self.config, phase1, phase2, phase3,
-                reference_discussions=self.references, members=members,
+                reference_discussions=self.references, members=members, others=others,
             )  # fmt: skip
             result = await self.stages.within(seconds, work, "finalization")
         except BudgetExceeded as stop:
@@ -385,6 +388,7 @@ class _Pipeline:
             written = bool(result.submission_path) or not result.has_test
             stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)
             return result
+        solution = self.context.shared.search.stand_in or solution
         return await result_of_the_search(
             solution, self.task, self.config, phase1, phase2, phase3, reason=reason, members=members
         )

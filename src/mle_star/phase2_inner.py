@@ -10,6 +10,7 @@ from mle_star.models import (
     AgentType,
     CodeBlock,
     InnerLoopResult,
+    MetricDirection,
     PipelineConfig,
     RefinementAttempt,
     SolutionPhase,
@@ -21,7 +22,7 @@ from mle_star.models import (
 from mle_star.run.asking import ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import RefinementTried
-from mle_star.run.search import BlockProgress
+from mle_star.run.search import BlockProgress, score_of
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked, yes_no
 
 logger = logging.getLogger(__name__)
@@ -63,9 +64,12 @@ async def run_phase2_inner_loop(
             _finish_attempt(state, k, plan, new_block, evaluated, task)  # h_best, s_final, history
     if checks_later(config):
         with scope("check"):
-            await _check_winner(state, solution, best_score, task, config)
-    mended = solution.leaking and not state.best_solution.leaking
-    improved = mended or is_improvement(state.best_score, best_score, task.metric_direction)
+            winner = await _check_winner(state, solution, best_score, task, config)
+        if winner is not None and not state.attempts[winner].was_improvement:
+            with scope(f"k-{winner}"):
+                _accept_late(state, winner)
+    fixed = solution.leaking and not state.best_solution.leaking
+    improved = fixed or is_improvement(state.best_score, best_score, task.metric_direction)
     logger.info(
         "%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s",
         run.place, len(state.attempts), sum(s is not None for s in state.scores), state.best_score, yes_no(improved),
@@ -93,17 +97,31 @@ def _finish_attempt(
         if accepted:
             logger.info("%s: best score updated: %s, before %s", run.place, score, state.best_score)
             state.best_solution, state.best_score = evaluated, score
-            if checks_later(run.config):
-                state.accepted.append(evaluated)
             state.best_block = new_block or "", score
+        if checks_later(run.config):
+            state.unchecked[k] = evaluated
     attempt = RefinementAttempt(
         plan=PLANNER_FAILED if plan is None else plan, score=score, code_block=new_block or "", was_improvement=accepted
     )
     state.attempts.append(attempt)
+    _record(state, k)
+
+
+def _accept_late(state: BlockProgress, k: int) -> None:
+    """What scored better than attempt `k` leaks: the path goes on from this one after all."""
+    logger.info("%s: best score updated: %s, the attempts ahead of it leak", current_run().place, state.best_score)
+    found = {"was_improvement": True, "score": state.best_score}
+    state.attempts[k] = state.attempts[k].model_copy(update=found)
+    _record(state, k)
+
+
+def _record(state: BlockProgress, k: int) -> None:
+    run, attempt = current_run(), state.attempts[k]
     run.record(
         RefinementTried(
             path=run.path or 0, t=state.block.outer_step or 0, k=k, plan=attempt.plan, before=state.block.content,
-            after=attempt.code_block, score=score, best_score=state.best_score, accepted=accepted,
+            after=attempt.code_block, score=attempt.score, best_score=state.best_score,
+            accepted=attempt.was_improvement,
         )
     )  # fmt: skip
 
@@ -159,26 +177,41 @@ async def _evaluate(
 
 async def _check_winner(
     state: BlockProgress, start: SolutionScript, start_score: float, task: TaskDescription, config: PipelineConfig
-) -> None:
-    """Check what would be accepted, and that alone; where a leak stays, the next best takes its place."""
-    waiting = [*state.accepted]
+) -> int | None:
+    """Check what would be accepted, and that alone: the best attempt, and where it leaks the next best.
+
+    A script that was fixed competes with its new score. Gives the attempt that wins; None: the start stays the best.
+    """
+    direction, checked = task.metric_direction, set[int]()
+    waiting = {  # a score that leaks is none to compare with
+        k: script for k, script in state.unchecked.items()
+        if start.leaking or is_improvement(score_of(script), start_score, direction)
+    }  # fmt: skip
     while waiting:
-        winner = waiting.pop()
-        better = winner.score is not None and is_improvement(winner.score, start_score, task.metric_direction)
-        if not (better or start.leaking):  # a score that leaks is none to compare with
-            break
-        checked = await check_and_fix_leakage(winner)
-        if checked.leaking or checked.content != winner.content:
-            state.best_solution, state.best_score = start, start_score  # should the end come now
-        if not checked.leaking and checked.content != winner.content:
-            checked = (await evaluate_checked(checked, task, config)).script
-        score = checked.score
-        if score is None or checked.leaking:
+        k = _best_attempt(waiting, direction)
+        if k in checked:
+            state.best_solution, state.best_score = waiting[k], score_of(waiting[k])
+            return k
+        checked.add(k)
+        script = await check_and_fix_leakage(waiting[k])
+        if not script.leaking and script.content == waiting[k].content:
             continue
-        if start.leaking or is_improvement_or_equal(score, start_score, task.metric_direction):
-            state.best_solution, state.best_score = checked, score
-            return
+        del waiting[k]
+        state.best_solution, state.best_score = start, start_score  # should the end come now
+        if not script.leaking:
+            script = (await evaluate_checked(script, task, config)).script
+        if script.leaking or script.score is None:
+            continue
+        if start.leaking or is_improvement_or_equal(script.score, start_score, direction):
+            waiting[k] = script
     state.best_solution, state.best_score = start, start_score
+    return None
+
+
+def _best_attempt(scripts: dict[int, SolutionScript], direction: MetricDirection) -> int:
+    """The number of the attempt with the best score, the last one on ties."""
+    sign = 1 if direction is MetricDirection.maximize else -1
+    return max(scripts, key=lambda k: (sign * score_of(scripts[k]), k))
 
 
 # --- the two agents --------------------------------------------------------------------------------------

@@ -50,6 +50,11 @@ NO_CODE = "no code in the reply"
 UNCHECKED = "the solution was not checked for data leakage: the run ended before"
 UNANSWERED = "the solution was not checked for data leakage: the checker gave no usable answer"
 MENDED_AT_LAST = "data leakage was mended in the solution at the very end: its score is that of the leaking script"
+LEAK_REPLACED = (
+    "data leakage was found in the best solution and could not be fixed: the next best one is submitted in its place"
+)
+MOST_CHECKS = 3
+"""So many further solutions are checked for leakage where the best one leaks; of the rest, those checked before."""
 
 
 # --- evaluation ------------------------------------------------------------------------------------------
@@ -307,6 +312,26 @@ async def check_at_last(
         return known, [] if known.leaking else [UNANSWERED]
     mended = checked.content != solution.content
     return checked.model_copy(update={"score": solution.score}), [MENDED_AT_LAST] if mended else []
+
+
+async def clean_at_last(
+    solution: SolutionScript, config: PipelineConfig, members: Iterable[str] | None, others: Sequence[SolutionScript]
+) -> tuple[SolutionScript, list[str]]:
+    """As `check_at_last`; where the solution leaks, the first of `others` that does not takes its place."""
+    run, asked = current_run(), 0
+    checked, remarks = await check_at_last(solution, config, members)
+    for other in others if checked.leaking else ():
+        asked += digest_of(other.content) not in run.shared.checked
+        if other.leaking or other.content in run.shared.leaking or (checks_later(config) and asked > MOST_CHECKS):
+            continue
+        run.shared.search.stand_in = other  # should the end come now
+        found, said = await check_at_last(other, config)
+        if not found.leaking:
+            run.shared.search.stand_in = found
+            logger.warning("%s, score %s", LEAK_REPLACED, found.score)
+            return found, [LEAK_REPLACED, *said]
+    run.shared.search.stand_in = None
+    return checked, remarks
 
 
 async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer] | None:

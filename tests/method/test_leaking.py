@@ -260,10 +260,13 @@ async def test_what_no_block_can_mend_is_asked_for_as_a_whole_script(quick_run: 
         ((0.6, 0.7, 0.4), (NO_LEAKAGE,), (), 0.7, 1, 3),
         ((0.6, 0.7, 0.4), (leaky("level = 0.7"), NO_LEAKAGE), ("no code",), 0.6, 2, 3),
         ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.65"),), 0.65, 1, 4),
-        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.5  # mended"),), "0.5  # mended", 1, 4),
+        ((0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.5  # fixed"),), "0.5  # fixed", 1, 3),
         ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.45"),), 0.6, 2, 4),
         ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("raise ValueError('x')"),), 0.6, 2, 4),
         ((0.6, 0.7), (leaky("level = 0.7"), leaky("level = 0.6")), ("no code", "no code"), 0.5, 2, 2),
+        ((0.99, 0.6, 0.65), (leaky("level = 0.99"),), ("no code",), 0.65, 2, 3),
+        ((0.99, 0.65, 0.6), (leaky("level = 0.99"),), ("no code",), 0.65, 2, 3),
+        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.55"),), 0.6, 2, 4),
         (("0.5  # same", 0.4), (), (), 0.5, 0, 2),
     ],
 )
@@ -290,9 +293,10 @@ async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_on
         assert found.best_solution.content == script(str(best)) and not found.best_solution.leaking
         score = float(str(best).partition(" ")[0])
         assert (found.best_score, found.best_solution.score, found.improved) == (score, score, score > 0.5)
-        assert [attempt.score for attempt in found.attempts] == [float(str(level)[:3]) for level in levels]
+        assert [attempt.score for attempt in found.attempts] == [float(str(level).split()[0]) for level in levels]
         study = AblationFinished(path=0, t=0, solution_score=0.5)
         (step,) = RunStory.from_events([study, *run.context.journal.events]).steps
+        assert step.kept is None or found.attempts[step.kept.k].was_improvement
         assert (0.5 if step.kept is None else step.kept.best_score) == score, "a reader sees what the path went on from"
 
 

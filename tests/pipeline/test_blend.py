@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import csv
 import json
 import re
@@ -26,6 +27,7 @@ from mle_star.models import (
     ExecutionRawResult,
     FinalResult,
     MetricDirection,
+    PhaseTimeBudget,
     SolutionPhase,
     SolutionScript,
     TaskDescription,
@@ -36,7 +38,9 @@ from mle_star.pipeline.rescore import rescore
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.events import FinalistsJudged, LeakageChecked, ScriptStarted
 from mle_star.run.limits import SHARE
+from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
+from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings
 from tests.pipeline.mind import Answer, Mind, MindAgents, fenced
 
@@ -255,6 +259,31 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
     (judged,) = events(tmp_path / "run", FinalistsJudged)
     assert judged.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
     assert promised(result) == pytest.approx(3.0)
+
+
+@in_its_own_time
+async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_finalist(quick: QuickRun, tmp_path: Path) -> None:
+    """The time of the search is used up, and only finalization has time for a check: the coder's script leaks."""
+
+    async def hang(label: str, agent: str) -> None:
+        await asyncio.sleep({"planner": 6000, "leakage": 100}.get(agent, 0))
+
+    def detection(prompt: str) -> Answer:
+        leaks = "error = 0.0" in prompt
+        status = "Yes Data Leakage" if leaks else "No Data Leakage"
+        return {"answers": [{"leakage_status": status, "code_block": "error = 0.0" if leaks else "level"}]}
+
+    mind = two_candidates()
+    mind.overrides |= {"coder": lambda _: fenced("error = 0.0"), "leakage-detection": detection}
+    mind.overrides |= {"leakage-correction": lambda _: "I cannot.", "leakage-rewrite": lambda _: "Nor can I."}
+    shares = PhaseTimeBudget(phase1=0.2, phase2=0.699, phase3=0.001, finalization=0.1)
+    config = settings(scoring="auto", L=1, K=2, leakage_checks="promising", phase_time_budget=shares)
+    result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor({}))
+    (judged,) = events(tmp_path / "run", FinalistsJudged)
+    assert judged.chosen == "path 0", "by its score it is the best"
+    assert [event.step for event in events(tmp_path / "run", LeakageChecked)] == ["finalization/leakage-detection"]
+    assert "error = 3.0" in result.final_solution.content and LEAK_REPLACED in result.warnings
+    assert promised(result) == pytest.approx(3.0) == result.final_solution.score
 
 
 @dataclass

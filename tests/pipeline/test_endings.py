@@ -17,9 +17,10 @@ from mle_star.orchestrator import PipelineState
 from mle_star.run.context import AgentReply, ScriptRequest
 from mle_star.run.events import AgentStarted, AnyEvent, PhaseFinished, PhaseStarted, RunFinished, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, last_config, place_copy
+from mle_star.safety import LEAK_REPLACED
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, ask_to_finish, events, settings, story
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, broken, fenced
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, fenced
 
 pytestmark = pytest.mark.long
 
@@ -242,6 +243,41 @@ async def test_paths_that_improved_alike_and_were_cut_off_are_ensembled(quick: Q
     assert all(path.best_score > result.phase1.initial_score for path in result.phase2_results)
     assert len({path.best_solution.content for path in result.phase2_results}) == 1
     assert result.phase3 is not None and "phase3" in result.phases_completed
+
+
+# --- a leak that only the last check finds ------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-OR-043", "REQ-P2I-030")
+@pytest.mark.parametrize(("first", "submitted"), [(0.4, 0.515), (0.6, 0.6)])
+@in_its_own_time
+async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_best_clean_script(
+    quick: QuickRun, first: float, submitted: float
+) -> None:
+    """Of promising scripts the winner of a loop is checked, and the end comes before: the second attempt leaks."""
+    coded = iter((first, 0.99))
+
+    async def hang(label: str, agent: str) -> None:
+        if agent == "planner" and agents.count("coder") == 2:
+            await asyncio.sleep(6000)
+
+    def detection(prompt: str) -> Answer:
+        leaks = "level = 0.9900" in prompt
+        status = "Yes Data Leakage" if leaks else "No Data Leakage"
+        return {"answers": [{"leakage_status": status, "code_block": "level = 0.9900" if leaks else "level"}]}
+
+    overrides = {"coder": lambda _: fenced(f"level = {next(coded):.4f}"), "leakage-detection": detection}
+    cannot = {"leakage-correction": lambda _: "I cannot.", "leakage-rewrite": lambda _: "Nor can I."}
+    agents = MindAgents(Mind(overrides={**overrides, **cannot}), before=hang)
+    result = await quick(settings(L=1, K=3, leakage_checks="promising"), agents=agents)
+    (path,) = result.phase2_results
+    assert (path.partial, path.best_score) == (True, 0.99), "nobody has checked it when the path is cut off"
+    assert result.final_solution.score == submitted and not result.final_solution.leaking
+    assert f"level = {submitted:.4f}" in result.final_solution.content
+    assert f",{submitted}" in Path(result.submission_path).read_text(encoding="utf-8")
+    assert result.promise is not None and result.promise.score == submitted
+    assert result.lineage["finalization"]["from_score"] == submitted
+    assert [text for text in result.warnings if "data leakage" in text] == [LEAK_REPLACED]
 
 
 # --- taken up again ----------------------------------------------------------------------------------------------

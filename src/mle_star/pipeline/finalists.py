@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
@@ -68,6 +68,18 @@ class Pick:
     def is_blend(self) -> bool:
         """Do several scripts answer together?"""
         return self.chosen.name == BLEND
+
+    def stand_ins(self, direction: MetricDirection) -> list[SolutionScript]:
+        """The other scripts, best first, for the case that the chosen one leaks."""
+        sign = -1 if direction is MetricDirection.maximize else 1
+        ranked = sorted(self.others, key=lambda other: sign * other.measure.score)
+        return [replace(self, chosen=other).solution for other in ranked if other.name != BLEND]
+
+    def instead(self, solution: SolutionScript) -> Pick | None:
+        """The same with this script chosen; None where it is none of those that were compared."""
+        chosen = next((other for other in self.others if other.solution.content == solution.content), None)
+        others = [other for other in self.others if other is not chosen]
+        return None if chosen is None else replace(self, chosen=chosen, others=others)
 
 
 async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None) -> Pick | None:

@@ -40,6 +40,8 @@ class Search:
     """By label, where the solution errs, as its last study printed it."""
     remarks: list[str] | None = None
     """What is to be said of the solution that is handed over, once it was checked for the last time."""
+    stand_in: SolutionScript | None = None
+    """What is submitted in the place of a solution that leaks."""
     submission: Submission | None = None
 
 
@@ -145,7 +147,8 @@ class BlockProgress:
     best_solution: SolutionScript
     best_score: float
     attempts: list[RefinementAttempt] = field(default_factory=list)
-    accepted: list[SolutionScript] = field(default_factory=list)
+    unchecked: dict[int, SolutionScript] = field(default_factory=dict)
+    """By attempt, the scripts with a score, where they are checked for leakage only in the end."""
     best_block: tuple[str, float] | None = None
     start: SolutionScript = field(init=False)
 

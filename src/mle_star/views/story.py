@@ -467,9 +467,13 @@ class RunStory:
             self._hear(without_score(told, dropped=place in self._dropped))
 
     def _is_taken(self, mended: Judged, score: float) -> bool:
-        """Does the method go on with a mended script? A refinement has to hold what its step began with."""
-        study = self._path(mended.path).step(mended.t).ablation if isinstance(mended, events.RefinementTried) else None
-        return study is None or is_improvement_or_equal(score, study.solution_score, self.direction)
+        """Does the method go on with a fixed script? A refinement has to hold what its step began with or reached."""
+        if not isinstance(mended, events.RefinementTried):
+            return True
+        step = self._path(mended.path).step(mended.t)
+        others = [one.score for k, one in step.tries.items() if one.accepted and k < mended.k]
+        reached = [step.ablation.solution_score, *others] if step.ablation is not None else others
+        return all(one is None or is_improvement_or_equal(score, one, self.direction) for one in reached)
 
     def _path(self, index: int) -> PathStory:
         return self.paths.setdefault(index, PathStory(index))
