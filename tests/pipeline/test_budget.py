@@ -345,7 +345,7 @@ def test_the_time_of_earlier_processes_counts_and_the_time_between_them_does_not
         at=at(5030), step="s", digest="f", agent=AgentType.init, reason="timeout", message="", cost_usd=0.25
     )
     events: list[AnyEvent] = [
-        RunStarted(at=at(0), run_id="r", task=task, config=PipelineConfig(), model="m", inherited_seconds=7.0),
+        RunStarted(at=at(0), run_id="r", task=task, config=PipelineConfig(), model="m"),
         call(-100, 1.0),  # copied from the run it was forked from
         call(40, 1.0),
         RunResumed(at=at(5000), spent_cost_usd=0, spent_seconds=0),
@@ -353,7 +353,7 @@ def test_the_time_of_earlier_processes_counts_and_the_time_between_them_does_not
         RunResumed(at=at(9000), spent_cost_usd=0, spent_seconds=0),
     ]
     spent = spent_by(events)
-    assert spent.seconds == pytest.approx(7 + 40 + 30) and spent.usd == pytest.approx(2.25)
+    assert spent.seconds == pytest.approx(40 + 30) and spent.usd == pytest.approx(2.25)
     assert (spent_by([]).seconds, spent_by([]).usd) == (0, 0)
     clock = Clock()
     budget = Budget(PipelineConfig(time_limit_seconds=100), spent_seconds=77, clock=clock)

@@ -70,8 +70,6 @@ class RunStarted(Event):
     hardware: dict[str, Any] = {}
     forked_from: str | None = None
     inherited_cost_usd: float = 0.0
-    inherited_seconds: float = 0.0
-    inherited_by_stage: dict[str, float] = {}
 
 
 class RunResumed(Event):

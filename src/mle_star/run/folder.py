@@ -286,9 +286,6 @@ def spent_by(events: Iterable[AnyEvent]) -> Spent:
     last: dict[str, datetime] = {}
     for event in events:
         if isinstance(event, (RunStarted, RunResumed)):
-            if isinstance(event, RunStarted):
-                spent.seconds += event.inherited_seconds
-                spent.by_stage.update(event.inherited_by_stage)
             begin, last = event.at, {"": event.at}
         elif begin is not None and event.at >= begin:  # earlier ones come from the run it grew out of
             for stage in _stages_of(event):
@@ -362,23 +359,18 @@ def config_of(events: Iterable[AnyEvent]) -> PipelineConfig:
 def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> TaskDescription:
     """Begin a run whose journal holds the paid results of `parent`, so that only new steps are paid for; its task.
 
-    It stands on its own: data that the parent took in are taken over.
+    It stands on its own: data that the parent took in are taken over, and its time begins now. Money that the parent
+    paid counts.
     """
     source, task = RunFolder(parent).open(), started.task
     if Path(task.data_dir).is_relative_to(source.data.resolve()):
         shutil.copytree(source.data, folder.data, copy_function=_share, dirs_exist_ok=True)
         place = folder.data.resolve() / Path(task.data_dir).relative_to(source.data.resolve())
         task = task.model_copy(update={"data_dir": str(place)})
-    spent = spent_by(read_journal(source.journal))
+    paid = spent_usd(read_journal(source.journal))
     first = started.model_copy(
-        update={
-            "task": task,
-            "forked_from": str(parent.resolve()),
-            "inherited_cost_usd": spent.usd,
-            "inherited_seconds": spent.seconds,
-            "inherited_by_stage": spent.by_stage,
-        }
-    )
+        update={"task": task, "forked_from": str(parent.resolve()), "inherited_cost_usd": paid}
+    )  # fmt: skip
     for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():
         _share(file, folder.artifacts / file.name)
     if (answers := source.root / "answers").is_dir():  # what its scripts said on views

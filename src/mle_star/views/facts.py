@@ -240,7 +240,6 @@ class RunClock:
     def hear(self, event: AnyEvent) -> None:
         """Count the time up to this event to the phase that it ended in."""
         if isinstance(event, RunStarted) and self.last is None:
-            self.seconds += event.inherited_seconds
             self.last = event.at
         elif isinstance(event, RunResumed) and (self.last is None or event.at > self.last):
             self.last = event.at
