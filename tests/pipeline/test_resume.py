@@ -244,7 +244,10 @@ async def test_a_fork_pays_only_for_what_is_new_and_leaves_its_parent_alone(quic
     assert result.total_duration_seconds < 300
     shutil.rmtree(tmp_path / "parent")
     again = await quick(
-        settings(T=2, time_limit_seconds=300), name="fork", resume=True, agents=MindAgents(failing={"coder": "must not be asked"})
+        settings(T=2, time_limit_seconds=300),
+        name="fork",
+        resume=True,
+        agents=MindAgents(failing={"coder": "must not be asked"}),
     )
     assert story(again) == story(result)
 

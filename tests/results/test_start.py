@@ -14,6 +14,7 @@ from mle_star.cli.run import _notified
 from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
+from mle_star.results.api import fit
 from mle_star.results.estimate import Estimate, estimate, in_words
 from mle_star.results.source import is_data_file, make_task, taken_in
 from mle_star.run.finding import callable_name
@@ -89,6 +90,42 @@ def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) ->
         pass
     assert (run_dir / "task.yaml").is_file()
     assert not is_data_file(place / "folder")
+
+
+def test_messages_call_the_users_file_by_its_name(place: Path, capsys: Captured) -> None:
+    (place / "empty.csv").write_text("rooms,price\n")
+    (place / "twice.csv").write_text("rooms,rooms,price\n" + "1,2,3\n4,5,6\n" * 20)
+    for words, code in [
+        (["houses.csv", "--target", "prize"], 1),
+        (["empty.csv"], 1),
+        (["twice.csv", "--target", "price"], 0),
+        (["houses.xlsx", "--target", "price"], 0),
+    ]:
+        assert main(["run", *words, "--model", "offline", "--dry-run"]) == code
+        said = capsys.readouterr().err
+        assert words[0] in said and "train.csv" not in said
+    with pytest.raises(ConfigError, match=r"the data frame: no column 'prize'"):
+        fit(pandas.read_csv("houses.csv"), "prize", model="offline")
+    frame = pandas.read_csv("houses.csv")
+    with pytest.raises(ConfigError, match=r"target: the name of a column is wanted, not Series; put it into the data"):
+        fit(frame.drop(columns=["price"]), frame["price"], model="offline")  # type: ignore[arg-type]
+
+
+def test_the_sheet_with_the_target_is_read_and_the_others_are_named(place: Path, capsys: Captured) -> None:
+    frame = pandas.read_csv("houses.csv")
+    with pandas.ExcelWriter("book.xlsx") as book:
+        pandas.DataFrame({"Notes": ["made by Ann", "see the wiki"]}).to_excel(book, sheet_name="Read me", index=False)
+        frame.to_excel(book, sheet_name="Houses", index=False)
+        pandas.DataFrame({"code": ["a"], "words": ["x"]}).to_excel(book, sheet_name="Codes", index=False)
+    words = ["run", "book.xlsx", "--model", "offline", "--dry-run"]
+    for target in (["--target", "price"], []):
+        assert main([*words, *target]) == 0
+        said = capsys.readouterr().err
+        assert "book.xlsx: sheet 'Houses' is read; not read: 'Read me', 'Codes'" in said
+        assert "90 rows of 3 columns" in said and "predict price" in said
+    assert main([*words, "--target", "prize"]) == 1
+    said = capsys.readouterr().err
+    assert "no sheet has a column 'prize'" in said and "'Houses' (rooms, kind, price)" in said and "'Read me'" in said
 
 
 def test_what_is_said_beside_the_data_reaches_the_agents_without_a_task_file(tmp_path: Path) -> None:

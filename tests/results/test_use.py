@@ -89,7 +89,9 @@ def test_the_command_reads_other_dialects_and_writes_a_table(
     assert main(["predict", "latest", str(new), "--output", str(out)]) == 0
     rows = list(csv.DictReader(out.open(newline="")))
     assert [round(float(row["price"])) for row in rows] in ([10, 51], [11, 51], [10, 52], [11, 52])
-    NEW.to_excel(tmp_path / "new.xlsx", index=False)
+    with pandas.ExcelWriter(tmp_path / "new.xlsx") as book:
+        pandas.DataFrame({"Notes": ["made by Ann"]}).to_excel(book, sheet_name="Read me", index=False)
+        NEW.to_excel(book, sheet_name="Houses", index=False)
     assert main(["predict", "houses", str(tmp_path / "new.xlsx")]) == 0
     assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 3
     assert main(["predict", "latest", str(new), "--output", str(out)]) == 1

@@ -36,13 +36,13 @@ def prepared(
     if is_data_file(source):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / source.stem if dry else _folder_for(source, settings, output)
-            with taken_in(source, folder) as data:
+            with taken_in(source, folder, target=guess_words[0], note=_note) as data:
                 if any(data.glob(TASK_FILE)) or any(data.glob(f"*/{TASK_FILE}")):
                     words = (
                         f"{source}: an archive is data, and its {TASK_FILE} is not used; unpack it and name its folder"
                     )
-                    typer.echo(plain(f"note: {words}"), err=True)
-                task = _guessed(data, None if dry else folder, guess_words, settings, source.name.partition(".")[0])
+                    _note(words)
+                task = _guessed(data, None if dry else folder, guess_words, settings, source)
                 yield task, output if dry else folder
         return
     if not source.exists():
@@ -77,20 +77,28 @@ def _guessed(
     run_dir: Path | None,
     guess_words: tuple[str | None, str | None, bool | None],
     settings: PipelineConfig,
-    name: str | None,
+    source: Path | None,
 ) -> TaskDescription:
-    """The task that `init` would write, told in two lines with what deserves a look."""
+    """The task that `init` would write, told in two lines with what deserves a look.
+
+    `source` is the one file that the data were taken from.
+    """
     from mle_star.models import MetricDirection
-    from mle_star.results.source import make_task, told
+    from mle_star.results.source import in_their_words, make_task, told
 
     target, metric, maximize = guess_words
     direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
+    name = None if source is None else source.name.partition(".")[0]
     guess = make_task(data, run_dir, name=name, target=target, metric=metric, direction=direction)
     for note in guess.notes:
-        typer.echo(f"note: {plain(note)}", err=True)
+        _note(note if source is None else in_their_words(note, source))
     for line in told(guess, hides_rows=settings.scoring == "auto"):
-        typer.echo(plain(line), err=True)
+        typer.echo(plain(line if source is None else in_their_words(line, source)), err=True)
     return guess.task
+
+
+def _note(words: str) -> None:
+    typer.echo(plain(f"note: {words}"), err=True)
 
 
 def time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:

@@ -45,6 +45,9 @@ def fit(
     `options` those of `run_pipeline`.
     It works under a running event loop, too, and writes the report.
     """
+    if target is not None and not isinstance(target, str):
+        kind = type(target).__name__
+        raise ConfigError(f"target: the name of a column is wanted, not {kind}; put it into the data: X.assign(y=y)")
     given = {"model": model, "preset": preset, "time_limit_seconds": time_limit, **(settings or {})}
     config = load_config({name: value for name, value in given.items() if value is not None})
     if options.get("agents") is None:
@@ -75,7 +78,7 @@ def _task(
     if not isinstance(source, Path) or is_data_file(source):
         name = source.name.partition(".")[0] if isinstance(source, Path) else "data"
         folder = folder_for(name)
-        with taken_in(source, folder) as taken:
+        with taken_in(source, folder, target=words["target"]) as taken:
             yield make_task(taken, folder, name=name, **words).task, folder
     elif any(value is not None for value in words.values()) or (source.is_dir() and not (source / TASK_FILE).exists()):
         task = make_task(source, None, **words).task

@@ -77,7 +77,9 @@ def read_new(path: Path, like: Table) -> Any:
     if kind == "parquet":
         return texts_of(pandas.read_parquet(path), like)
     if kind == "excel":
-        return texts_of(pandas.read_excel(path, dtype=object).infer_objects(), like)
+        sheets = pandas.read_excel(path, dtype=object, sheet_name=None).values()
+        sheet = max(sheets, key=lambda one: len({*map(str, one.columns)} & {*like.columns}))
+        return texts_of(sheet.infer_objects(), like)
     rows = json_rows(path)[1]
     return pandas.DataFrame({name: [as_cell(row.get(name)) for row in rows] for name in table.columns})
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import lzma
+import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +20,13 @@ from mle_star.data.place import MARK
 from mle_star.data.survey import survey
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.data.targets import with_target
+from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError
 from mle_star.execution.removal import remove_entry
 from mle_star.models import MetricDirection
 from mle_star.run.folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 
 def is_data_file(path: Path) -> bool:
@@ -30,8 +35,13 @@ def is_data_file(path: Path) -> bool:
 
 
 @contextmanager
-def taken_in(source: Any, run_dir: Path) -> Iterator[Path]:
-    """The data in the run's folder. An error on the way takes all of it away again."""
+def taken_in(
+    source: Any, run_dir: Path, *, target: str | None = None, note: Callable[[str], None] = logger.warning
+) -> Iterator[Path]:
+    """The data in the run's folder. An error on the way takes all of it away again, and calls them as the user does.
+
+    Of a workbook, the sheet that has the `target`; `note` is told of the others.
+    """
     if run_dir.exists() and any(run_dir.iterdir()):
         RunFolder(run_dir).create()  # says what is wrong with the place
         raise ConfigError(f"{run_dir} is not empty; choose another output folder")
@@ -40,23 +50,36 @@ def taken_in(source: Any, run_dir: Path) -> Iterator[Path]:
         data = RunFolder(run_dir).data
         data.mkdir(parents=True)
         (run_dir / MARK).touch()
-        _take_in(source, data)
+        _take_in(source, data, target, note)
         yield data
-    except BaseException:
+    except BaseException as error:
         if not RunFolder(run_dir).journal.exists():  # what a run has begun stays
             remove_entry(run_dir)
             if existed:
                 run_dir.mkdir(exist_ok=True)
+        if type(error) is ConfigError:
+            raise ConfigError(in_their_words(str(error), source)) from None
         raise
 
 
-def _take_in(source: Any, folder: Path) -> None:
+def in_their_words(words: str, source: Any) -> str:
+    """What is said of the training table, with the name that the user knows it by."""
+    if not isinstance(source, Path):
+        name = "the data frame"
+    elif is_data_file(source):
+        name = source.name
+    else:
+        return words
+    return re.sub(r"(?<![\w.-])(?:[^\s:]*/)?train(?:\.\w+)+", lambda _: name, words)
+
+
+def _take_in(source: Any, folder: Path, target: str | None, note: Callable[[str], None]) -> None:
     if not isinstance(source, Path):
         _write_frame(source, folder / "train.csv")
     elif source.suffix.lower() == ".zip" and len(_members(source)) != 1:
         _unpack(source, folder)
     elif table_form(source) == "excel":
-        _write_frame(_sheet(source), folder / "train.csv")
+        _write_frame(_sheet(source, target, note), folder / "train.csv")
     elif table_form(source) is not None:
         shutil.copyfile(source, folder / f"train{''.join(source.suffixes[-2:])}")
     else:
@@ -73,13 +96,23 @@ def _write_frame(frame: Any, path: Path) -> None:
     frame.to_csv(path, index=bool(named))
 
 
-def _sheet(path: Path) -> Any:
+def _sheet(path: Path, target: str | None, note: Callable[[str], None]) -> Any:
+    """The sheet with the target; without one, the first that is a table: notes have one column."""
     import pandas
 
     try:
-        return pandas.read_excel(path)
+        sheets = pandas.read_excel(path, sheet_name=None)
     except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())[:200]})") from None
+    known = [name for name, sheet in sheets.items() if target is None or target in map(str, sheet.columns)]
+    if not known and len(sheets) > 1:
+        there = "; ".join(f"{name!r} ({some_of([*map(str, sheet.columns)], 8)})" for name, sheet in sheets.items())
+        raise ConfigError(f"{path}: no sheet has a column {target!r}; there are {there}")
+    tables = [name for name in known if len(sheets[name].columns) > 1 and len(sheets[name])]
+    chosen = (tables or known or list(sheets))[0]
+    if others := [name for name in sheets if name != chosen]:
+        note(f"{path.name}: sheet {chosen!r} is read; not read: {', '.join(map(repr, others))}")
+    return sheets[chosen]
 
 
 def _members(path: Path) -> list[zipfile.ZipInfo]:
@@ -139,5 +172,5 @@ def told(guess: TaskGuess, *, hides_rows: bool) -> list[str]:
     judged = f"judged by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
     return [
         f"data: {files}{f': {rows}' if rows else ''}{held}",
-        f"task: {what} ({task.task_type.value}), {judged}; --target and --metric say otherwise",
+        f"task: {what} ({task.task_type.value}), {judged}; change with --target / --metric",
     ]

@@ -239,9 +239,9 @@ class RunClock:
 
     def hear(self, event: AnyEvent) -> None:
         """Count the time up to this event to the phase that it ended in."""
-        if isinstance(event, RunStarted) and self.last is None:
-            self.last = event.at
-        elif isinstance(event, RunResumed) and (self.last is None or event.at > self.last):
+        if (isinstance(event, RunStarted) and self.last is None) or (
+            isinstance(event, RunResumed) and (self.last is None or event.at > self.last)
+        ):
             self.last = event.at
         elif self.last is None or event.at <= self.last:
             return  # told again: it has been counted
