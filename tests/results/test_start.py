@@ -108,7 +108,7 @@ def test_messages_call_the_users_file_by_its_name(place: Path, capsys: Captured)
         fit(pandas.read_csv("houses.csv"), "prize", model="offline")
     frame = pandas.read_csv("houses.csv")
     with pytest.raises(ConfigError, match=r"target: the name of a column is wanted, not Series; put it into the data"):
-        fit(frame.drop(columns=["price"]), frame["price"], model="offline")  # type: ignore[arg-type]
+        fit(frame.drop(columns=["price"]), frame["price"], model="offline")
 
 
 def test_the_sheet_with_the_target_is_read_and_the_others_are_named(place: Path, capsys: Captured) -> None:

@@ -45,9 +45,7 @@ def fit(
     `options` those of `run_pipeline`.
     It works under a running event loop, too, and writes the report.
     """
-    if target is not None and not isinstance(target, str):
-        kind = type(target).__name__
-        raise ConfigError(f"target: the name of a column is wanted, not {kind}; put it into the data: X.assign(y=y)")
+    _check_target(target)
     given = {"model": model, "preset": preset, "time_limit_seconds": time_limit, **(settings or {})}
     config = load_config({name: value for name, value in given.items() if value is not None})
     if options.get("agents") is None:
@@ -60,6 +58,13 @@ def fit(
         complete(work)
     write_report(folder)
     return Run(folder)
+
+
+def _check_target(target: object) -> None:
+    """`fit(X, y)` is how others are called."""
+    if target is not None and not isinstance(target, str):
+        kind = type(target).__name__
+        raise ConfigError(f"target: the name of a column is wanted, not {kind}; put it into the data: X.assign(y=y)")
 
 
 @contextmanager
