@@ -102,7 +102,8 @@ async def run_finalization(
     """
     started = time.monotonic() if started_at is None else started_at
     with scope("finalization") as run:
-        run.shared.search.submission = run.shared.search.remarks = run.shared.search.stand_in = None
+        search = run.shared.search
+        search.submission = search.remarks = search.stand_in = search.contamination = None
         logger.info(
             "finalization start: phase %s, %d characters, %s",
             solution.phase.value, len(solution.content), task.competition_id,
@@ -110,7 +111,7 @@ async def run_finalization(
         has_test = _has_test(run)
         others = _solutions_of_the_search(run) if others is None else others
         solution, remarks = await clean_at_last(solution, config, members, others)
-        run.shared.search.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
+        search.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
         if not has_test:
@@ -122,15 +123,17 @@ async def run_finalization(
         else:
             submission = await _best_submission(solution, task, config)
         logger.info("step 7: check for contamination")
-        contamination = await _contamination_if_affordable(submission.script, reference_discussions)
+        if run.budget.degraded:
+            logger.info("contamination skipped: the money is gone")
+        else:
+            await check_contamination(submission.script, reference_discussions or [])
     logger.info("step 8: build the result")
     seconds = time.monotonic() - started
     logger.info(
         "result built: phase %s, path %r, %.1f s in total", submission.script.phase.value, submission.path, seconds
     )
     result = _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result))
-    told = {"total_duration_seconds": seconds, "total_cost_usd": total_cost_usd, "contamination": contamination}
-    return result.model_copy(update=told)
+    return result.model_copy(update={"total_duration_seconds": seconds, "total_cost_usd": total_cost_usd})
 
 
 def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
@@ -190,6 +193,7 @@ def _result(
         total_cost_usd=None,
         lineage=submission.origin,
         has_test=_has_test(current_run()),
+        contamination=current_run().shared.search.contamination,
         warnings=[*remarks, *submission.warnings],
     )
 
@@ -276,7 +280,15 @@ class _Repairs:
             raise BudgetExceeded(limit="time", message=late)
         self.used += 1
         logger.warning("repair: attempt %d of %d, %s", self.used, self.limit, exception_line(traceback))
-        return await self.callback(script, traceback)
+        repaired = await self.callback(script, traceback)
+        if repaired.content != script.content:
+            _warn_of_masking(repaired)
+        return repaired
+
+
+def _warn_of_masking(script: SolutionScript) -> None:
+    for finding in detect_error_masking(script.content):
+        logger.warning("the test script may hide errors: %s", finding)
 
 
 async def _run_and_verify(
@@ -290,6 +302,7 @@ async def _run_and_verify(
     """Steps 4 to 6: run the test script, repaired as often as allowed, until its file is there; else fall back."""
     logger.info("step 4: run the test script")
     script = test_script
+    _warn_of_masking(script)
     if not script.content:  # the debugger gets the script that was to be turned into one
         script = await repair(full.model_copy(update={"phase": SolutionPhase.final}), NO_SUBMISSION)
     script, result = await _run(script, repair, task, config)
@@ -308,8 +321,6 @@ async def _run(
     script: SolutionScript, repair: _Repairs, task: TaskDescription, config: PipelineConfig
 ) -> tuple[SolutionScript, EvaluationResult]:
     """One run with repairs of crashes, at full length."""
-    for finding in detect_error_masking(script.content):
-        logger.warning("the test script may hide errors: %s", finding)
     logger.info("run start: %d characters, timeout %d s", len(script.content), config.time_limit_seconds)
     script, result = await evaluate_with_retry(
         script, task, config, repair, max_retries=repair.left, timeout_override=config.time_limit_seconds
@@ -505,7 +516,10 @@ async def generate_test_submission(task: TaskDescription, solution: SolutionScri
 async def check_contamination(
     solution: SolutionScript, reference_discussions: list[str]
 ) -> DataContaminationResult | None:
-    """Is the solution a copy of one of the discussions? None when nothing was given or the answers do not say."""
+    """Is the solution a copy of one of the discussions? None when nothing was given or the answers do not say.
+
+    A limit that is reached on the way leaves the other discussions without an answer.
+    """
     references = [reference for reference in reference_discussions or [] if reference.strip()]
     if len(references) < len(reference_discussions or []):
         logger.warning("contamination: blank references are skipped")
@@ -513,12 +527,18 @@ async def check_contamination(
         logger.info("contamination skipped: no references")
         return None
     logger.info("contamination start: %d references", len(references))
-    verdicts = [await _verdict(solution, reference) for reference in references]
+    verdicts: list[str | None] = []
     overall: DataContaminationResult | None = None
-    if "Same" in verdicts:
-        overall = DataContaminationResult(verdict="Same")
-    elif None not in verdicts:
-        overall = DataContaminationResult(verdict="Novel")
+    try:
+        for reference in references:
+            verdicts.append(await _verdict(solution, reference))
+            if verdicts[-1] == "Same":  # it counts although a limit, or the end of the run, may follow
+                current_run().shared.search.contamination = overall = DataContaminationResult(verdict="Same")
+    except BudgetExceeded as stop:
+        logger.warning("contamination skipped: %s", stop)
+        verdicts += [None] * (len(references) - len(verdicts))
+    if overall is None and None not in verdicts:
+        current_run().shared.search.contamination = overall = DataContaminationResult(verdict="Novel")
     logger.info(
         "contamination result: %d references, %s, overall %s",
         len(references), ", ".join(str(verdict) for verdict in verdicts),
@@ -531,17 +551,3 @@ async def _verdict(solution: SolutionScript, reference: str) -> str | None:
     values = {"reference_discussion": reference, "final_solution": solution.content}
     answer = await ask_for(DataContaminationResult, AgentType.test, "contamination", **values)
     return None if answer is None else answer.verdict
-
-
-async def _contamination_if_affordable(
-    solution: SolutionScript, reference_discussions: list[str] | None
-) -> DataContaminationResult | None:
-    """Step 7; on the reserve, or when a limit is reached on the way, there is no verdict."""
-    if current_run().budget.degraded:
-        logger.info("contamination skipped: the money is gone")
-        return None
-    try:
-        return await check_contamination(solution, reference_discussions or [])
-    except BudgetExceeded as stop:
-        logger.warning("contamination skipped: %s", stop)
-        return None

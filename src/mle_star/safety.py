@@ -117,7 +117,10 @@ def make_debug_callback(
     purpose: ScriptPurpose = "solution",
     leakage_check: bool = True,
 ) -> DebugCallback:
-    """One repair a call, leakage-checked, for `evaluate_with_retry`; ablation scripts need neither score nor check."""
+    """One repair a call, leakage-checked, for `evaluate_with_retry`; ablation scripts need neither score nor check.
+
+    Where scripts are checked later, so are their repairs, but for those of a script that was checked before it ran.
+    """
     attempts = 0
 
     async def repair(solution: SolutionScript, traceback: str) -> SolutionScript:
@@ -127,7 +130,9 @@ def make_debug_callback(
         if solution.phase is SolutionPhase.final:
             variant = "submission"
         repaired = await _repair(solution, traceback, config, attempt=attempts, variant=variant)
-        if repaired is solution or not leakage_check or variant == "ablation" or checks_later(config):
+        if repaired is solution or not leakage_check or variant == "ablation":
+            return repaired
+        if checks_later(config) and digest_of(solution.content) not in current_run().shared.checked:
             return repaired
         return await check_and_fix_leakage(repaired)
 

@@ -264,7 +264,10 @@ class RecordingExecutor:
 
 
 class ScriptedExecutor:
-    """Judges a script by its words instead of running it: `raise` crashes, `level = x` scores x. Quick."""
+    """Judges a script by its words instead of running it: `raise` crashes, `level = x` scores x. Quick.
+
+    `while True` reaches the time limit, with all that was printed before.
+    """
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """What the script would have done."""
@@ -278,7 +281,10 @@ class ScriptedExecutor:
         level = re.findall(r"^level = (\S+)", text, re.MULTILINE)
         said = "".join(f"{line}\n" for line in re.findall(r"print\(['\"](Ablation .*?)['\"]\)", text))
         said += f"Final Validation Performance: {level[-1]}\n" if level and "Final Validation" in text else ""
-        return ExecutionRawResult(stdout=said, stderr="", exit_code=0, duration_seconds=0.0, timed_out=False)
+        late = "while True" in text
+        return ExecutionRawResult(
+            stdout=said, stderr="", exit_code=-9 if late else 0, duration_seconds=0.0, timed_out=late
+        )
 
 
 def crash(message: str) -> ExecutionRawResult:

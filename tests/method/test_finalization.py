@@ -41,7 +41,7 @@ from mle_star.models import (
     build_default_agent_configs,
 )
 from mle_star.prompts import PromptRegistry
-from mle_star.run.context import current_run, scope
+from mle_star.run.context import AgentReply, current_run, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted
 from mle_star.safety import MENDED_AT_LAST, UNCHECKED, check_at_last
 from tests.method.conftest import (
@@ -106,15 +106,15 @@ async def test_a_blank_script_is_not_searched(run: ScriptedRun, content: str) ->
 async def test_the_block_that_cuts_rows_is_found_and_rewritten(run: ScriptedRun) -> None:
     run.agents.reply("test-subsampling_extract", fenced(BLOCK))
     run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
-    before = BEST.model_dump()
-    full = await remove_subsampling(BEST)
-    assert full.content == FULL and "subsample" not in full.content
-    assert (full.phase, full.score) == (BEST.phase, BEST.score) and BEST.model_dump() == before
+    best = BEST.model_copy(update={"source_model": "ridge", "is_executable": False, "leaking": True})
+    before = best.model_dump()
+    full = await remove_subsampling(best)
+    assert full == best.model_copy(update={"content": FULL}) and best.model_dump() == before
     extract, remove = run.agents.log
     assert SAMPLED in extract.prompt and BLOCK in remove.prompt and "rows = list" not in remove.prompt
 
 
-@pytest.mark.req("REQ-FN-007", "REQ-FN-006")
+@pytest.mark.req("REQ-FN-003", "REQ-FN-006", "REQ-FN-007", "REQ-FN-009")
 @pytest.mark.parametrize(
     ("content", "block", "reply", "wanted"),
     [
@@ -122,6 +122,8 @@ async def test_the_block_that_cuts_rows_is_found_and_rewritten(run: ScriptedRun)
         ("A = 1\ndf = df.sample(9)\nB = 2", "df = df.sample(9)\n", "```python\n```", None),
         ("def f(d):\n    d = d.sample(9)\n    return d\n", "    d = d.sample(9)", fenced("d = d"),
          "def f(d):\n    d = d\n    return d\n"),
+        ("A = 1\ndf = df[:9]  \nB = 2", "df = df[:9]  \nB = 2", fenced("B = 2"), "A = 1\nB = 2"),
+        ("A = 1\ndf = df[:9]  \nB = 2", "df = df[:9]\nB = 2", fenced("B = 2"), "A = 1\ndf = df[:9]  \nB = 2"),
     ],
 )  # fmt: skip
 async def test_the_new_block_takes_the_place_of_the_old_one(
@@ -141,6 +143,7 @@ async def test_a_new_block_that_breaks_the_script_is_dropped(
     run.agents.reply("test-subsampling_remove", fenced("level = ("))
     assert await remove_subsampling(BEST) is BEST
     assert any("no longer compile" in line for line in lines_of(caplog, "WARNING"))
+    assert len(run.agents.log) == 2, "it is not asked again"
 
 
 @pytest.mark.req("REQ-FN-008", "REQ-FN-038", "REQ-FN-005")
@@ -159,7 +162,10 @@ async def test_without_subsampling_nothing_is_removed(
 
 
 @pytest.mark.req("REQ-FN-003", "REQ-FN-008", "REQ-FN-039")
-@pytest.mark.parametrize("reply", [fenced("rows  =  rows[:5]"), fenced("x" * 900), GARBAGE])
+@pytest.mark.parametrize(
+    "reply",
+    [fenced("rows  =  rows[:5]"), fenced("x" * 900), GARBAGE, fenced(BLOCK.replace("\n", "  \n")), fenced(f"{BLOCK} ")],
+)
 async def test_a_foreign_block_is_no_block(run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: str) -> None:
     caplog.set_level(logging.INFO, "mle_star")
     run.agents.reply("test-subsampling_extract", reply)
@@ -170,12 +176,13 @@ async def test_a_foreign_block_is_no_block(run: ScriptedRun, caplog: pytest.LogC
     assert any("found: no" in line for line in lines_of(caplog, "INFO"))
 
 
-@pytest.mark.req("REQ-FN-006")
+@pytest.mark.req("REQ-FN-006", "REQ-FN-038")
 @pytest.mark.parametrize("reply", [GARBAGE, "", AgentError("down", agent="test")])
 async def test_a_removal_without_code_keeps_the_script(run: ScriptedRun, reply: object) -> None:
     run.agents.reply("test-subsampling_extract", fenced(BLOCK))
     run.agents.reply("test-subsampling_remove", reply)
     assert await remove_subsampling(BEST) is BEST
+    assert run.agents.names == ["test-subsampling_extract", "test-subsampling_remove"]
 
 
 # --- the test script -------------------------------------------------------------------------------------
@@ -198,7 +205,8 @@ async def test_the_prompt_asks_for_a_complete_submission_with_small_changes(run:
 @pytest.mark.req("REQ-FN-013", "REQ-FN-019")
 async def test_a_test_script_is_a_final_one_without_a_score(run: ScriptedRun) -> None:
     run.agents.reply("test", fenced(GOOD))
-    final = await generate_test_submission(run.task, BEST.model_copy(update={"source_model": "ridge"}))
+    best = BEST.model_copy(update={"source_model": "ridge", "is_executable": False})
+    final = await generate_test_submission(run.task, best)
     assert final.content == GOOD and "```" not in final.content and final.source_model == "ridge"
     assert (final.phase, final.score, final.is_executable) == (SolutionPhase.final, None, True)
     assert list(inspect.signature(generate_test_submission).parameters) == ["task", "solution"]
@@ -220,6 +228,8 @@ async def test_the_steps_follow_one_another_and_end_in_a_submission(
         "test-subsampling_extract", "test-subsampling_remove", "test", "leakage-detection", "test-contamination"
     ]  # fmt: skip
     assert FULL in run.agents.calls("test")[0].prompt and GOOD in run.agents.calls("leakage-detection")[0].prompt
+    judged = run.agents.calls("test-contamination")[0].prompt
+    assert GOOD in judged and SAMPLED not in judged and FULL not in judged, "the script that is submitted"
     assert all(event.step.startswith("finalization/") for event in run.events(AgentFinished))
     steps = [e.step for e in run.journal.events]
     assert steps.index("finalization/leakage-detection") < steps.index("finalization/submission-script")
@@ -274,7 +284,8 @@ def test_the_signature_is_the_specified_one() -> None:
 
 @pytest.mark.req("REQ-FN-036")
 async def test_without_a_start_the_duration_counts_from_the_entry(quick_run: ScriptedRun) -> None:
-    assert (await finalize(quick_run)).total_duration_seconds < 240
+    result = await finalize(quick_run)
+    assert result.total_duration_seconds < 240 and result.total_cost_usd is None
 
 
 @pytest.mark.req("REQ-FN-035", "REQ-SF-022")
@@ -294,10 +305,12 @@ async def test_the_test_script_runs_at_full_length_in_an_empty_output_folder(run
     (run.work_dir / "final" / "submission.csv").write_text("stale")
     run.agents.reply("test", fenced(NO_FILE))
     run.agents.always("debugger", GARBAGE)
+    run.agents.reply("debugger", *fenced(broken_script(), NO_FILE + " # again"))
     config = settings(time_limit_seconds=1234, script_timeout_seconds=5)  # that one is for searching
     result = await finalize(run, config=config)
     assert result.submission_path == "", "a stale file is no submission"
-    assert run.events(ScriptStarted)[0].timeout_seconds == 1234
+    assert [event.timeout_seconds for event in run.events(ScriptStarted)] == [1234] * 3
+    assert [request.timeout_seconds for request in run.executor.requests] == [1234] * 3, "the repaired ones as well"
     assert {event.purpose for event in run.events(ScriptStarted)} == {"submission"}
 
 
@@ -408,14 +421,17 @@ async def test_a_script_that_ends_itself_goes_to_the_debugger(run: ScriptedRun, 
 
 
 @pytest.mark.req("REQ-FN-047")
+@pytest.mark.parametrize("first", ["", GARBAGE, fenced(broken_script()), fenced(NO_FILE)])
 async def test_a_script_that_may_hide_errors_runs_with_a_warning(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture, first: str
 ) -> None:
+    """Also one that only a repair made so: of no reply with code, of a crash, of a run that left no file."""
     hiding = f"try:\n    1 / 0\nexcept:\n    pass\n{GOOD}"
-    run.agents.reply("test", fenced(hiding))
+    run.agents.reply("test", first or fenced(hiding))
+    run.agents.reply("debugger", fenced(hiding))
     result = await finalize(run)
     assert result.final_solution.content == hiding and result.submission_path
-    assert any("may hide errors" in line for line in lines_of(caplog, "WARNING"))
+    assert sum("may hide errors" in line for line in lines_of(caplog, "WARNING")) == 1
 
 
 @pytest.mark.req("REQ-FN-045")
@@ -576,14 +592,19 @@ async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: Sc
         await asyncio.sleep(60)
         return ""
 
+    quick_run.agents.reply("test-contamination", {"verdict": "Same"})
     quick_run.agents.always("test-contamination", hang)
-    work = asyncio.create_task(finalize(quick_run, references=["a post"]))
+    work = asyncio.create_task(finalize(quick_run, references=["a post", "another"]))
     await asyncio.wait_for(asked.wait(), 120)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
     handed_over = await use_kept_submission(BEST, reason="out of time")
     assert handed_over.script.content == GOOD and Path(handed_over.path).read_text() == "id,target\n1,0\n2,1\n"
+    result = await result_of_the_search(
+        BEST, quick_run.task, quick_run.config, phase1_of(BEST), [], None, reason="out of time"
+    )
+    assert result.final_solution.content == GOOD and result.contamination == DataContaminationResult(verdict="Same")
 
 
 async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run: ScriptedRun) -> None:
@@ -627,6 +648,28 @@ async def test_without_references_nothing_is_checked(
     assert any("contamination skipped" in line for line in lines_of(caplog, "INFO"))
 
 
+@pytest.mark.req("REQ-FN-030", "REQ-FN-041")
+@pytest.mark.parametrize(
+    ("cost", "asked", "overall"), [(0.1, 3, "Same"), (0.5, 2, "Same"), (1.0, 1, None), (0.1, 0, None)]
+)
+async def test_with_a_money_limit_as_many_references_are_checked_as_can_be_paid(
+    quick_path: Path, caplog: pytest.LogCaptureFixture, cost: float, asked: int, overall: str | None
+) -> None:
+    """The second reference is copied: what was found before the money ended counts."""
+    config = settings(max_budget_usd=1.0)
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
+        run.agents.reply("test", fenced(GOOD))
+        verdicts = [AgentReply(text="", structured={"verdict": v}, cost_usd=cost) for v in ("Novel", "Same", "Novel")]
+        run.agents.reply("test-contamination", *verdicts)
+        if asked == 0:
+            run.context.budget.charge(1.0, phase="phase2")
+        result = await finalize(run, references=["one", "two", "three"])
+        assert len(run.agents.calls("test-contamination")) == asked
+    assert (result.contamination.verdict if result.contamination else None) == overall
+    skipped = [line for line in lines_of(caplog, "WARNING") if line.startswith("contamination")]
+    assert len(skipped) == (0 < asked < 3)
+
+
 @pytest.mark.req("REQ-FN-029", "REQ-FN-031", "REQ-FN-033", "REQ-FN-041")
 @pytest.mark.parametrize(
     ("verdicts", "overall"),
@@ -667,6 +710,8 @@ async def test_blank_references_are_skipped(run: ScriptedRun, caplog: pytest.Log
     assert found is not None and found.verdict == "Novel" and len(run.agents.log) == 1
     assert any("blank references" in line for line in lines_of(caplog, "WARNING"))
     assert await check_contamination(BEST, [" "]) is None and len(run.agents.log) == 1
+    for blank in ("", " \n"):
+        assert await check_contamination(solution(blank), ["a post"]) is None and len(run.agents.log) == 1
 
 
 @pytest.mark.req("REQ-FN-041")

@@ -343,14 +343,16 @@ async def test_failed_candidates_are_kept_in_place_but_never_merged(
 
 
 @pytest.mark.req("REQ-P1-021")
-async def test_two_of_four_candidates_are_enough_to_merge(quick_run: ScriptedRun) -> None:
+@pytest.mark.parametrize("late", ["raise RuntimeError('late')", "while True:\n    pass"])
+async def test_two_of_four_candidates_are_enough_to_merge(quick_run: ScriptedRun, late: str) -> None:
     config = stage(quick_run, 0.1, 0.7, 0.1, 0.6, merges=(0.8,))
-    quick_run.agents.always(
-        "init", by_model(**{**scored(0, 0.7, 0, 0.6), "m0": broken_script(), "m2": broken_script("2")})
-    )
+    too_late = f"{script(0.99)}\n{late}"  # its score was printed before the crash, or before the time limit
+    quick_run.agents.always("init", by_model(**{**scored(0, 0.7, 0, 0.6), "m0": broken_script(), "m2": too_late}))
     quick_run.agents.always("debugger", GARBAGE)
     result = await run_phase1(quick_run.task, config)
     assert result.candidate_scores == [None, 0.7, None, 0.6] and result.initial_score == 0.8
+    assert [one.is_executable for one in result.candidate_solutions] == [False, True, False, True]
+    assert quick_run.context.shared.best_score == 0.8
 
 
 @pytest.mark.req("REQ-P1-022", "REQ-P1-038")
@@ -449,17 +451,33 @@ async def test_a_leakage_fix_that_does_not_run_is_given_up(run: ScriptedRun, cap
 
 
 @pytest.mark.req("REQ-P1-042", "REQ-SF-022")
-async def test_every_script_that_ran_was_checked_for_leakage_first(run: ScriptedRun) -> None:
-    config = stage(run, 0.5, 0.6)
+@pytest.mark.parametrize("checks", ["all", "promising"])
+async def test_every_script_that_ran_was_checked_for_leakage_first(quick_run: ScriptedRun, checks: str) -> None:
+    run = quick_run
+    config = stage(run, 0.5, 0.6).model_copy(update={"leakage_checks": checks})
     run.executor.inner = witness = CheckedFirst(run.agents, run.executor.inner)
     run.agents.always("init", by_model(m0=broken_script("m0"), m1=script(0.6, note="m1")))
-    run.agents.reply("debugger", *fenced(script(0.5, note="repaired"), script(0.65, note="repaired merge")))
+    repairs = {
+        place: (broken_script("half", note=f"half {place}"), script(score, note=f"fixed {place}"))
+        for place, score in (("candidate", 0.5), ("merge", 0.65), ("data", 0.7), ("leakage", 0.68))
+    }
+    run.agents.reply("debugger", *fenced(*(code for pair in repairs.values() for code in pair)))
     run.agents.reply("merger", fenced(broken_script("merge")))
-    run.agents.reply("data", fenced(script(0.7, note="all data")))
-    await run_phase1(run.task, config)
-    assert len(run.executor.scripts) == 6 and witness.unchecked == []
-    last = run.agents.calls("leakage-detection")[-1]
-    assert "all data" in last.prompt and last.step == "phase1/leakage/leakage-detection", "the final script once more"
+    run.agents.reply("data", fenced(broken_script("all data")))
+    leaks = leaky("level = 0.7")
+    run.agents.always(
+        "leakage-detection", lambda call: leaks if call.step == "phase1/leakage/leakage-detection" else NO_LEAKAGE
+    )
+    run.agents.reply("leakage-correction", fenced("raise RuntimeError('corrected')"))
+    result = await run_phase1(run.task, config)
+    assert result.initial_solution.content == script(0.68, note="fixed leakage"), "repaired after the correction"
+    assert len(run.executor.scripts) == 13
+    if checks == "all":
+        corrected = script(0.7, note="fixed data").replace("level = 0.7", "raise RuntimeError('corrected')")
+        assert witness.unchecked == [corrected], "a correction is what the check itself gave"
+    last = [call.prompt for call in run.agents.calls("leakage-detection") if "phase1/leakage/" in call.step]
+    seen = [next(note for note in ("fixed data", "half leakage", "fixed leakage") if note in prompt) for prompt in last]
+    assert seen == ["fixed data", "half leakage", "fixed leakage"], "the final script, whoever wrote it"
 
 
 # --- side by side ----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 from mle_star.method.ranking import rank_solutions
 from mle_star.models import (
     CodeBlock,
+    DataContaminationResult,
     EnsembleAttempt,
     EvaluationResult,
     Frozen,
@@ -43,6 +44,7 @@ class Search:
     stand_in: SolutionScript | None = None
     """What is submitted in the place of a solution that leaks."""
     submission: Submission | None = None
+    contamination: DataContaminationResult | None = None
 
 
 # --- Phase 1 ---------------------------------------------------------------------------------------------
