@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -342,6 +345,33 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
         kept = run.events(SubmissionKept)
         assert [event.score for event in kept] == [event.score for event in run.events(BestImproved)]
         assert [event.score for event in kept] == [0.5, 0.7, 0.99, 0.5, 0.7], "on disk the last one counts"
+
+
+async def test_a_path_that_scores_its_first_script_while_a_leak_is_cleaned_away_keeps_it(quick_path: Path) -> None:
+    config = settings(leakage_checks="promising")
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
+        unmended(run, 0.99)
+        shared = run.context.shared
+        tasks: list[asyncio.Future[Any]] = []
+
+        async def until(condition: Callable[[], bool]) -> None:
+            while not condition():
+                await asyncio.sleep(0.01)
+
+        with scope("phase2", "path-0"):
+            for level in (0.7, 0.99):
+                await evaluate_checked(solution(script(level)), run.task, config)
+        async with shared.scripts.locks["keeping"]:  # what is kept waits to be put in order after the leak
+            with scope("phase2", "path-0"):
+                tasks.append(asyncio.create_task(check_and_fix_leakage(solution(script(0.99)))))
+            await asyncio.wait_for(until(lambda: shared.best_score == 0.7), 120)
+            with scope("phase2", "path-1"):
+                tasks.append(asyncio.create_task(evaluate_checked(solution(script(0.6)), run.task, config)))
+            await asyncio.wait_for(until(lambda: "phase2/path-1" in shared.scored), 120)
+        await asyncio.gather(*tasks)
+        assert shared.scored == {"phase2/path-0": (0.7, script(0.7)), "phase2/path-1": (0.6, script(0.6))}
+        assert (shared.best_score, shared.kept_submission and shared.kept_submission[0]) == (0.7, 0.7)
+        assert {step.split("/")[1] for step, _ in shared.scripts.noted} == {"path-0", "path-1"}
 
 
 async def test_what_stands_in_gives_way_to_the_first_clean_script(quick_run: ScriptedRun) -> None:

@@ -66,19 +66,29 @@ async def _keep_clean_ones(run: RunContext) -> None:
         run.journal.take_back("best_improved", "submission_kept")
         for known in (shared.scripts.noted, shared.scored, shared.runtimes):
             known.clear()
-        for there, event in clean:
-            await take_note(there, event)
+        for there, event in clean:  # nothing waits in here: what a path scores meanwhile comes before or after
+            _note(there, event)
         for place in set(shared.scored) - places:  # of a phase that is over
             del shared.scored[place]
+        for there, event in clean:
+            await _keep_if_best(there, event)
 
 
 async def take_note(run: RunContext, event: ScriptFinished) -> None:
-    """Tell the run about a score, and put the best submission aside."""
+    """Tell the run about a score, and save the best submission."""
+    _note(run, event)
+    await _keep_if_best(run, event)
+
+
+def _note(run: RunContext, event: ScriptFinished) -> None:
     run.shared.scripts.noted[event.step, event.digest] = run
     if event.score is not None:
         run.note_score(event.score, event.script)
         if not event.cached:
             run.note_runtime(event.score, event.seconds)
+
+
+async def _keep_if_best(run: RunContext, event: ScriptFinished) -> None:
     if event.submission is None:
         return
     async with run.shared.scripts.locks["keeping"]:
