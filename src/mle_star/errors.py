@@ -9,6 +9,7 @@ AgentFailure = Literal[
     "transport",  # the CLI died or the API could not be reached, also after the retries
     "rate_limit",  # 429 or 529 outlasted the waiting
     "refusal",  # the model declined
+    "too_long",  # the reply reached the model's limit of tokens, also when it was resumed
     "unparseable",  # a structured reply that no fallback could read
     "budget",  # the call hit its share of the money
     "auth",  # the credential was refused

@@ -12,7 +12,9 @@ import pytest
 
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault, ToolCall
 from mle_star.errors import AgentError
+from mle_star.method.codeblocks import extract_code_block
 from mle_star.models import AgentConfig, AgentType, agent_config
+from mle_star.pipeline.control import OUTAGE_REASONS
 from mle_star.testing.faults import FAULT_NAMES, FaultyBrain
 from mle_star.testing.scripted import ScriptedBrain
 from tests.agents.conftest import QUICK, Bench, OpenBench, charged
@@ -24,6 +26,11 @@ EXTRACTOR = agent_config(AgentType.extractor)
 SERVER_ERROR = BrainReply(fault=Fault("status", status=500))
 BUSY = BrainReply(fault=Fault("status", status=429))
 HANG = BrainReply(fault=Fault("hang"))
+
+
+def cut(text: str) -> BrainReply:
+    """A reply that reaches the model's limit of tokens here."""
+    return BrainReply(text=text, fault=Fault("max_tokens"))
 
 
 async def fail(bench: Bench, config: AgentConfig = CODER) -> AgentError:
@@ -138,8 +145,9 @@ async def test_a_service_that_stays_busy_is_given_up_after_the_last_wait(open_be
         (BrainReply(fault=Fault("status", status=401)), "auth"),
         (BrainReply(fault=Fault("status", status=400)), "other"),
         (BrainReply(fault=Fault("empty")), "other"),
+        (cut("```python\nx = 1\n"), "too_long"),  # the CLI itself asks three times for the rest
     ],
-    ids=["refusal", "401", "400", "empty"],
+    ids=["refusal", "401", "400", "empty", "always cut"],
 )
 async def test_what_no_retry_can_mend_fails_at_once_with_its_reason(
     open_bench: OpenBench, reply: BrainReply, reason: str
@@ -149,7 +157,28 @@ async def test_what_no_retry_can_mend_fails_at_once_with_its_reason(
         error = await fail(bench)
         assert (error.reason, error.attempts) == (reason, 1)
         assert error.cost_usd == pytest.approx(charged(bench.server.charges))
-        assert bench.notes == []
+        assert bench.notes == [] and len(bench.brain.requests) <= 4
+        assert reason not in OUTAGE_REASONS or reason == "auth"
+
+
+SCRIPT = "x = 1\nif x:\n    y = 2\nprint(x, y)"
+
+
+@pytest.mark.req("REQ-SF-005")
+async def test_a_reply_that_was_cut_at_the_limit_of_tokens_comes_back_whole(open_bench: OpenBench) -> None:
+    async with open_bench(client_reuse="clear") as bench:
+        for pieces in [
+            ["```python\nx = 1\nif x:\n    y =", " 2\nprint(x, y)\n```\nDone."],
+            ["```python\nx = 1\nif x:\n    y =", "```python\n 2\nprint(x, y)\n```"],
+            ["Look:\n```python\nx = 1\nif x", ":\n    y", " = 2\nprint(x,", "```python\nprint(x, y)\n```"],
+        ]:
+            bench.brain.reply_with("coder", *map(cut, pieces[:-1]), pieces[-1])
+            assert extract_code_block(await ask(bench)) == SCRIPT
+        bench.brain.reply_with("planner", cut("First scale, then "), "fit.")
+        assert await ask(bench, agent_config(AgentType.planner)) == "First scale, then fit."
+        read = BrainReply(text="I read first.", tool=ToolCall("Read", {"file_path": "none"}))
+        bench.brain.reply_with("init", read, cut("```python\nx ="), "1\n```")
+        assert extract_code_block(await ask(bench, agent_config(AgentType.init))) == "x =1"
 
 
 async def test_a_hung_call_ends_at_its_timeout_with_the_cost_of_what_was_answered(open_bench: OpenBench) -> None:

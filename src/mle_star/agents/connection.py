@@ -23,6 +23,7 @@ from mle_star.agents.definitions import STRUCTURED_TOOL
 from mle_star.agents.hooks import CallSite
 from mle_star.agents.meter import Meter, Tariff
 from mle_star.agents.processes import kill_marked
+from mle_star.method.continuation import joined
 from mle_star.models import AgentConfig
 from mle_star.prompts import Prompt
 
@@ -45,6 +46,8 @@ class Turn:
 
     result: ResultMessage | None = None
     text: str = ""
+    said: str = ""  # by the message under way
+    begun: str = ""  # by messages before it that reached the limit of tokens: the CLI asks the model to go on
     structured: Any = None
     cost_usd: float = 0.0
     meter: Meter = field(default_factory=Meter)
@@ -193,13 +196,16 @@ class Worker:
     def _take(self, message: object, turn: Turn, job: _Job) -> None:
         if isinstance(message, StreamEvent):
             turn.meter.stream(message.event, message.parent_tool_use_id)
+            if message.parent_tool_use_id is None:
+                _follow(message.event, turn)
         elif isinstance(message, AssistantMessage):
             turn.meter.message(message.message_id, message.model, message.usage)
         if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
             texts = [block.text for block in message.content if isinstance(block, TextBlock)]
             calls = [block.input for block in message.content if isinstance(block, ToolUseBlock)]
             names = [block.name for block in message.content if isinstance(block, ToolUseBlock)]
-            turn.text = "".join(texts) or turn.text
+            turn.said = "".join(texts) or turn.said
+            turn.text = joined(turn.begun, turn.said) if turn.said else turn.text
             turn.api_error = message.error
             if STRUCTURED_TOOL in names:
                 turn.structured = calls[names.index(STRUCTURED_TOOL)]
@@ -246,6 +252,17 @@ class Worker:
         finally:
             self._current = None
             self._free.set()
+
+
+def _follow(event: dict[str, Any], turn: Turn) -> None:
+    """Keep what a message said when its end was cut, for the next one to go on from."""
+    stop = (event.get("delta") or {}).get("stop_reason")
+    if event.get("type") == "message_start":
+        turn.said = ""
+    elif stop == "max_tokens":
+        turn.begun = joined(turn.begun, turn.said)
+    elif stop == "tool_use":
+        turn.begun = ""
 
 
 async def _drain(client: ClaudeSDKClient) -> None:

@@ -54,7 +54,7 @@ def judge_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
         return Failure("transport", _one_line(turn.error) if turn.error else "the CLI ended without a result")
     if result.is_error and not _paid_and_whole(result, turn):
         return _failure(config, result, turn)
-    text = storable(result.result or turn.text)
+    text = storable(turn.text if turn.begun else result.result or turn.text)
     if config.output_schema is not None:
         return _structured(config.output_schema, text, result.structured_output, turn.structured)
     if not text.strip():
@@ -142,6 +142,8 @@ def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> Answer |
         return Failure("budget", words)
     if result.subtype == "error_max_structured_output_retries" and config.output_schema is not None:
         return _structured(config.output_schema, turn.text, turn.structured)
+    if turn.api_error == "max_output_tokens":
+        return Failure("too_long", words)
     if status in _BUSY_STATUS or turn.api_error == "rate_limit":
         return Failure("rate_limit", words)
     if status in _AUTH_STATUS or turn.api_error in ("authentication_failed", "billing_error"):

@@ -268,6 +268,7 @@ _REMEDIES: dict[AgentFailure, str] = {
     "rate_limit": "the account's limit is used up, or the service is overloaded: wait, or choose another model",
     "timeout": "raise agent_timeout_seconds, or look at the network",
     "refusal": "the model declined a harmless question: choose another one with --model",
+    "too_long": "the model may not write more: choose another one with --model, or raise CLAUDE_CODE_MAX_OUTPUT_TOKENS",
     "unparseable": "the model does not keep to the form it is asked for: choose another one with --model",
     "budget": "the call reached its share of the money: raise max_budget_usd, or choose a cheaper model with --model",
     "other": "is the model's name right? choose another one with --model",

@@ -15,7 +15,7 @@ OFFLINE_MODEL = "mle-star-offline"
 _CLI_PREAMBLES = ("x-anthropic-billing-header:", "You are a Claude agent, built on")
 _CHUNK = 64 * 1024
 
-FaultKind = Literal["status", "hang", "cut", "garbage", "empty", "refusal"]
+FaultKind = Literal["status", "hang", "cut", "garbage", "empty", "refusal", "max_tokens"]
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,9 @@ def message_of(asked: BrainRequest, reply: BrainReply) -> dict[str, Any]:
         content.append(
             {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": tool.name, "input": tool.input}
         )
-    stop = "refusal" if fault == "refusal" else "tool_use" if tool is not None and content else "end_turn"
+    stop = "tool_use" if tool is not None and content else "end_turn"
+    if fault in ("refusal", "max_tokens"):
+        stop = fault
     spoken = (text or "") + (json.dumps(tool.input) if tool is not None else "")
     given_in, given_out = reply.input_tokens, reply.output_tokens
     return {

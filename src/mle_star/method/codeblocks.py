@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-_FENCE_LINE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*?)[ \t]*$")
+FENCE_LINE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*?)[ \t]*$")
 _INDENTED_FENCE = re.compile(r"^([ \t]+)(?:`{3,}[^`]*|~{3,}.*)$")
 _PYTHON_TAGS = {"", "python", "python3", "py", "py3", "ipython", "pycon"}
 _STATEMENTS = (
@@ -171,7 +171,7 @@ def _scan(lines: list[str]) -> Iterator[_Block]:
 
 def _same_fence(line: str, markup: str) -> re.Match[str] | None:
     """Is this line a fence that can end or nest in one opened by `markup`?"""
-    match = _FENCE_LINE.match(line)
+    match = FENCE_LINE.match(line)
     return match if match and match[1].startswith(markup) else None
 
 
