@@ -121,15 +121,26 @@ def test_extraction_never_fails_and_never_gives_none(response: str) -> None:
         ("x = (", False),
         ("a\0b = 1", False),
         ("(" * 5000 + ")" * 5000, False),
+        ("x = " + "-" * 20_000 + "1", False),  # the parser runs out of memory, or of depth
+        ("```bash\npip install x\n```", False),
+        ("```\n# first\npip install x\n$ sudo apt-get install y\n```", False),
+        ("```python\n!pip install x\n```", False),
+        ("Run this:\n```sh\npython train.py\n```\nand look at\n```json\n[1, 2]\n```", False),
+        ("```bash\npip install a b c d e f\n```\n```py\nx\n```", True),
+        ("```{.python .numberLines}\nx\n```", True),
+        ("```Python3.11 title=a\nx\n```", True),
+        ("```python:train.py\nx\n```", True),
+        ("```train.py\nx\n```", True),
+        ("```python\n# the feature is gone\n```", True),
     ],
 )
-def test_unfenced_text_counts_only_as_real_python(response: str, expected: bool) -> None:
+def test_only_python_counts_as_code(response: str, expected: bool) -> None:
     assert has_extractable_code(response) is expected
 
 
 def test_an_empty_fence_is_told_apart_from_no_fence() -> None:
     assert has_code_fence("gone:\n```python\n```")
-    assert not has_code_fence("there is no subsampling")
+    assert not has_code_fence("there is no subsampling") and not has_code_fence("```bash\nls\n```")
 
 
 @pytest.mark.parametrize(
@@ -148,6 +159,13 @@ def test_a_reply_of_50_kb_is_read_quickly() -> None:
     script = "\n".join(f"value_{i} = {i} * 2  # a line of the script" for i in range(1200))
     started = time.process_time()
     assert extract_code_block(f"Here it is.\n\n```python\n{script}\n```\n") == script
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("piece", ["```\n```a\n```\n```\n", "```py\nx\n```py\ny\n```\n```\n", "> ```\n", " - ```\n"])
+def test_a_reply_full_of_nested_fences_is_read_quickly(piece: str) -> None:
+    started = time.process_time()
+    has_extractable_code(piece * (25_600 // len(piece)))
     assert time.process_time() - started < 5
 
 

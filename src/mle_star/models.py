@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     field_serializer,
@@ -133,11 +135,20 @@ class _ListAnswer(Frozen):
         return {name: value} if isinstance(value, list) else value
 
 
+def _as_text(value: Any) -> str:
+    """A remark as text, whatever JSON it came as: nothing that is merely told to others refuses an answer."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list):
+        return "\n".join(map(_as_text, value))
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 class RetrieverOutput(_ListAnswer):
     """The retriever's answer; `notes` is what it found beyond the models."""
 
     models: Annotated[list[RetrievedModel], AfterValidator(_refuse_empty)]
-    notes: str = ""
+    notes: Annotated[str, BeforeValidator(_as_text)] = ""
 
 
 class ExtractorOutput(_ListAnswer):

@@ -227,14 +227,17 @@ def _passed_over_before(run: RunContext) -> frozenset[str]:
 
 
 async def find_models(task: TaskDescription, config: PipelineConfig) -> list[RetrievedModel]:
-    """The retriever's models; where it gives nothing usable, those of the knowledge files, unless they are off."""
+    """The retriever's models; where it gives none, those of the knowledge files, unless they are off.
+
+    Without a credential that is accepted no other agent would answer either.
+    """
     try:
         return await retrieve_models(task, config)
     except (AgentError, ValueError) as error:
-        unusable = isinstance(error, ValueError) or error.reason in ("unparseable", "refusal", "other")
+        goes_on = isinstance(error, ValueError) or error.reason != "auth"
         interpreter = current_run().journal.interpreter
         packages = () if interpreter is None else tuple(interpreter.packages)
-        models = known_models(task, packages, config.knowledge)[: config.num_retrieved_models] if unusable else []
+        models = known_models(task, packages, config.knowledge)[: config.num_retrieved_models] if goes_on else []
         if not models or "knowledge" not in config.briefing:
             raise
         names = [model.model_name for model in models]

@@ -9,7 +9,6 @@ import ast
 import asyncio
 import logging
 import re
-import warnings
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from mle_star.basics.texts import digest_of
@@ -21,7 +20,7 @@ from mle_star.execution import (
     exception_line,
 )
 from mle_star.execution.artifacts import keep_clean_ones
-from mle_star.method.codeblocks import compiles, locate_block, replacement
+from mle_star.method.codeblocks import compiles, locate_block, parsed, replacement
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -45,6 +44,7 @@ TRACEBACK_HEADER = "Traceback (most recent call last):"
 SCORE_TEXT = "Final Validation Performance"
 SCORE_LINE = 'print(f"Final Validation Performance: {final_validation_score}")'
 ALL_USED = "All the provided information is used."
+_CONFIRMS = re.compile(rf"(?<!not ){re.escape(ALL_USED)}", re.IGNORECASE)
 
 NO_CODE = "no code in the reply"
 UNCHECKED = "the solution was not checked for data leakage: the run ended before"
@@ -191,19 +191,9 @@ def _record_repair(variant: str | None, error: str, refusal: str) -> None:
 # --- the score line -------------------------------------------------------------------------------------
 
 
-def _parsed(code: str) -> ast.Module | None:
-    """The syntax tree, or None: what does not parse is read as text."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd escapes in generated code
-            return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
 def _says_score(code: str) -> bool:
     """Does a text of the script, not only a comment or a docstring, hold the words before the score?"""
-    tree = _parsed(code)
+    tree = parsed(code)
     if tree is None:
         return SCORE_TEXT in re.sub(r"#.*", "", code)
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -409,7 +399,7 @@ async def check_data_usage(solution: SolutionScript, task: TaskDescription) -> S
         logger.info("%s: data end: no reply, the script stays as it is", place)
         return solution
     checked = parse_data_agent_response(reply.text, solution)
-    said_so = ALL_USED.lower() in reply.text.lower()
+    said_so = _CONFIRMS.search(reply.text) is not None
     logger.info(
         "%s: data end: %s", place, "confirmed" if said_so else "unchanged" if checked is solution else "modified"
     )
@@ -421,7 +411,7 @@ async def check_data_usage(solution: SolutionScript, task: TaskDescription) -> S
 
 def parse_data_agent_response(response: str, original_solution: SolutionScript) -> SolutionScript:
     """The revised script, or the original object when all data is used already or no valid script came back."""
-    if ALL_USED.lower() in response.lower():
+    if _CONFIRMS.search(response):
         return original_solution
     code = code_of(response)
     if not code or not compiles(code):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 
 import pytest
+from claude_agent_sdk import ResultMessage
 from pydantic import BaseModel
 
-from mle_star.agents.replies import read_structured
+from mle_star.agents.connection import Turn
+from mle_star.agents.replies import Failure, judge_turn, read_structured
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
-from mle_star.models import AgentType, agent_config
+from mle_star.models import AgentType, LeakageDetectionOutput, agent_config
+from mle_star.prompts import render
 from mle_star.testing.scripted import ScriptedBrain
 from tests.agents.conftest import OpenBench
 
@@ -99,6 +104,11 @@ async def test_json_as_small_models_write_it_is_mended(open_bench: OpenBench) ->
             assert len(brain.requests) == number + 1
 
 
+def result_of(text: str) -> ResultMessage:
+    """What the SDK tells at the end of a call that went well."""
+    return ResultMessage("success", 1, 1, False, 1, "session", result=text)
+
+
 class Block(BaseModel):
     """What an agent may quote."""
 
@@ -111,6 +121,27 @@ def test_half_a_pair_of_surrogates_in_a_reply_can_be_kept() -> None:
     assert found == {"code": "r'\\ud83d[\\ude00-\\ude4f]'"}
     assert Block(**found).model_dump_json()
     assert read_structured(Block, json.dumps({"code": "\ud83d"})) == {"code": "\\ud83d"}
+
+
+@pytest.mark.req("REQ-SF-014")
+def test_an_example_that_is_quoted_before_the_answer_is_no_answer() -> None:
+    prompt = render(AgentType.leakage, "detection", code="x = 1", told="")
+    example = read_structured(LeakageDetectionOutput, prompt)
+    assert example["answers"][0]["leakage_status"] == "No Data Leakage", "the prompt holds an example that fits"
+    answer = {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": "scaler.fit(data)"}]}
+    said = f"The form is as follows. {prompt[-300:]}\nHere it is:\n```json\n{json.dumps(answer)}\n```\nDone {{so far}}."
+    assert read_structured(LeakageDetectionOutput, said) == answer
+    assert read_structured(LeakageDetectionOutput, answer, json.dumps(example)) == answer, "a tool comes before a text"
+
+
+@pytest.mark.parametrize("piece", ["{", '{"', "]a{"])
+async def test_a_reply_that_is_hard_to_repair_is_given_up_soon(piece: str) -> None:
+    text = (piece * 40_000)[:40_000]
+    turn = Turn(result=result_of(text), text=text)
+    started = time.process_time()
+    assert isinstance(judge_turn(EXTRACTOR, turn), Failure)
+    assert time.process_time() - started < 5
+    assert sys.getprofile() is None
 
 
 @pytest.mark.parametrize("stuck", ["[", '{"a":', "[[{"])

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mle_star.engineer import moves, planning, studies
+from mle_star.engineer import foreign, moves, planning, studies
 from mle_star.engineer.catalogue import families, fitting_families, fitting_steps
+from mle_star.engineer.checks import leaks
 from mle_star.engineer.design import Design, assemble, literal, recover, sections_of, settings_in
 from mle_star.engineer.profile import Profile, look
 from tests.engineer.conftest import profile_of
@@ -167,3 +168,8 @@ def test_the_examples_in_the_documents_are_what_the_engineer_writes(tmp_path: Pa
     assert scripts == {path.name: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py")}, (
         "UPDATE_SNAPSHOTS=1 writes them anew"
     )
+
+
+def test_a_script_that_no_parser_can_take_is_somebody_elses_script() -> None:
+    deep = f"x = {'-' * 20_000}1\n"
+    assert settings_in(deep) == {} and leaks(deep) == [] and foreign.block(deep, [])[0] == deep

@@ -221,6 +221,38 @@ def test_the_traceback_search_takes_time_in_proportion() -> None:
     assert min(seconds(20_000) for _ in range(3)) < 10
 
 
+GROUP_SCRIPT = """
+def fit(number):
+    raise ValueError(f"fold {number}")
+
+def fit_all():
+    errors = []
+    for number in range(2):
+        try:
+            fit(number)
+        except ValueError as error:
+            errors.append(error)
+    raise ExceptionGroup("folds failed", errors)
+
+fit_all()
+"""
+
+
+@pytest.mark.req("REQ-EX-012")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with 3.11")
+def test_of_a_group_of_exceptions_the_whole_is_told_and_its_own_line_names_it(tmp_path: Path) -> None:
+    script = tmp_path / "solution.py"
+    script.write_text(GROUP_SCRIPT, encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    whole = done.stderr.strip("\n")
+    assert extract_traceback(f"{TRACE}\n{done.stderr}INFO: bye\n") == whole
+    text = debug_text(build_evaluation_result(raw(exit_code=1, stderr=f"{TRACE}\n{done.stderr}")))
+    assert exception_line(text) == "ExceptionGroup: folds failed (2 sub-exceptions)"
+    assert "fold 0" in text and "fold 1" in text and str(tmp_path) not in text and 'File "solution.py", line 3' in text
+    later = debug_text(build_evaluation_result(raw(exit_code=1, stderr=f"{done.stderr}{TRACE}\n")))
+    assert exception_line(later) == "ValueError: boom" and "fold" not in later
+
+
 @pytest.mark.parametrize(
     "said",
     [

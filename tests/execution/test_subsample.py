@@ -63,6 +63,7 @@ def test_the_extraction_prompt_holds_the_script_and_asks_for_one_block() -> None
         ("def broken(:\ntry:\n    f()\nexcept Exception as e:\n    pass\n", ["line 4"]),
         ("def broken(:\ntry:\n    f()\nexcept Exception as e:\n    log(e)\n", []),
         ("# except: pass", []),
+        (f"x = {'-' * 20_000}1\ntry:\n    f()\nexcept:\n    g()", ["line 4"]),  # more than the parser can take
     ],
 )
 def test_handlers_that_hide_errors_are_named_with_their_lines(content: str, lines: list[str]) -> None:

@@ -8,12 +8,12 @@ import inspect
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from mle_star import phase1
-from mle_star.errors import AgentError, BudgetExceeded, Phase1Error
+from mle_star.errors import AgentError, AgentFailure, BudgetExceeded, Phase1Error
 from mle_star.execution import LocalExecutor, evaluate_solution
 from mle_star.models import (
     AgentConfig,
@@ -107,9 +107,17 @@ async def test_models_are_asked_for_with_web_tools_and_a_schema(quick_run: Scrip
     assert [event.names for event in quick_run.events(ModelsRetrieved)] == [["alpha", "beta", "gamma"]]
 
 
-@pytest.mark.parametrize("reply", ["I know no models.", {"models": [{"model_name": "", "example_code": "x"}]}])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I know no models.",
+        {"models": [{"model_name": "", "example_code": "x"}]},
+        *(AgentError("no", agent="retriever", reason=reason) for reason in get_args(AgentFailure) if reason != "auth"),
+    ],
+    ids=str,
+)
 async def test_a_retriever_that_gives_nothing_usable_is_replaced_by_what_everybody_knows(
-    quick_run: ScriptedRun, reply: str | dict[str, Any]
+    quick_run: ScriptedRun, reply: str | dict[str, Any] | AgentError
 ) -> None:
     quick_run.agents.always("retriever", reply)
     found = await find_models(quick_run.task, settings(M=2))
@@ -117,8 +125,11 @@ async def test_a_retriever_that_gives_nothing_usable_is_replaced_by_what_everybo
     names = [model.model_name for model in found]
     assert [event.names for event in quick_run.events(ModelsRetrieved)] == [names]
     assert "the retriever gave nothing usable" in quick_run.events(Notice)[-1].message
-    with pytest.raises(ValueError):
+    with pytest.raises((ValueError, AgentError)):
         await find_models(quick_run.task, settings(M=2, briefing=()))
+    quick_run.agents.always("retriever", AgentError("refused", agent="retriever", reason="auth"))
+    with pytest.raises(AgentError, match="refused"):
+        await find_models(quick_run.task, settings(M=2))
 
 
 @pytest.mark.req("REQ-P1-003", "REQ-P1-004")
@@ -126,6 +137,22 @@ def test_a_reply_is_parsed_as_an_object_or_as_a_bare_list() -> None:
     entries = models("alpha")["models"]
     assert parse_retriever_output(json.dumps({"models": entries})).models[0].model_name == "alpha"
     assert parse_retriever_output(json.dumps(entries)).models[0].example_code == "alpha()"
+
+
+@pytest.mark.req("REQ-P1-004", "REQ-DM-015")
+@pytest.mark.parametrize(
+    ("notes", "text"),
+    [
+        ("a post", "a post"),
+        (None, ""),
+        (["a post", "a paper"], "a post\na paper"),
+        ({"post": ["ratios"]}, '{"post": ["ratios"]}'),
+        (7, "7"),
+    ],
+)
+def test_notes_of_any_form_refuse_no_models(notes: object, text: str) -> None:
+    answer = parse_retriever_output(json.dumps({**models("alpha"), "notes": notes}))
+    assert (answer.notes, answer.models[0].model_name) == (text, "alpha")
 
 
 @pytest.mark.req("REQ-P1-004")

@@ -189,14 +189,17 @@ async def test_scripts_that_need_no_score_get_no_line(run: ScriptedRun, purpose:
     assert ("leakage-detection" in run.agents.names) == (purpose == "submission"), "ablations are run, not evaluated"
 
 
-@pytest.mark.req("REQ-SF-040")
-async def test_a_reply_without_code_uses_up_an_attempt(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
-    run.agents.always("debugger", GARBAGE)
+@pytest.mark.req("REQ-SF-040", "REQ-SF-005")
+@pytest.mark.parametrize("reply", [GARBAGE, "Run this:\n```bash\npip install lightgbm\n```\nand try once more."])
+async def test_a_reply_without_code_uses_up_an_attempt(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture, reply: str
+) -> None:
+    run.agents.always("debugger", reply)
     broken = solution(broken_script())
     failed, result = await debug_solution(broken, TRACEBACK, run.task, settings(max_debug_attempts=3))
     assert len(run.agents.calls("debugger")) == 3 and run.agents.calls("leakage-detection") == []
     assert failed.content == broken.content and result.is_error
-    assert any(GARBAGE[:40] in line for line in warnings_of(caplog))
+    assert any(repr(reply)[1:40] in line for line in warnings_of(caplog))
 
 
 async def test_a_debugger_that_cannot_be_reached_leaves_the_script_as_it_was(run: ScriptedRun) -> None:
@@ -445,6 +448,8 @@ def test_the_sentence_wins_over_code_in_any_case(run: ScriptedRun) -> None:
     original = solution("a = 1", score=0.5, phase=SolutionPhase.merged)
     assert parse_data_agent_response(ALL_USED, original) is original
     assert parse_data_agent_response(f"{ALL_USED.upper()}\n{fenced('b = 1')}", original) is original
+    denied = parse_data_agent_response(f"Not {ALL_USED.lower()} Here it is:\n{fenced('b = 1')}", original)
+    assert denied.content == "b = 1"
     revised = parse_data_agent_response(fenced("import pandas as pd"), original)
     assert revised is not original and revised.content == "import pandas as pd"
     assert revised.phase == original.phase and revised.created_at == original.created_at

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_JSON_STARTS = 200
-MAX_MENDED = 200_000
+MAX_JSON_STARTS = 1000
+MAX_REPAIRED = 200_000
+MAX_REPAIR_STEPS = 1_500_000
+"""Calls of functions, about a second: on some texts of a few kilobytes `json_repair` takes minutes."""
 _TRIPLE_QUOTES = re.compile(r"(\"{3}|'{3})(.*?)\1", re.DOTALL)
 _AUTH_STATUS = (401, 403)
 _REFUSED_STATUS = (400, 404, 422, 501)
@@ -93,9 +97,12 @@ def build_reply(answer: Answer, turn: Turn, cost_usd: float, seconds: float) -> 
 
 
 def read_structured(schema: type[BaseModel], *values: Any) -> Any:
-    """The first value that fits the schema, as JSON data; a text is read as JSON, then searched for it. Else None."""
+    """The first value that fits the schema, as JSON data; of what a text holds, the last that does. Else None.
+
+    Models quote the example of their prompt, or a draft, before they answer.
+    """
     for value in values:
-        for candidate in _json_in(value) if isinstance(value, str) else (value,):
+        for candidate in reversed(list(_json_in(value))) if isinstance(value, str) else (value,):
             if candidate is None:
                 continue
             try:
@@ -108,7 +115,7 @@ def read_structured(schema: type[BaseModel], *values: Any) -> Any:
 def _structured(schema: type[BaseModel], text: str, *values: Any) -> Answer | Failure:
     value = read_structured(schema, *values, text)
     if value is None:
-        value = read_structured(schema, _mended(text))
+        value = read_structured(schema, _repaired(text))
     if value is None:
         logger.debug("the whole reply that is no %s: %r", schema.__name__, text)
         wanted = ", ".join(f"`{name}`" for name in schema.model_fields)
@@ -116,15 +123,25 @@ def _structured(schema: type[BaseModel], text: str, *values: Any) -> Answer | Fa
     return Answer(text, value)
 
 
-def _mended(text: str) -> Any:
+def _repaired(text: str) -> Any:
     """What small models mean by their JSON: quotes of Python, line breaks in texts, an end that is missing."""
     import json_repair
 
-    plain = _TRIPLE_QUOTES.sub(lambda found: json.dumps(found.group(2)), text[:MAX_MENDED])
+    plain = _TRIPLE_QUOTES.sub(lambda found: json.dumps(found.group(2)), text[:MAX_REPAIRED])
+    steps = itertools.count()
+
+    def count(*_: object) -> None:
+        if next(steps) > MAX_REPAIR_STEPS:
+            raise TimeoutError
+
+    before = sys.getprofile()
+    sys.setprofile(count)
     try:
         return json_repair.loads(plain)
-    except (ValueError, RecursionError):
+    except Exception:  # of a parser that takes any text, also its failed assertions
         return None
+    finally:
+        sys.setprofile(before)
 
 
 def _paid_and_whole(result: ResultMessage, turn: Turn) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mle_star.engineer.design import recover, sections_of
+from mle_star.engineer.design import parsed, recover, sections_of
 
 _LEARNING = {"fit", "fit_transform", "fit_resample"}
 _SPLITTING = {
@@ -26,9 +26,8 @@ def leaks(code: str) -> list[str]:
     """
     if recover(code) is not None:
         return []
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError):
+    tree = parsed(code)
+    if tree is None:
         return []
     split = min((n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and _name(n) in _SPLITTING), default=None)
     lines, found = code.splitlines(), []

@@ -226,14 +226,21 @@ def sections_of(script: str) -> dict[str, str]:
     return {name: "\n".join(lines).rstrip() for name, lines in found.items()}
 
 
+def parsed(code: str) -> ast.Module | None:
+    """The syntax tree, or None for what is no Python, or too deep for the parser."""
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def settings_in(code: str) -> dict[str, Any]:
     """The constants that code assigns, those of the models by name under `models`, the docstring under `doc`.
 
     Empty for what is no Python.
     """
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError):
+    tree = parsed(code)
+    if tree is None:
         return {}
     values: dict[str, Any] = {"doc": ast.get_docstring(tree, clean=False) or "", "models": {}}
     for node in tree.body:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from mle_star.engineer.design import parsed
+
 
 def study(code: str) -> str:
     """The script itself as a study that only prints its baseline: its parts are not known."""
@@ -13,10 +15,8 @@ def study(code: str) -> str:
 def block(code: str, previous: list[str]) -> tuple[str, str]:
     """The longest statement that was not chosen before, and a careful plan."""
     lines = code.splitlines()
-    try:
-        nodes = ast.parse(code).body
-    except (SyntaxError, ValueError):
-        nodes = []
+    tree = parsed(code)
+    nodes = tree.body if tree is not None else []
     pieces = [
         "\n".join(lines[node.lineno - 1 : node.end_lineno])
         for node in nodes

@@ -12,6 +12,7 @@ from mle_star.models import EvaluationResult, ExecutionRawResult, TaskDescriptio
 from mle_star.run.events import ScriptPurpose
 
 HEADER = "Traceback (most recent call last):"
+GROUP_HEADER = f"  + Exception Group {HEADER}"
 SCRIPT_NAME = "solution.py"
 MAX_MESSAGE = 4000
 MAX_FRAMES = 12
@@ -34,16 +35,17 @@ _GPU_ADVICE = (
     "longer needed, or do this part on the CPU]"
 )
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_FRAME_IN_GROUP = re.compile(rf"^[ |]*{_FRAME.pattern[1:]}")
 
 
 def extract_traceback(stderr: str) -> str | None:
     """The last traceback, from its header to its exception's message; log lines after it are cut."""
-    start = stderr.rfind(HEADER)
+    start = _last_header(stderr)
     if start < 0:
         return None
     lines = stderr[start:].splitlines()
-    kept = [HEADER]
-    raised = False
+    kept = lines[:1]
+    raised = lines[0] == GROUP_HEADER  # all of a group is indented
     for line in lines[1:]:
         indented = line[:1] in (" ", "\t")
         if raised and not indented:
@@ -54,6 +56,12 @@ def extract_traceback(stderr: str) -> str | None:
     while kept and not kept[-1].strip():
         kept.pop()
     return "\n".join(kept)
+
+
+def _last_header(text: str) -> int:
+    """Where the last traceback begins, a group with all that it holds; -1 without one."""
+    group, alone = (f"\n{text}".rfind(f"\n{header}") for header in (GROUP_HEADER, HEADER))
+    return group if group > alone else text.rfind(HEADER)
 
 
 def detect_error(raw: ExecutionRawResult) -> bool:
@@ -110,7 +118,7 @@ def scale_of(task: TaskDescription) -> Scale:
 
 def _last_words(stderr: str) -> str | None:
     """The last traceback, trimmed, with all that was said after it: a message may have many lines."""
-    start = stderr.rfind(HEADER)
+    start = _last_header(stderr)
     if start < 0:
         return None
     lines = [line for line in stderr[start:].splitlines() if not line.startswith(NOTE)]
@@ -142,18 +150,18 @@ def trim_traceback(traceback: str) -> str:
         shown = [_short_path(frames[index][0]), *frames[index][1:MAX_FRAME_LINES]]
         text += [line[:MAX_LINE] for line in shown]
         last = index
-    message = _shorten("\n".join(lines[rest:]), MAX_MESSAGE)
+    message = _shorten("\n".join(map(_short_path, lines[rest:])), MAX_MESSAGE)
     return _shorten("\n".join([*text, message]), MAX_TRACEBACK)
 
 
 def _is_own(frame: str) -> bool:
-    found = _FRAME.match(frame)
+    found = _FRAME_IN_GROUP.match(frame)
     return found is not None and re.split(r"[\\/]", found["file"])[-1] == SCRIPT_NAME
 
 
 def _short_path(frame: str) -> str:
     """The script by its bare name, a library from its package on: no path of this machine reaches a prompt."""
-    found = _FRAME.match(frame)
+    found = _FRAME_IN_GROUP.match(frame)
     if found is None:
         return frame
     path = found["file"]
@@ -188,7 +196,9 @@ def _debug_text(result: EvaluationResult) -> str:
 
 def exception_line(traceback: str) -> str:
     """The line that names the exception: the first one below the stack, else the last that says something."""
-    below = traceback[max(traceback.rfind(HEADER), 0) :].splitlines()[1:]
+    header, *below = traceback[max(_last_header(traceback), 0) :].splitlines() or [""]
+    if header == GROUP_HEADER:
+        below = [line[len("  | ") :] for line in below if line.startswith("  | ")]
     named = next((line for line in below if line.strip() and line[0] not in " \t"), "")
     said = [line.strip() for line in traceback.splitlines() if line.strip()]
     return (named.strip() if HEADER in traceback and named else said[-1] if said else "")[:200]

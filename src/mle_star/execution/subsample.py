@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from mle_star.method.codeblocks import parsed
 from mle_star.models import AgentType, PipelineConfig, SolutionScript
 from mle_star.prompts import fenced, render
 
@@ -36,9 +37,8 @@ def request_subsample_extraction(solution: SolutionScript) -> str:
 
 def detect_error_masking(content: str) -> list[str]:
     """One warning for each handler that would hide an error: a bare `except:`, or a broad one that only passes."""
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parsed(content)
+    if tree is None:
         return _scan_text(content)
     warnings = []
     for node in ast.walk(tree):

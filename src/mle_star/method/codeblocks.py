@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, fence
 from markdown_it.token import Token
 
 FENCE_LINE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*?)[ \t]*$")
 _INDENTED_FENCE = re.compile(r"^([ \t]+)(?:`{3,}[^`]*|~{3,}.*)$")
-_PYTHON_TAGS = {"", "python", "python3", "py", "py3", "ipython", "pycon"}
+_PYTHON_TAG = re.compile(r"(?:(?:i?python|py|pycon)[\d.]*(?:\W.*)?)?|\S+\.py\b.*", re.IGNORECASE)
+_INSTALL = re.compile(r"\s*[$!%]?\s*(?:sudo\s+)?(?:python3?\s+-m\s+)?[\w-]+\s+install\s")
 _STATEMENTS = (
     ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Call, ast.FunctionDef,
     ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try,
@@ -31,12 +33,9 @@ class _Block:
 
     @property
     def is_python(self) -> bool:
-        words = self.tag.strip("{}. ").lower().split()
-        return (words[0] if words else "") in _PYTHON_TAGS
-
-
-# Prose needs no parsing; only what can hold or hide a fence does.
-_PARSER = MarkdownIt("zero").enable(["code", "fence", "list", "blockquote"])
+        lines = [line for line in self.text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+        installs = bool(lines) and all(map(_INSTALL.match, lines))  # commands for a shell, whatever the tag says
+        return not installs and _PYTHON_TAG.fullmatch(self.tag.strip("{}. ")) is not None
 
 
 def extract_code_block(response: str) -> str:
@@ -51,22 +50,33 @@ def extract_code_block(response: str) -> str:
 
 
 def has_code_fence(response: str) -> bool:
-    """Is there a fenced block, be it an empty one?"""
-    return bool(_fenced_blocks(response))
+    """Is there a fenced block of Python, be it an empty one?"""
+    return any(block.is_python for block in _fenced_blocks(response))
 
 
 def has_extractable_code(response: str) -> bool:
-    """Does the reply hold code: a fenced block that is not blank, or plain text that is a real Python program?"""
-    if has_code_fence(response):
-        return bool(extract_code_block(response).strip())
-    tree = _parse(response.strip())
+    """Does the reply hold code: a fenced block of Python that is not blank, or plain text that is a Python program?"""
+    blocks = _fenced_blocks(response)
+    if blocks:
+        return any(block.is_python and block.text for block in blocks)
+    tree = parsed(response.strip())
     return tree is not None and any(isinstance(node, _STATEMENTS) for node in ast.walk(tree))
+
+
+def parsed(code: str) -> ast.Module | None:
+    """The syntax tree, or None: what Python cannot read, and be it for its depth, is a value like any other."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # odd escapes in generated code are not our reader's business
+        try:
+            return ast.parse(code)
+        except _BROKEN:
+            return None
 
 
 def compiles(code: str) -> bool:
     """Would Python accept this as a program?"""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # odd escapes in generated code are not our reader's business
+        warnings.simplefilter("ignore")
         try:
             compile(code, "<script>", "exec", dont_inherit=True)
         except _BROKEN:
@@ -148,25 +158,27 @@ def _fenced_blocks(text: str) -> list[_Block]:
 
 
 def _scan(lines: list[str]) -> Iterator[_Block]:
-    start = 0
-    while start < len(lines):
-        again = len(lines)
-        for token in _PARSER.parse("\n".join(lines[start:])):
-            if token.type != "fence" or token.map is None:
-                continue
-            if token.level or not _holds_tagged_fence(token):
-                yield _Block(_cut_blank_borders(token.content), token.info)
-                continue
-            # Markdown knows no nesting: it took the end of the inner fence for the end of the outer one.
-            first = start + token.map[0]
-            end = _outer_end(lines, first, token.markup)
-            if end is None:
-                yield _Block(_unbalanced(lines[first + 1 :], token), token.info)
-                return
-            yield _Block(_cut_blank_borders("\n".join(lines[first + 1 : end])), token.info)
-            again = end + 1
-            break
-        start = again
+    for token in _PARSER.parse("\n".join(lines), {"lines": lines}):
+        if token.type == "fence":
+            yield _Block(_cut_blank_borders(token.content), token.info)
+
+
+def _nesting_fence(state: StateBlock, first: int, end: int, silent: bool) -> bool:
+    """The rule of Markdown for fences; it knows no nesting, and takes the end of an inner fence for the outer one's."""
+    if not fence(state, first, end, silent):
+        return False
+    if silent or state.level or not _holds_tagged_fence(token := state.tokens[-1]):
+        return True
+    lines: list[str] = state.env["lines"]
+    last = _outer_end(lines, first, token.markup)
+    token.content = _unbalanced(lines[first + 1 :], token) if last is None else "\n".join(lines[first + 1 : last])
+    state.line = end if last is None else last + 1
+    return True
+
+
+# Prose needs no parsing; only what can hold or hide a fence does.
+_PARSER = MarkdownIt("zero").enable(["code", "fence", "list", "blockquote"])
+_PARSER.block.ruler.at("fence", _nesting_fence, {"alt": ["paragraph", "reference", "blockquote", "list"]})
 
 
 def _same_fence(line: str, markup: str) -> re.Match[str] | None:
@@ -257,7 +269,7 @@ def _leading_blanks(text: str) -> str:
 def _shift(new: str, indent: str, is_before: bool) -> str:
     """`new` moved to `indent`, as it is when it cannot be read as Python; the insides of strings stay."""
     code = textwrap.dedent(new) if _leading_blanks(new) else new
-    tree = _parse(code)
+    tree = parsed(code)
     if tree is None:
         return new
     inside_strings = {
@@ -272,12 +284,3 @@ def _shift(new: str, indent: str, is_before: bool) -> str:
     ]
     shifted = "\n".join(lines)
     return shifted.removeprefix(indent) if is_before else shifted
-
-
-def _parse(code: str) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(code)
-        except _BROKEN:
-            return None

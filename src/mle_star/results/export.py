@@ -12,6 +12,7 @@ from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter
 from mle_star.execution.fitted import STATE, fitted_digest, restore_fitted
+from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
 from mle_star.results.model import Model
 from mle_star.views import text
@@ -88,7 +89,7 @@ def needs(scripts: list[str], installed: dict[str, str]) -> list[str]:
     """The packages that scripts import, each as it was installed where they ran."""
     names: set[str] = set()
     for script in scripts:
-        for node in ast.walk(ast.parse(script)):
+        for node in ast.walk(parsed(script) or ast.Module([], [])):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
