@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mle_star.method.codeblocks import (
+    block_in,
     compiles,
     extract_code_block,
     has_code_fence,
@@ -356,3 +357,34 @@ def test_part_of_a_word_or_number_is_no_block(script: str, old: str) -> None:
     assert locate_block(old, script) is None
     with pytest.raises(ValueError, match="block not found"):
         replacement(script, old, "y")
+
+
+# --- what became of a block ------------------------------------------------------------------------------
+
+START = "import a\n\ndef fit():\n    x = 1\n    y = 2\n    return x + y\n\nprint(fit())\n"
+
+
+@pytest.mark.parametrize(
+    ("block", "script", "found"),
+    [
+        ("    x = 1\n    y = 2", START, "    x = 1\n    y = 2"),
+        ("    x = 1\n    y = 2", START.replace("    x = 1\n    y = 2", "    x = 7"), "    x = 7"),
+        ("x = 1\n    y = 2", START.replace("x = 1\n    y = 2", "x = 7\n    y = 8"), "x = 7\n    y = 8"),
+        ("    x = 1\n", START.replace("    x = 1\n", ""), ""),
+        ("1", START.replace("x = 1", "x = 12"), "12"),
+        # the rest of the script was changed as well
+        (
+            "    x = 1\n    y = 2",
+            "import b\n" + START.replace("    x = 1\n    y = 2", "    x = 7") + "end()\n",
+            "    x = 7",
+        ),
+        ("x = 1\n    y = 2", "import b\n" + START.replace("x = 1\n    y = 2", "x = 7\n    y = 8"), "x = 7\n    y = 8"),
+        ("    y = 2\n", "import b\n" + START.replace("    y = 2\n", "    y = 3\n    z = 4\n"), "    y = 3\n    z = 4"),
+        ("import a", "import b\n" + START[9:] + "end()\n", "import b"),
+        ("print(fit())\n", "import b\n" + START.replace("print(fit())", "print(7)"), "print(7)"),
+        ("    x = 1", "all is new", "all is new"),
+        ("not there", START, ""),
+    ],
+)
+def test_the_block_of_a_changed_script_is_what_stands_in_its_place(block: str, script: str, found: str) -> None:
+    assert block_in(script, START, block) == found

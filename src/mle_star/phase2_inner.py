@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from mle_star.method.codeblocks import replacement
+from mle_star.method.codeblocks import block_in, replacement
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -97,7 +97,7 @@ def _finish_attempt(
         if accepted:
             logger.info("%s: best score updated: %s, before %s", run.place, score, state.best_score)
             state.best_solution, state.best_score = evaluated, score
-            state.best_block = new_block or "", score
+            state.best_block = block_in(evaluated.content, state.start.content, state.block.content), score
         if checks_later(run.config):
             state.unchecked[k] = evaluated
     attempt = RefinementAttempt(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mle_star.execution import evaluate_with_retry, exception_line
 from mle_star.execution.outcome import SCRIPT_NAME
 from mle_star.method.codeblocks import locate_block
-from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis
+from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis, parse_score
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -27,13 +27,12 @@ from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.asking import ask_for, ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
-from mle_star.run.limits import limit_in_run
+from mle_star.run.limits import limit_in_run, solutions_run
 from mle_star.run.search import PathProgress, StepProgress
-from mle_star.safety import make_debug_callback, synthetic_traceback, yes_no
+from mle_star.safety import make_debug_callback, yes_no
 
 logger = logging.getLogger(__name__)
 
-NO_LINES = "RuntimeError: the study printed no line `Ablation <name>: <score>`, not even for the baseline"
 ABLATION_FAILED = "Ablation study failed for this step"
 AUTO_SUMMARY = "[Auto-summary from raw output] "
 AUTO_SUMMARY_CHARACTERS = 2000
@@ -112,13 +111,22 @@ async def _refine_block(
 
 @dataclass(frozen=True)
 class AblationStudy:
-    """a_t and r_t: the script as it ran and what it printed. `scores` are its numbers by component."""
+    """a_t and r_t: the script as it ran and what it printed. `scores` are its numbers by component, where it printed
+    them as lines `Ablation <name>: <score>`; `printed` is what the solution itself says of its score, where known."""
 
     code: str = ""
     output: str = ""
     failed: bool = True
     scores: dict[str, float] = field(default_factory=dict)
-    comparable: bool = True
+    printed: float | None = None
+
+    @property
+    def comparable(self) -> bool:
+        """Does the baseline of the study repeat what the solution itself printed, as far as both are known?"""
+        baseline = next((value for name, value in self.scores.items() if name.lower() == BASELINE), None)
+        if baseline is None or self.printed is None:
+            return True
+        return abs(baseline - self.printed) <= COMPARABLE_WITHIN * abs(self.printed) + ROUNDING
 
 
 async def study_components(
@@ -138,16 +146,20 @@ async def study_components(
     script, result = await execute_ablation(script, task, config)
     if result.is_error:
         return AblationStudy(code=script.content)
-    scores = parse_ablation_lines(result.stdout)
-    if not scores:
-        logger.warning("%s: the study printed no score: it counts as failed", current_run().place)
-        return AblationStudy(code=script.content)
     if analysis := parse_analysis(result.stdout):
         run = current_run()
         run.shared.search.analyses[run.label] = analysis
-    baseline = next((value for name, value in scores.items() if name.lower() == BASELINE), None)
-    comparable = baseline is None or abs(baseline - score) <= COMPARABLE_WITHIN * abs(score) + ROUNDING
-    return AblationStudy(script.content, result.stdout, failed=False, scores=scores, comparable=comparable)
+    scores = parse_ablation_lines(result.stdout)
+    return AblationStudy(script.content, result.stdout, False, scores, printed=_printed_score(solution, score))
+
+
+def _printed_score(solution: SolutionScript, score: float) -> float | None:
+    """What the solution printed as its score when it ran last: where hidden rows judge, `score` is something else."""
+    run = current_run()
+    said = [parse_score(event.stdout) for event in solutions_run(run) if event.script == solution.content]
+    if said:
+        return said[-1]
+    return score if run.shared.exam is None else None
 
 
 async def execute_ablation(
@@ -163,10 +175,6 @@ async def execute_ablation(
 
     logger.info("%s: ablation script starts: %s, timeout %.0f s", run.place, run.work_dir / SCRIPT_NAME, timeout)
     script, result = await evaluate_with_retry(script, task, config, repair, purpose="ablation")
-    if not result.is_error and not parse_ablation_lines(result.stdout):  # one repair, then the step goes on without it
-        repaired = await repair(script, synthetic_traceback(NO_LINES))
-        if repaired.content != script.content:
-            script, result = await evaluate_with_retry(repaired, task, config, repair, purpose="ablation")
     code, length, seconds = result.exit_code, len(result.stdout), result.duration_seconds
     logger.info("%s: ablation script complete: exit code %d, %d characters, %.1f s", run.place, code, length, seconds)
     return script, result
@@ -185,7 +193,7 @@ async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str
     """The summary of a study, empty for one that failed; the journal keeps its numbers."""
     run, summary = current_run(), ""
     if not study.failed:
-        note = "" if study.comparable else _not_comparable(solution_score)
+        note = "" if study.comparable or study.printed is None else _not_comparable(study.printed)
         summary = await invoke_summarize(study.code, study.output, note=note)
     run.record(
         AblationFinished(
@@ -196,9 +204,9 @@ async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str
     return summary
 
 
-def _not_comparable(solution_score: float) -> str:
+def _not_comparable(printed: float) -> str:
     return (
-        f"The baseline of this study differs by more than 1 % from the solution's own score, {solution_score:g}: "
+        f"The baseline of this study differs by more than 1 % from what the solution itself printed, {printed:g}: "
         "the numbers of the study are not comparable with that score. Compare them with each other only, and say so."
     )
 

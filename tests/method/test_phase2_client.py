@@ -74,4 +74,7 @@ async def test_phase_2_and_phase_3_through_the_real_client(tmp_path: Path) -> No
         )
     for agent in ("coder", "planner", "ablation", "summarize", "ens_planner", "ensembler"):
         assert all(request.schema is None for request in mind.calls(agent)), agent
+    (planned,) = mind.calls("planner")
+    best = section(planned.prompt, "Best block so far")
+    assert "```python\nlevel = 0.6\n```" in best and "scores 0.6." in best, "as it was scored, without the leak"
     assert "level = 0.7" in section(mind.calls("ens_planner")[0].prompt, "2nd Python Solution")

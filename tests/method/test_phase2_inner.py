@@ -29,6 +29,7 @@ from mle_star.run.telling import MARK
 
 from .conftest import (
     AGENT_FAULTS,
+    NO_LEAKAGE,
     Fault,
     ScriptedAgents,
     ScriptedExecutor,
@@ -556,6 +557,20 @@ async def test_planner_and_coder_are_told_the_script_around_the_block_and_the_be
         assert "the script scores 0.6. " in told and "```python\nlevel = 0.6  # k1\n```" in told
     await invoke_coder("another = 1", "plan")
     assert "# Whole script" not in quick_run.agents.log[-1].prompt and BEST not in quick_run.agents.log[-1].prompt
+
+
+async def test_the_best_block_is_the_one_that_was_scored_not_the_one_before_its_repair(quick_run: ScriptedRun) -> None:
+    start, repaired = base_solution(), "level = 0.9\n# without what took too long"
+    quick_run.agents.reply("coder", fenced("raise TimeoutError('too long')"), "No code.", fenced("level = 0.99"))
+    quick_run.agents.reply("debugger", fenced(f"import os\n\n{start.content.replace(BLOCK, repaired)}"))
+    quick_run.agents.reply("leakage-detection", NO_LEAKAGE, NO_LEAKAGE, leaky("level = 0.99"))
+    quick_run.agents.reply("leakage-correction", fenced("level = 0.95  # corrected"))
+    await refine(quick_run, k=4, solution=start)
+    told = [section(call.prompt, BEST) for call in quick_run.agents.calls("planner")]
+    expected = [(0.9, repaired)] * 2 + [(0.95, "level = 0.95  # corrected")]
+    for text, (score, code) in zip(told, expected, strict=True):
+        assert f"the script scores {score}. " in text and f"```python\n{code}\n```" in text
+        assert "TimeoutError" not in text and "level = 0.99" not in text
 
 
 @pytest.mark.req("REQ-P2I-039", "REQ-P2I-040")

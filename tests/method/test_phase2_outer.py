@@ -53,6 +53,7 @@ from mle_star.run.events import (
     ScriptFinished,
     ScriptStarted,
 )
+from mle_star.safety import evaluate_checked
 
 from .conftest import (
     AGENT_FAULTS,
@@ -416,16 +417,24 @@ async def test_the_study_runs_in_the_paths_directory_and_its_output_is_summarise
     assert run.events(AblationFinished)[0].path == 3
 
 
-async def test_a_study_that_prints_no_score_is_repaired_once_and_then_counts_as_failed(quick_run: ScriptedRun) -> None:
-    quick_run.agents.reply("ablation", fenced("print('nothing to see')"))
-    quick_run.agents.reply("debugger-ablation", fenced("print('still nothing')"))
-    play_steps(quick_run.agents, [[0.6]])
-    await follow(quick_run, t=1)
-    (repair,) = quick_run.agents.calls("debugger-ablation")
-    assert "no line `Ablation <name>: <score>`" in section(repair.prompt, "Error")
-    (study,) = quick_run.events(AblationFinished)
-    assert study.failed and not study.scores
-    assert quick_run.agents.calls("summarize") == []
+@pytest.mark.req("REQ-P2O-010", "REQ-P2O-020", "REQ-P2O-021")
+@pytest.mark.parametrize("crashes", [0, 3])
+@pytest.mark.parametrize("words", ["without the encoder 0.79 instead of 0.82", ""])
+async def test_a_study_in_its_own_words_is_summarised_as_it_is(words: str, crashes: int, run: ScriptedRun) -> None:
+    """The lines that charts can read are welcome, but nothing is repaired for want of them."""
+    own = f"print({words!r}, end='')"
+    broken = [f"{BROKEN_STUDY}print({n})" for n in range(crashes)]
+    first, *repairs = fenced(*broken, own, "print('one too many')")
+    run.agents.reply("ablation", first)
+    run.agents.reply("debugger-ablation", *repairs)
+    play_steps(run.agents, [[0.6]])
+    result = await follow(run, t=1, config=settings(T=1, K=1, max_debug_attempts=3))
+    assert len(run.agents.calls("debugger-ablation")) == crashes
+    (asked,) = run.agents.calls("summarize")
+    assert own in section(asked.prompt, "Ablation code") and words in section(asked.prompt, "Printed output")
+    (told,) = run.events(AblationFinished)
+    assert (told.failed, told.scores, told.summary, told.comparable) == (False, {}, "summary 0", True)
+    assert result.ablation_summaries == ["summary 0"]
 
 
 @pytest.mark.req("REQ-P2O-021")
@@ -594,7 +603,21 @@ async def test_a_baseline_off_by_more_than_one_percent_is_not_comparable(
     assert event.summary == "The level matters most."
     prompt = run.agents.calls("summarize")[0].prompt
     assert ("not comparable" in prompt) is not comparable
-    assert (f"own score, {score:g}" in prompt) is not comparable
+    assert (f"itself printed, {score:g}" in prompt) is not comparable
+
+
+async def test_a_baseline_is_compared_with_what_the_solution_itself_printed(quick_run: ScriptedRun) -> None:
+    """Where hidden rows judge, the score of a solution is not what it says: a study can only repeat the latter."""
+    hidden, printed = 0.42, 0.5
+    await evaluate_checked(base_solution(printed, blocks=1), quick_run.task, settings())
+    for baseline in (printed, hidden):
+        quick_run.agents.reply("ablation", fenced(f"print('Ablation baseline: {baseline}')"))
+        play_steps(quick_run.agents, ["skip"])
+        await follow(quick_run, t=1, initial_score=hidden)
+    same, other = quick_run.events(AblationFinished)
+    assert (same.comparable, other.comparable, same.solution_score) == (True, False, hidden)
+    first, second = (call.prompt for call in quick_run.agents.calls("summarize"))
+    assert "not comparable" not in first and f"itself printed, {printed:g}" in second and f"{hidden:g}:" not in second
 
 
 # --- the loop --------------------------------------------------------------------------------------------

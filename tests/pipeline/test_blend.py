@@ -36,7 +36,7 @@ from mle_star.models import (
 from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.rescore import rescore
 from mle_star.run.context import ScriptRequest, current_run
-from mle_star.run.events import FinalistsJudged, LeakageChecked, ScriptStarted
+from mle_star.run.events import AblationFinished, FinalistsJudged, LeakageChecked, ScriptStarted
 from mle_star.run.limits import SHARE
 from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
@@ -163,8 +163,8 @@ async def test_what_was_judged_by_other_rows_is_judged_again(quick: QuickRun, tm
     )  # fmt: skip
     tables = [events(tmp_path / name, FinalistsJudged)[-1].finalists for name in ("fork", "fresh")]
     assert promised(fork) == promised(fresh) and tables[0] == tables[1]
-    scored = [[(row.step, row.search, row.select) for row in rescore(tmp_path / name)] for name in ("fork", "fresh")]
-    assert scored[0] == scored[1]
+    scored = [{row.step: (row.search, row.select) for row in rescore(tmp_path / name)} for name in ("fork", "fresh")]
+    assert scored[0] == scored[1], "whichever candidate ends first"
 
 
 @pytest.mark.parametrize("trouble", [{}, {7919: "crash", 5381: "gap"}], ids=["calm", "in trouble"])
@@ -256,6 +256,8 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
     checked = [event.step for event in events(tmp_path / "run", LeakageChecked)]
     steps = [re.sub("/[0-9a-f]{8}/", "/", step) for step in checked]
     assert steps == ["finalists/leakage-detection"], "the first candidate was checked before, and is clean"
+    (study,) = events(tmp_path / "run", AblationFinished)
+    assert (study.scores["baseline"], study.solution_score, study.comparable) == (1.0, 3.0, True), "as it was printed"
     (judged,) = events(tmp_path / "run", FinalistsJudged)
     assert judged.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
     assert promised(result) == pytest.approx(3.0)

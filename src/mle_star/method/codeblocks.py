@@ -9,6 +9,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, fence
@@ -121,6 +122,29 @@ def replacement(script: str, old: str, new: str) -> tuple[str, str]:
     chosen = next((variant for variant in variants if compiles(before + variant + after)), new)
     lead = "" if script.index(old) == start else before
     return lead + old, lead + chosen
+
+
+def block_in(script: str, start: str, block: str) -> str:
+    """What stands in `script` in the place that `block` has in `start`, be the rest as it was or changed as well.
+
+    Empty where there is nothing, or where `start` does not hold the block.
+    """
+    place = _place(start, block) if block.strip() else None
+    if place is None:
+        return ""
+    before, after = start[:place], start[place + len(block) :]
+    if len(script) >= len(before) + len(after) and script.startswith(before) and script.endswith(after):
+        return script[len(before) : len(script) - len(after)].removesuffix("\n")
+    head, tail = before.rpartition("\n")[2], "" if block.endswith("\n") else after.partition("\n")[0]
+    old, new = start.split("\n"), script.split("\n")
+    first, last = before.count("\n"), (before + block.removesuffix("\n")).count("\n")
+    low, high = 0, len(new)
+    for match in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+        if match.a < first:
+            low = match.b + min(match.size, first - match.a)
+        if match.a + match.size > last + 1 and high == len(new):
+            high = match.b + max(last + 1 - match.a, 0)
+    return "\n".join(new[low:high]).removeprefix(head).removesuffix(tail)
 
 
 def _place(script: str, block: str) -> int | None:

@@ -167,7 +167,8 @@ def _ablation_finished(event: events.AblationFinished) -> Said:
     if event.failed:
         return "warning", "the ablation study failed"
     parts = sum(name.lower() != BASELINE for name in event.scores)
-    return "info", f"ablation study of {text.plural(parts, 'part')}: {event.summary}"
+    what = f" of {text.plural(parts, 'part')}" if parts else ""
+    return "info", f"ablation study{what}: {event.summary}"
 
 
 @_said.register
