@@ -200,7 +200,7 @@ def _result(
 
 def _has_test(run: RunContext) -> bool:
     """Are there rows to predict?"""
-    return run.shared.exam is None or run.shared.exam.judge.data.asked > 0
+    return run.shared.has_test if run.shared.exam is None else run.shared.exam.judge.data.asked > 0
 
 
 def _too_late_for(solution: SolutionScript) -> str:

@@ -56,6 +56,7 @@ from mle_star.pipeline.setup import (
     check_model,
     choose_folder,
     connected,
+    example_data,
     first_event,
     open_ledger,
     prepare_exam,
@@ -144,20 +145,23 @@ async def run_pipeline(
             _tell_forecasts(journal, budget, control, Forecaster(task, config))
             with control.watching(signals=signals), _closing_line(journal, budget, control):
                 exam = await asyncio.to_thread(prepare_exam, task, config, folder.root, journal)
-                seen = task if exam is None else task.model_copy(update={"data_dir": str(exam.seen)})
+                example = None if exam else await asyncio.to_thread(example_data, task, folder.root, None)
+                seen = task.model_copy(update={"data_dir": str(exam.seen if exam else example or task.data_dir)})
                 async with connected(
                     agents, seen, config, journal, budget, hardware, base_url, can_use_tool,
                     whole=task.data_dir, judged_by_answers=exam is not None,
                 ) as client:  # fmt: skip
                     context = RunContext(
                         task=seen, config=config, agents=client, executor=used, budget=budget, journal=journal,
-                        run_dir=folder.root, work_dir=work_dir(folder.root, seen, "main"), shared=RunShared(exam=exam),
+                        run_dir=folder.root, work_dir=work_dir(folder.root, seen, "main"),
+                        shared=RunShared(exam=exam, has_test=example is None),
                     )  # fmt: skip
                     with enter_run(context):
                         result = await _Pipeline(context, state, control, spent).run()
                 result = result.model_copy(update={"task": task})
-                shown = task if result.has_test else seen  # without a test, rows held back stand in for it
-                return hand_over(folder, journal, with_costs(result, budget), Path(shown.data_dir))
+                if exam is not None and not result.has_test:
+                    example = await asyncio.to_thread(example_data, task, folder.root, exam)
+                return hand_over(folder, journal, with_costs(result, budget), example or Path(task.data_dir))
 
 
 def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:

@@ -202,15 +202,36 @@ async def test_a_run_that_took_its_data_in_can_be_moved_and_a_fork_of_it_stands_
     assert Run(fork).predict(NEW)["price"].iloc[0] == pytest.approx(202, abs=1.01)
 
 
-def test_the_script_runs_in_the_folder_it_is_handed_over_in(house_run: Run, label_run: Run, tmp_path: Path) -> None:
-    for run in (house_run, label_run):
-        moved = shutil.copytree(run.path, tmp_path / run.path.name, symlinks=True)
-        made = moved / "final" / "submission.csv"
-        made.unlink(missing_ok=True)
-        done = subprocess.run([sys.executable, "solution.py"], cwd=moved, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        assert len(made.read_text(encoding="utf-8").splitlines()) > 10
+def run_solution(folder: Path) -> list[str]:
+    """The lines that the script of a folder writes there, by itself."""
+    made = folder / "final" / "submission.csv"
+    made.unlink(missing_ok=True)
+    done = subprocess.run([sys.executable, "solution.py"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return made.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_script_runs_in_the_run_s_folder_on_all_rows(house_run: Run, label_run: Run, tmp_path: Path) -> None:
+    moved = shutil.copytree(label_run.path, tmp_path / "labels", symlinks=True)
+    assert len(run_solution(moved)) == 11
     assert (label_run.path / "input").resolve() == Path(label_run.result.task.data_dir).resolve()
+    moved = shutil.copytree(house_run.path, tmp_path / "houses", symlinks=True)
+    assert (moved / "input" / "train.csv").read_text() == houses(), "no row is held back from it"
+    assert len(run_solution(moved)) == 6, "a few rows as an example, not those that were held back"
+    assert Run(moved).submission is None, "nothing was asked for"
+
+
+def test_of_too_few_rows_to_hold_any_back_a_model_is_made_and_no_file_to_submit(tmp_path: Path) -> None:
+    (tmp_path / "houses.csv").write_text("".join(houses().splitlines(keepends=True)[:13]), encoding="utf-8")
+    run = fit_houses(tmp_path / "houses.csv", tmp_path)
+    assert not run.result.has_test and run.submission is None and run.result.submission_path == ""
+    assert not list((run.path / "final").glob("*.csv"))
+    assert (run.path / "input" / "train.csv").read_bytes() == (tmp_path / "houses.csv").read_bytes()
+    story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
+    verdict = Verdict.of(story, run.path)
+    assert verdict.file.path is None and verdict.file.note.startswith("Model ready: `mle-star predict ")
+    assert "expect a larger mae on new rows" in verdict.sure
+    assert list(run.predict(NEW)["price"])[1] == pytest.approx(10, abs=1.01)
 
 
 def test_keys_come_back_as_they_were_given(label_run: Run) -> None:
@@ -350,11 +371,29 @@ def test_the_report_of_a_script_that_was_handed_over_by_hand_is_about_that_scrip
     assert "By hand" in page and "Beside the truth" not in page, "that was another script's"
 
 
-def test_an_export_is_all_that_another_machine_needs(house_run: Run, tmp_path: Path, capsys: Captured) -> None:
+def test_an_export_is_all_that_another_machine_needs(
+    house_run: Run, label_run: Run, tmp_path: Path, capsys: Captured
+) -> None:
     target = tmp_path / "taken-along"
     assert main(["export", str(house_run.path), str(target)]) == 0
     names = {Path(line).name for line in capsys.readouterr().out.splitlines()}
-    assert {"solution.py", "requirements.txt", "Dockerfile", "MODEL_CARD.md"} <= names
+    assert {"solution.py", "predict.py", "requirements.txt", "Dockerfile", "MODEL_CARD.md", "input"} <= names
+    assert main(["export", str(label_run.path), str(tmp_path / "labels")]) == 0
+    capsys.readouterr()
+    for path in (*target.rglob("*"), *(tmp_path / "labels").rglob("*")):
+        assert not path.is_symlink() and (path.is_dir() or path.stat().st_nlink == 1), "its own copy"
+    alone = shutil.move(str(target), tmp_path / "elsewhere" / "model")
+    assert len(run_solution(Path(alone))) == 6 and len(run_solution(tmp_path / "labels")) == 11
+    (tmp_path / "new.csv").write_text("kind,rooms,note\nhuge,3,x\nsmall,4,y\n", encoding="utf-8")
+    call = [sys.executable, "predict.py", str(tmp_path / "new.csv"), str(tmp_path / "out.csv")]
+    done = subprocess.run(call, cwd=alone, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    prices = [float(row["price"]) for row in csv.DictReader((tmp_path / "out.csv").open(newline=""))]
+    assert prices == [pytest.approx(202, abs=1.01), pytest.approx(10, abs=1.01)]
+    (tmp_path / "new.csv").write_text("rooms\n3\n", encoding="utf-8")
+    done = subprocess.run(call, cwd=alone, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0 and done.stderr.strip().endswith("new.csv lacks kind")
+    target = Path(alone)
     card = (target / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "measured on 30 rows that it never saw" in card and "`rooms`, `kind`" in card
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one

@@ -70,7 +70,7 @@ def export(
     run_folder: Run,
     target: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
 ) -> None:
-    """Write script, fitted state, requirements, Dockerfile and model card of a run into a folder.
+    """Write a folder that runs on its own: script, training data, fitted state, requirements, Dockerfile, model card.
 
     \b
     Examples:

@@ -32,6 +32,8 @@ from mle_star.evaluation.separated import Unsupported, alike, no_records, writte
 from mle_star.evaluation.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
+EXAMPLES = 5
+"""Rows to predict that stand in for a test that a task does not have."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,14 @@ class Data:
             gone = {key[place] for place in hidden}
             stays = [i for i, name in enumerate(self.labels.column(layout.labels_key)) if name not in gone]
             write_rows(target / layout.labels.name, self.labels, stays, [], None)
+
+    def write_example(self, target: Path) -> None:
+        """Write all files of a task without a test into `target`, and a few training rows as the rows to predict."""
+        link_rest(self.folder, target, ())
+        rows = tuple(self.labelled[:EXAMPLES])
+        view = View("example", target, rows, tuple(-1 - row for row in rows), 0)
+        self._write_test(view)
+        self._write_sample(view)
 
     def write_shuffled(self, target: Path, source_of: Mapping[int, int]) -> None:
         """Write all files into `target`, each row with the label of another one."""

@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.agents.definitions import ScriptShare, plain_name
 from mle_star.data.brief import data_brief
+from mle_star.data.layout import find_layout
 from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
+from mle_star.data.tables import table_form
 from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError, JournalError
 from mle_star.evaluation.answers import Ungradable
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.separated import Unsupported
+from mle_star.evaluation.views import Data
 from mle_star.execution import Limits, inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.execution.environment import threads_per_script
 from mle_star.execution.weights import weights_at_hand
@@ -45,6 +48,8 @@ MODEL_GROUP = "mle_star.models"
 """Entry points that bring their own API: name = model, value = a function that gives an async context manager."""
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST_SECRET = 12
+_TEXTS = (".md", ".txt", ".yaml", ".yml")
+"""Files beside the tables of a task that hold no rows."""
 
 
 def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
@@ -188,6 +193,25 @@ def prepare_exam(task: TaskDescription, config: PipelineConfig, run_dir: Path, j
     logger.warning("scores are those that scripts print: %s", why_not)
     journal.record(ExamPrepared(step="run", why_not=why_not))
     return None
+
+
+def example_data(task: TaskDescription, run_dir: Path, exam: Exam | None) -> Path | None:
+    """All data of a task without a test, with a few rows to predict; None where there is a test, or nobody can tell."""
+    folder, target = Path(task.data_dir).resolve(), run_dir / "views" / "example"
+    try:
+        if exam is None:
+            layout = find_layout(folder, task.description)
+            others = [path for path, _ in DataFolder(folder, ours=run_dir).files() if table_form(Path(path)) is None]
+            if layout.test or layout.sample or any(Path(path).suffix not in _TEXTS for path in others):
+                return None
+        data = Data.read(layout, folder, check=False) if exam is None else exam.judge.data
+        if data.asked:
+            return None
+        data.write_example(target)
+    except (ConfigError, Unsupported, OSError, UnicodeError) as error:
+        logger.info("no rows are shown as an example: %s", error)
+        return None
+    return target
 
 
 def _prepared(exam: Exam) -> ExamPrepared:

@@ -123,7 +123,7 @@ class Run:
     def submission(self) -> Path | None:
         """The predictions for the rows of the test file, where the data have one."""
         path = RunFolder(self.path).submission
-        return path if path.is_file() else None
+        return path if path.is_file() and self.result.has_test else None
 
     @property
     def script(self) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import os
 import shutil
 import sys
 from pathlib import Path
 
 from mle_star.data.place import DataFolder
+from mle_star.data.tables import Form
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter
 from mle_star.execution.fitted import STATE, fitted_digest, restore_fitted
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
-from mle_star.results.model import Model
+from mle_star.results.model import SAMPLE_NAME, TEST_NAME, Model
+from mle_star.run.folder import RunFolder
 from mle_star.views import text
 
 _USUAL = {
@@ -34,9 +37,80 @@ RUN pip install --no-cache-dir -r requirements.txt
 COPY . .
 RUN useradd --create-home runner && mkdir -p final {state} && chown -R runner final {state}
 USER runner
-# docker run -v "$PWD/input:/app/input:ro" -v "$PWD/final:/app/final" IMAGE
-CMD ["python", "solution.py"]
+# docker run -v "$PWD/final:/app/final" IMAGE
+# With rows of your own: docker run -v "$PWD/rows:/rows" IMAGE predict.py /rows/new.csv /rows/predictions.csv
+ENTRYPOINT ["python"]
+CMD ["solution.py"]
 """
+
+_PREDICT = '''"""Predict the rows of a CSV file: python predict.py NEW.csv PREDICTIONS.csv
+
+The rows become the test file of `solution.py`, which runs in a folder of its own.
+"""
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TEST, COLUMNS, NEEDED = {test!r}, {columns!r}, {needed!r}
+SAMPLE, EXAMPLE = {sample!r}, {example!r}
+KEY, SEPARATOR, ENCODING = {key!r}, {separator!r}, {encoding!r}
+HERE = Path(__file__).resolve().parent
+
+
+def show(source, target):
+    try:
+        os.symlink(source, target)
+    except OSError:
+        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
+
+
+def read(path):
+    text = path.read_text(encoding="utf-8-sig")
+    header = text.partition("\\n")[0]
+    separator = max([SEPARATOR, ",", ";", "\\t"], key=header.count)
+    rows = list(csv.DictReader(text.splitlines(keepends=True), delimiter=separator))
+    if missing := [name for name in NEEDED if not rows or name not in rows[0]]:
+        sys.exit(f"{{path.name}} lacks {{', '.join(missing) if rows else 'rows'}}")
+    return rows
+
+
+def write(path, columns, rows):
+    with path.open("w", encoding=ENCODING, newline="") as stream:
+        writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore", delimiter=SEPARATOR)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__.partition("\\n")[0])
+    rows = read(Path(sys.argv[1]))
+    if KEY and (KEY not in rows[0] or len({{row[KEY] for row in rows}}) < len(rows)):
+        rows = [{{**row, KEY: str(number)}} for number, row in enumerate(rows)]
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        for name in ("input", "final"):
+            (work / name).mkdir()
+        for name in ("solution.py", "solution", "model"):
+            if (HERE / name).exists():
+                show(HERE / name, work / name)
+        for entry in (HERE / "input").iterdir():
+            if entry.name not in (TEST, SAMPLE):
+                show(entry, work / "input" / entry.name)
+        write(work / "input" / TEST, COLUMNS, rows)
+        if SAMPLE:
+            write(work / "input" / SAMPLE, list(EXAMPLE), [{{**EXAMPLE, **row}} for row in rows])
+        subprocess.run([sys.executable, "solution.py"], cwd=work, check=True)
+        shutil.copyfile(work / "final" / "submission.csv", sys.argv[2])
+
+
+main()
+'''
 
 _CARD = """\
 # {name}
@@ -50,11 +124,12 @@ Made by MLE-STAR from the run `{run}` with the model `{model}`.
 {score}
 
 ## Use
-1. Put the training data into `input/` under the names that they had: {files}.
-2. Put the rows to predict there as `{test}`: {features}.{sample}
-3. `pip install -r requirements.txt`, then `python solution.py`: predictions are in `final/submission.csv`.
+1. `pip install -r requirements.txt`
+2. {use}
+3. `python solution.py` predicts {asked} and writes `final/submission.csv`.
 
-The script fits on the training data each time{state}. `mle-star predict {run} NEW.csv` does all of this by itself.
+New rows need the columns {features}. **`input/` holds the training data** ({files}): who gets this folder gets them.
+The script fits on them each time{state}.
 
 ## Limits
 - Rows unlike the training rows (later dates, other groups, new categories) may be predicted worse than the score says.
@@ -71,6 +146,10 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
     python = inspect_interpreter(result.config.python)
     scripts = [result.final_solution.content]
     target.mkdir(parents=True, exist_ok=True)
+    _copy_data(model, target / "input")
+    (target / "final").mkdir()
+    if (script := _predict_script(model)) is not None:
+        (target / "predict.py").write_text(script, encoding="utf-8")
     (target / "solution.py").write_text(result.final_solution.content, encoding="utf-8")
     if (run_dir / "solution").is_dir():  # the members of a blend
         shutil.copytree(run_dir / "solution", target / "solution")
@@ -83,6 +162,40 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
     (target / "Dockerfile").write_text(_DOCKERFILE.format(version=version, state=STATE), encoding="utf-8")
     (target / "MODEL_CARD.md").write_text(_card(model, result, target), encoding="utf-8")
     return sorted(target.iterdir())
+
+
+def _copy_data(model: Model, target: Path) -> None:
+    """The data that the script reads, as files of their own; for a task without a test, with the run's example rows."""
+    shown = RunFolder(model.run_dir).input
+    source = shown if model.layout.test is None and shown.is_dir() else model.data_dir
+    data = DataFolder(source.resolve(), ours=model.run_dir)
+    for path, _ in data.files():
+        place = target / os.path.relpath(path, data.root)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+
+
+def _predict_script(model: Model) -> str | None:
+    """A program that predicts the rows of a CSV file by the script alone; None where the test is no CSV file."""
+    layout, key = model.layout, model.layout.key
+    asked = layout.test or layout.train
+    form = asked.form if asked.form.kind == "csv" or layout.test is not None else Form()
+    if form.kind != "csv" or (layout.sample is not None and layout.sample.form.kind != "csv"):
+        return None
+    if layout.sample is not None:
+        sample = {name: str(cells[0]) if cells else "" for name, cells in layout.sample.sample.items()}
+    else:
+        sample = {**({key: ""} if key else {}), **model.usual_answer}
+    return _PREDICT.format(
+        test=layout.test.name if layout.test else TEST_NAME,
+        columns=[name for name in asked.columns if name not in model.targets],
+        needed=model.features,
+        sample=layout.sample.name if layout.sample else None if layout.test else SAMPLE_NAME,
+        example=sample,
+        key=key,
+        separator=form.dialect.separator,
+        encoding=form.encoding,
+    )
 
 
 def needs(scripts: list[str], installed: dict[str, str]) -> list[str]:
@@ -119,7 +232,9 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
     else:
         score += ", as the script itself measured it: nobody else has checked it"
     tables = [table.name for table in (layout.train, layout.labels, *layout.others) if table is not None]
-    sample = layout.sample.name if layout.sample else "sample_submission.csv" if layout.test is None else ""
+    use = "`python predict.py NEW.csv PREDICTIONS.csv` predicts rows of your own."
+    if not (target / "predict.py").is_file():
+        use = f"Put rows of your own into `input/` as `{layout.test.name if layout.test else TEST_NAME}`."
     return _CARD.format(
         name=task.competition_id,
         run=model.run_dir.name,
@@ -127,9 +242,9 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
         description=task.description,
         score=f"{score}.",
         files=", ".join(f"`{name}`" for name in tables),
-        test=layout.test.name if layout.test else "test.csv",
+        use=use,
+        asked=f"the rows of `{layout.test.name}`" if layout.test else "a few rows as an example",
         features=", ".join(f"`{name}`" for name in model.features[:40]),
-        sample=f" `{sample}` holds a row for each of them, in the form of an answer." if sample else "",
         state=f", unless `{STATE}/` holds what it fitted before" if (target / STATE).is_dir() else "",
         author="rules, not by a person" if result.config.model == "offline" else "a language model, not by a person",
         warnings="".join(f"- {text.one_line(warning, 400)}\n" for warning in result.warnings),

@@ -129,6 +129,11 @@ class Model:
         what = f"predicts {some_of(list(self.targets), 5)} from {some_of(self.features, 8)}"
         return f"{what}; {score_in_words(self.result)}"
 
+    @property
+    def usual_answer(self) -> dict[str, str]:
+        """The most frequent value of each target."""
+        return {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
+
     def _labels(self, target: str) -> list[Any]:
         """Values that a target has in the training rows."""
         table = self.layout.target.table
@@ -250,7 +255,7 @@ class Model:
                 blank[list(sample.columns)], folder / sample.name, sample.form, sample, self.data_dir / sample.name
             )
         elif test is None:
-            usual = {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
+            usual = self.usual_answer
             names = [*([self.layout.key] if self.layout.key else []), *self.targets]
             write_new(rows.assign(**usual)[names], folder / SAMPLE_NAME, Form())
 

@@ -155,6 +155,8 @@ class RunShared:
     """Did a loop end before its plan was done?"""
     exam: Exam | None = None
     """How scripts are judged by hidden rows; None: by what they print."""
+    has_test: bool = True
+    """Without an exam: does the task ask for answers? Else the rows to predict are only an example."""
     search: Search = field(default_factory=Search)
     memory: RunMemory | None = None
     """What was tried so far, once somebody has asked for it."""

@@ -57,7 +57,9 @@ def how_sure(story: RunStory) -> str:
     exam, promise = story.exam, promise_of(story)
     if exam is None or exam.why_not:
         because = f" ({text.one_line(exam.why_not, 160)})" if exam is not None else ""
-        return f"The script measured itself, nobody checked it{because}: expect less on new rows."
+        worse = "lower" if story.direction.value == "maximize" else "larger"
+        metric = text.one_line(story.metric, 40)
+        return f"The script measured itself, nobody checked it{because}: expect a {worse} {metric} on new rows."
     known = "Estimated from" if promise is not None and promise.estimated else "Measured on"
     measured = f"{known} {text.plural(measured_rows(story, exam), 'row')} that no script saw the answers of"
     if promise is not None and promise.low is not None and promise.high is not None:

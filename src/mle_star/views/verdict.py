@@ -200,7 +200,8 @@ def _file(story: RunStory, run_dir: Path | None, state: str) -> File:
         note, sound = _file_note(story, facts)
         return File(path, "File to submit", note, "ready" if sound else "partial")
     if result is not None and not result.has_test:
-        return File(None, "Result", "solution.py: without a test file there is nothing to submit", "ready")
+        name = "RUN" if run_dir is None else run_dir.name
+        return File(None, "Result", f"Model ready: `mle-star predict {name} NEW.csv`", "ready")
     if story.kept is not None:
         kept = story.kept
         note = f"{text.plural(kept.rows, 'row')}, score {text.score(kept.score)}"
