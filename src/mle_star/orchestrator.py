@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.config import effective_config, setup_logging
+from mle_star.config import effective_config
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.choice import find_opener, opened_executor, surroundings_of
 from mle_star.execution.fingerprint import surroundings_digest
@@ -59,6 +59,7 @@ from mle_star.pipeline.setup import (
     example_data,
     first_event,
     open_ledger,
+    open_log,
     prepare_exam,
     read_references,
     secret_values,
@@ -87,8 +88,6 @@ if TYPE_CHECKING:
 __all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_sync"]
 
 logger = logging.getLogger(__name__)
-
-_NOWHERE = logging.NullHandler()  # without any handler, Python would print warnings into a display
 
 
 # --- the entry -----------------------------------------------------------------------------------------------
@@ -127,7 +126,7 @@ async def run_pipeline(
         await asyncio.to_thread(check_model, task, config, base_url)
     folder = choose_folder(task, config, run_dir)
     folder = folder.open() if resume else folder.create()
-    _open_log(config, console=console)
+    open_log(config, console=console)
     async with opened_executor(config, executor) as used:
         isolation, hardware = await surroundings_of(used)
         first = await asyncio.to_thread(first_event, task, config, hardware, isolation)
@@ -171,12 +170,6 @@ def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = Non
     except RuntimeError:
         return asyncio.run(run_pipeline(task, config, **options))
     raise RuntimeError("an event loop is running here: use `await run_pipeline(...)` instead of run_pipeline_sync")
-
-
-def _open_log(config: PipelineConfig, *, console: bool) -> None:
-    setup_logging(config, console=console)
-    for name in ("mle_star", "claude_agent_sdk"):
-        logging.getLogger(name).addHandler(_NOWHERE)
 
 
 @contextmanager

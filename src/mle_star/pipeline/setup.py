@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.agents.definitions import ScriptShare, plain_name
+from mle_star.config import setup_logging
 from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import check_direction, is_own_metric, known_metric
@@ -48,6 +49,7 @@ MODEL_GROUP = "mle_star.models"
 """Entry points that bring their own API: name = model, value = a function that gives an async context manager."""
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST_SECRET = 12
+_NOWHERE = logging.NullHandler()  # without any handler, Python would print warnings into a display
 _TEXTS = (".md", ".txt", ".yaml", ".yml")
 """Files beside the tables of a task that hold no rows."""
 
@@ -94,6 +96,13 @@ def secret_values(environ: Mapping[str, str]) -> list[str]:
     """The values of credentials in the environment, longest first; short ones could be ordinary words."""
     found = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET}
     return sorted(found, key=len, reverse=True)
+
+
+def open_log(config: PipelineConfig, *, console: bool) -> None:
+    """Log as the settings say."""
+    setup_logging(config, console=console)
+    for name in ("mle_star", "claude_agent_sdk"):
+        logging.getLogger(name).addHandler(_NOWHERE)
 
 
 # --- folder and ledger -------------------------------------------------------------------------------------
