@@ -12,10 +12,19 @@ import pytest
 
 from mle_star.cli.run import _spent_limits
 from mle_star.errors import AgentError, PipelineError
-from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, PhaseTimeBudget
+from mle_star.models import AgentConfig, AgentType, ExecutionRawResult, FinalResult, PhaseTimeBudget
 from mle_star.orchestrator import PipelineState
 from mle_star.run.context import AgentReply, ScriptRequest
-from mle_star.run.events import AgentStarted, AnyEvent, PhaseFinished, PhaseStarted, RunFinished, RunResumed, RunStarted
+from mle_star.run.events import (
+    AgentStarted,
+    AnyEvent,
+    Notice,
+    PhaseFinished,
+    PhaseStarted,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
 from mle_star.run.folder import RunFolder, last_config, place_copy
 from mle_star.safety import LEAK_REPLACED
 from tests.pipeline.clock import in_its_own_time
@@ -225,6 +234,24 @@ async def test_when_the_cli_dies_before_there_is_a_solution_the_error_says_so(qu
         await quick(settings(M=4), agents=Outage(1))
     result = await quick(settings(M=4), resume=True)
     assert result.stopped_by is None and result.submission_path
+
+
+async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_again_on_resume(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    class WithoutRetriever(Outage):
+        async def ask(self, config: AgentConfig, prompt: str, *, label: str, **more: Any) -> AgentReply:
+            if config.agent_type is AgentType.retriever:
+                raise AgentError("no route", agent="retriever", reason="transport")
+            return await super().ask(config, prompt, label=label, **more)
+
+    first = await quick(settings(M=2), agents=WithoutRetriever(12))
+    assert first.submission_path and first.stopped_by == "outage"
+    assert "the retriever gave nothing usable" in events(tmp_path / "run", Notice)[0].message
+    agents = MindAgents()
+    later = await quick(settings(M=2), agents=agents, resume=True)
+    assert later.stopped_by is None and later.phase1.retrieved_models == first.phase1.retrieved_models
+    assert agents.calls and "retriever" not in [agent for _, agent in agents.calls]
 
 
 # --- Phase 3 -----------------------------------------------------------------------------------------------------
