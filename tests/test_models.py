@@ -8,7 +8,6 @@ import inspect
 import json
 import subprocess
 import sys
-import time
 import timeit
 import warnings
 from datetime import datetime, timezone
@@ -594,12 +593,38 @@ def test_an_agent_config_needs_its_agent_only() -> None:
     config = AgentConfig(agent_type=AgentType.coder)
     optional = ("system_prompt", "tools", "model", "output_schema", "max_turns")
     assert [getattr(config, name) for name in optional] == [None] * 5
-    assert config.description
     assert AgentConfig(agent_type=AgentType.coder, description="mine").description == "mine"
     with pytest.raises(ValidationError, match="model"):
         AgentConfig.model_validate({"agent_type": "coder", "model": "gpt"})
     with_schema = AgentConfig(agent_type=AgentType.coder, output_schema=RetrieverOutput)
     assert json.loads(with_schema.model_dump_json())["output_schema"] == "RetrieverOutput"
+
+
+DESCRIPTIONS = {
+    "ablation": "Agent that generates ablation study code to identify impactful solution components",
+    "summarize": "Agent that summarizes raw ablation study output into a concise textual summary",
+    "extractor": "Agent that identifies the most impactful code block and proposes a refinement plan",
+    "coder": "Agent that implements a refinement plan on a target code block",
+    "planner": "Agent that proposes the next refinement strategy using feedback from previous attempts",
+    "ens_planner": "Agent that proposes ensemble strategies for combining L solution scripts",
+    "ensembler": "Agent that implements an ensemble plan on L solution scripts into a single Python program",
+}
+"""As the tables of specs 05, 06 and 07 have them; those of the other seven agents are in free words."""
+DUTIES = {
+    "retriever": "web", "init": "first", "merger": "second", "debugger": "crash", "leakage": "leakage",
+    "data": "data source", "test": "submission",
+}  # fmt: skip
+
+
+@pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-OR-006")
+def test_every_agent_is_described_by_its_own_duty() -> None:
+    found = {agent.value: AgentConfig(agent_type=agent).to_agent_definition()["description"] for agent in AgentType}
+    assert {agent: found[agent] for agent in DESCRIPTIONS} == DESCRIPTIONS
+    assert set(DUTIES) | set(DESCRIPTIONS) == set(found)
+    assert [agent for agent, word in DUTIES.items() if word not in found[agent]] == []
+    others = [("leakage", "correction", "Removes"), ("test", "contamination", "copies a post")]
+    for agent, variant, word in others:
+        assert word in (text := agent_config(AgentType(agent), variant).description) and text not in found.values()
 
 
 @pytest.mark.req("REQ-DM-037")
@@ -700,9 +725,8 @@ def test_models_with_large_texts_build_in_less_than_a_millisecond(task: TaskDesc
         PipelineConfig,
         lambda: AgentConfig(agent_type=AgentType.coder),
     ]
-    for build in builders:
-        quickest = min(timeit.repeat(build, number=20, repeat=10, timer=time.process_time)) / 20
-        assert quickest < 0.001
+    for build in builders:  # by the clock on the wall, which sees waits; of many, one is left alone by a busy machine
+        assert min(timeit.repeat(build, number=1, repeat=200)) < 0.001
 
 
 @pytest.mark.req("REQ-DM-045")

@@ -406,13 +406,13 @@ _DUTIES: dict[AgentType, str] = {
     AgentType.retriever: "Searches the web for strong models that fit the task.",
     AgentType.init: "Writes a first solution script around one given model.",
     AgentType.merger: "Works a second script into the base script and ensembles the two.",
-    AgentType.ablation: "Writes an ablation study of a solution script.",
-    AgentType.summarize: "Summarises the output of an ablation study.",
-    AgentType.extractor: "Picks the code block that matters most and plans its refinement.",
-    AgentType.coder: "Rewrites one code block according to a plan.",
-    AgentType.planner: "Proposes the next refinement plan from the history of plans and scores.",
-    AgentType.ens_planner: "Proposes how to combine several solutions.",
-    AgentType.ensembler: "Implements an ensemble plan as one script.",
+    AgentType.ablation: "Agent that generates ablation study code to identify impactful solution components",
+    AgentType.summarize: "Agent that summarizes raw ablation study output into a concise textual summary",
+    AgentType.extractor: "Agent that identifies the most impactful code block and proposes a refinement plan",
+    AgentType.coder: "Agent that implements a refinement plan on a target code block",
+    AgentType.planner: "Agent that proposes the next refinement strategy using feedback from previous attempts",
+    AgentType.ens_planner: "Agent that proposes ensemble strategies for combining L solution scripts",
+    AgentType.ensembler: "Agent that implements an ensemble plan on L solution scripts into a single Python program",
     AgentType.debugger: "Repairs scripts that crash.",
     AgentType.leakage: "Looks for data leakage in preprocessing, and removes it.",
     AgentType.data: "Makes sure that no supplied data source is ignored.",
@@ -506,5 +506,8 @@ def agent_config(agent: AgentType, variant: str | None = None, tool_profile: Too
     if agent is AgentType.leakage and variant in ("correction", "rewrite"):
         return config.model_copy(update={"output_schema": None, "description": "Removes data leakage from a script."})
     if (agent, variant) == (AgentType.test, "contamination"):
-        return config.model_copy(update={"output_schema": DataContaminationResult, "tools": None})
+        judges = "Judges whether a script copies a post of a forum."
+        return config.model_copy(
+            update={"output_schema": DataContaminationResult, "tools": None, "description": judges}
+        )
     return config

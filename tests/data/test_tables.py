@@ -147,7 +147,7 @@ def _locked() -> bytes:
         ("a.xlsx", b"no archive", "cannot be read"), ("a.json", b"[1, 2]", "no JSON records"),
         ("a.png", b"x", "not a table"),
         ("a.csv.zip", b"PK nonsense", "cannot be read"), ("b.csv.zip", _locked(), "password"),
-        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99)[:10] + b"\xff" * 40, "cannot be read"),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:10] + b"\xff" * 40, "cannot be read"),
         ("notes.txt", b"just a line of prose\n", "prose"),
     ],
 )  # fmt: skip

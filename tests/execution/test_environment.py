@@ -46,9 +46,12 @@ def test_a_driver_in_trouble_means_no_gpu(body: str, monkeypatch: pytest.MonkeyP
 def test_a_driver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_nvidia_smi(tmp_path, "exec sleep 600")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    started = time.monotonic()
-    assert detect_gpu_info() == NOTHING
-    assert time.monotonic() - started < 240
+    for _ in range(4):  # a busy machine is late now and then
+        started = time.monotonic()
+        assert detect_gpu_info() == NOTHING
+        if (waited := time.monotonic() - started) < 7:
+            break
+    assert 5 <= waited < 7
 
 
 @pytest.mark.req("REQ-EX-003")
@@ -63,8 +66,13 @@ def test_the_driver_s_names_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 @pytest.mark.req("REQ-EX-004")
 def test_the_environment_is_a_copy_with_three_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINE", "kept")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    for name, value in {
+        "MINE": "kept",
+        "PYTHONHASHSEED": "7",
+        "PYTHONUNBUFFERED": "",
+        "CUDA_VISIBLE_DEVICES": "3",
+    }.items():
+        monkeypatch.setenv(name, value)
     before = dict(os.environ)
     env = build_execution_env(gpu_indices=[0, 1])
     assert (env["PYTHONUNBUFFERED"], env["PYTHONHASHSEED"], env["CUDA_VISIBLE_DEVICES"]) == ("1", "0", "0,1")
@@ -87,20 +95,14 @@ def test_credentials_are_scrubbed_by_name(name: str) -> None:
 
 
 def test_only_names_of_the_allow_list_reach_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTPS_PROXY", "http_proxy", "SSH_AUTH_SOCK", "DOCKER_HOST", "PYTHONPATH", "PYTHONSTARTUP", "HOME"):
+    others = {"HTTPS_PROXY", "http_proxy", "SSH_AUTH_SOCK", "DOCKER_HOST", "PYTHONPATH", "PYTHONSTARTUP", "HOME"}
+    credentials = {"NVIDIA_API_KEY", "CUDA_ACCESS_TOKEN"}  # the names of its makers are on the list
+    for name in others | credentials:
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("LC_NUMERIC", "C")
     config = PipelineConfig(seed=7, num_parallel_solutions=2)
     env = script_environment(config, [1])
-    assert not {
-        "HTTPS_PROXY",
-        "http_proxy",
-        "SSH_AUTH_SOCK",
-        "DOCKER_HOST",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "HOME",
-    } & set(env)
+    assert not (others | credentials) & set(env)
     assert (env["LC_NUMERIC"], env["MLE_STAR_SEED"], env["PYTHONHASHSEED"]) == ("C", "7", "0")
     assert env["CUDA_VISIBLE_DEVICES"] == "1"
 

@@ -22,9 +22,11 @@ from mle_star.execution import (
     evaluate_batch,
     evaluate_solution,
     evaluate_with_retry,
+    exception_line,
     execute_script,
     execute_script_via_sdk,
     make_score_function,
+    rank_solutions,
     verify_submission,
 )
 from mle_star.execution.harness import SDK_BASH_MAX_MS
@@ -76,17 +78,23 @@ async def test_without_an_environment_the_parent_s_is_inherited(
 
 
 @pytest.mark.req("REQ-EX-009")
-async def test_a_sleeper_with_five_seconds_comes_back_soon_after_and_has_time_to_save(tmp_path: Path) -> None:
+async def test_a_sleeper_with_five_seconds_is_told_to_end_and_killed_after_five_more(tmp_path: Path) -> None:
+    """A busy machine may be late now and then: one of a few attempts keeps the times."""
     (tmp_path / "s.py").write_text(
         "import signal, time\n"
-        "def save(*_):\n    time.sleep(0.5)\n    print('saved', flush=True)\n    raise SystemExit\n"
+        "def save(*_):\n    told = time.monotonic()\n"
+        "    while True:\n        print(time.monotonic() - told, flush=True)\n        time.sleep(0.05)\n"
         "signal.signal(signal.SIGTERM, save)\nprint('begun', flush=True)\ntime.sleep(600)"
     )
-    for seconds in (5, 120):  # the second where five are too few to begin in
-        raw = await execute_script(str(tmp_path / "s.py"), str(tmp_path), seconds)
-        if raw.stdout:
+    for _ in range(5):
+        started = time.monotonic()
+        raw = await execute_script(str(tmp_path / "s.py"), str(tmp_path), 5)
+        total = time.monotonic() - started
+        assert (raw.timed_out, raw.exit_code) == (True, -1)
+        first, *spans = raw.stdout.split() or [""]
+        if total < 15 and spans and 4.5 < float(spans[-1]) < 5.5:
             break
-    assert (raw.timed_out, raw.exit_code, raw.stdout) == (True, -1, "begun\nsaved\n")
+    assert first == "begun" and 4.5 < float(spans[-1]) < 5.5 and total < 15
 
 
 @pytest.mark.req("REQ-EX-010")
@@ -102,11 +110,12 @@ async def test_what_a_script_sets_stays_in_its_process(task: TaskDescription) ->
 async def test_an_evaluation_cleans_writes_runs_and_judges(
     task: TaskDescription, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DB_PASSWORD", "hush")
+    for name in ("DB_PASSWORD", "NVIDIA_API_KEY"):
+        monkeypatch.setenv(name, "hush")
     code = (
         "import os\nassert sorted(os.listdir()) == ['final', 'input', 'solution.py'] and not os.listdir('final')\n"
         "assert open('input/train.csv').read()\n"
-        "assert 'DB_PASSWORD' not in os.environ and os.environ['PYTHONHASHSEED'] == '0'\n"
+        "assert 'hush' not in os.environ.values() and os.environ['PYTHONHASHSEED'] == '0'\n"
         "open('final/submission.csv', 'w').write('new')\nopen('left', 'w').close()"
     )
     for _ in range(2):
@@ -145,9 +154,33 @@ async def test_a_folder_of_that_name_that_is_not_ours_is_left_alone(task: TaskDe
 
 @pytest.mark.req("REQ-EX-015")
 async def test_a_directory_can_be_chosen(task: TaskDescription, work: Path, tmp_path: Path) -> None:
-    result = await evaluate_solution(scored(0.5), task, QUICK, working_dir=str(tmp_path / "own"), gpu_indices=[])
-    assert result.score == 0.5
+    (tmp_path / "own" / "final").mkdir(parents=True)
+    for name in ("final/submission.csv", "mine.txt"):
+        (tmp_path / "own" / name).write_text("from before")
+    code = "import os\nassert not os.listdir('final') and os.environ['CUDA_VISIBLE_DEVICES'] == ''"
+    chosen = str(tmp_path / "own")
+    result = await evaluate_solution(scored(0.5, code), task, QUICK, working_dir=chosen, gpu_indices=[])
+    assert result.score == 0.5, result.stderr
     assert (tmp_path / "own" / "solution.py").exists() and not work.exists()
+    assert (tmp_path / "own" / "mine.txt").exists() and not verify_submission(chosen)
+
+
+@pytest.mark.req("REQ-EX-005", "REQ-EX-015")
+async def test_evaluations_at_once_have_a_directory_each(task: TaskDescription, work: Path) -> None:
+    """They run side by side for a second, and each finds its own script, data and submission then."""
+    meet = (
+        "import os, time\nopen('final/submission.csv', 'w').write('{0}')\n"
+        "time.sleep(1)\nassert open('input/train.csv').read()\n"
+        "assert ': {0}' in open('solution.py').read() and open('final/submission.csv').read() == '{0}'"
+    )
+    scripts = [scored(score, meet.format(score)) for score in (0.1, 0.9, 0.5)]
+    results = await asyncio.gather(*(evaluate_solution(one, task, QUICK) for one in scripts))
+    assert [(result.score, result.error_traceback) for result in results] == [(0.1, None), (0.9, None), (0.5, None)]
+    assert (work / "final" / "submission.csv").read_text() == "0.1"
+    assert [path.name for path in work.parent.iterdir() if path.is_dir()] == ["evaluation"], "the others are gone"
+    function = make_score_function(QUICK)
+    threads = [asyncio.to_thread(function, one, task) for one in scripts[:2]]
+    assert [result.score for result in await asyncio.gather(*threads)] == [0.1, 0.9]
 
 
 @pytest.mark.req("REQ-EX-015")
@@ -174,6 +207,18 @@ async def test_the_limit_comes_from_the_configuration_unless_it_is_overridden(
 
 
 @pytest.mark.req("REQ-EX-046")
+@pytest.mark.parametrize(
+    ("settings", "override", "limit"), [({}, None, 86400), ({"time_limit_seconds": 5}, 4000, 4000)]
+)
+async def test_no_limit_but_the_given_one_is_set(
+    settings: dict[str, int], override: int | None, limit: int, task: TaskDescription, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mle_star.execution")
+    result = await evaluate_solution(scored(0.5), task, PipelineConfig(**settings), override)
+    assert (result.score, result.timeout_seconds) == (0.5, limit) and f"at most {limit} s" in caplog.text
+
+
+@pytest.mark.req("REQ-EX-046")
 def test_no_function_has_a_time_limit_of_its_own() -> None:
     for name in mle_star.execution.__all__:
         function = getattr(mle_star.execution, name)
@@ -188,9 +233,18 @@ async def test_the_given_script_is_left_alone(task: TaskDescription) -> None:
     async def repair(solution: SolutionScript, text: str) -> SolutionScript:
         return scored(0.5)
 
-    given = BROKEN.model_copy(deep=True)
+    late, known = script("import time\ntime.sleep(60)"), {"score": 0.25, "is_executable": True}
+    unknown = {"score": None, "is_executable": False}
+    for one, limit in ((BROKEN, 240), (late, 1), (script("exit()"), 240), (scored(0.75), 240), (scored("nan"), 240)):
+        for fields in (known, unknown):
+            given = one.model_copy(update=fields, deep=True)
+            before = given.model_copy(deep=True)
+            result = await evaluate_solution(given, task, QUICK, limit)
+            assert given == before
+        rank_solutions([given], [result], task.metric_direction)
+        assert given == before
+    given = BROKEN.model_copy(update=known, deep=True)
     before = given.model_copy(deep=True)
-    await evaluate_solution(given, task, QUICK)
     await evaluate_batch([given], task, QUICK)
     returned, _ = await evaluate_with_retry(given, task, QUICK, repair)
     assert given == before
@@ -200,10 +254,13 @@ async def test_the_given_script_is_left_alone(task: TaskDescription) -> None:
 @pytest.mark.req("REQ-EX-035")
 async def test_a_call_costs_little_beyond_the_script(task: TaskDescription) -> None:
     code = "import time\nt = time.perf_counter()\ntime.sleep(0.2)\nprint('took', time.perf_counter() - t)"
-    started = time.perf_counter()
-    result = await evaluate_solution(scored(0.5, code), task, QUICK)
-    total = time.perf_counter() - started
-    assert total - float(result.stdout.split()[1]) < 60
+    for _ in range(8):  # what counts is the call, not what else the machine does: one of a few is left alone
+        started = time.perf_counter()
+        result = await evaluate_solution(scored(0.5, code), task, QUICK)
+        total = time.perf_counter() - started
+        if (beyond := total - float(result.stdout.split()[1])) < 2:
+            break
+    assert beyond < 2
 
 
 @pytest.mark.req("REQ-EX-043")
@@ -271,10 +328,14 @@ async def test_one_repair_is_enough_when_it_works(task: TaskDescription) -> None
 async def test_an_error_that_stays_is_returned_not_raised(
     retries: int | None, calls: int, task: TaskDescription
 ) -> None:
-    repairs = Repairs(script("1 / 0"))
+    repairs = Repairs(*(script(f"raise ValueError('{number}')") for number in range(1, 4)))
     last, result = await evaluate_with_retry(BROKEN, task, QUICK, repairs, retries)
-    assert len(repairs.told) == calls
+    said = ["JSONDecodeError: Expecting", "ValueError: 1", "ValueError: 2"][:calls]
+    assert [
+        exception_line(text).rpartition(".")[2][: len(words)] for text, words in zip(repairs.told, said, strict=True)
+    ] == said
     assert result.is_error and (last.score, last.is_executable) == (None, False)
+    assert exception_line(result.error_traceback or "").endswith(f"ValueError: {calls}") or calls == 0
 
 
 @pytest.mark.req("REQ-EX-021")

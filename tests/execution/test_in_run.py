@@ -51,15 +51,19 @@ class Turns(FixedExecutor):
 
 
 @pytest.mark.req("REQ-EX-016")
-async def test_the_given_script_never_gets_a_score(open_run: OpenRun) -> None:
-    given = scored(0.5)
-    before = given.model_copy(deep=True)
-    with open_run(CONFIG, FixedExecutor()) as run:
+@pytest.mark.parametrize("fields", [{}, {"exit_code": 1, "stderr": TRACE}, {"exit_code": -1, "timed_out": True}])
+@pytest.mark.parametrize("known", [{"score": 0.25, "is_executable": True}, {"score": None, "is_executable": False}])
+async def test_the_given_script_is_left_as_it_is(
+    fields: dict[str, Any], known: dict[str, Any], open_run: OpenRun
+) -> None:
+    given = scored(0.5).model_copy(update=known)
+    before, works = given.model_copy(deep=True), not fields
+    with open_run(CONFIG, FixedExecutor(**fields)) as run:
         result = await evaluate_solution(given, run.task, CONFIG)
         await evaluate_batch([given], run.task, CONFIG)
-        returned, _ = await evaluate_with_retry(given, run.task, CONFIG, Repairs())
-    assert result.score == 0.5 and given == before
-    assert returned is not given and (returned.score, returned.is_executable) == (0.5, True)
+        returned, _ = await evaluate_with_retry(given, run.task, CONFIG, Repairs(), 0)
+    assert (result.score, result.is_error, given) == (0.5, not works, before)
+    assert returned is not given and (returned.score, returned.is_executable) == (0.5 if works else None, works)
 
 
 @pytest.mark.req("REQ-EX-014")

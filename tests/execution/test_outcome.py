@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+import timeit
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,8 @@ def test_a_clean_run_has_a_score_and_no_traceback() -> None:
 def test_a_crash_after_the_score_line_keeps_score_and_flag() -> None:
     result = build_evaluation_result(raw("Final Validation Performance: 0.82\n", TRACE, 1))
     assert (result.score, result.is_error, result.error_traceback) == (0.82, True, TRACE)
+    late = build_evaluation_result(raw("Final Validation Performance: 0.82\n", exit_code=-1, timed_out=True))
+    assert (late.score, late.is_error, late.timed_out, late.error_traceback) == (0.82, True, True, None)
 
 
 def test_a_traceback_that_a_library_logs_is_no_failure_unless_an_ablation_ends_in_it() -> None:
@@ -202,23 +204,14 @@ def test_of_a_long_log_only_the_end_reaches_the_debugger() -> None:
 @pytest.mark.parametrize("filler", ["x" * 99 + "\n", "Final Validation\n", "epoch 1: Performance 0.5\n"])
 def test_a_megabyte_is_searched_in_no_time(filler: str) -> None:
     text = "Final Validation Performance: 0.25\n" + filler * (1_000_000 // len(filler))
-    times = []
-    for _ in range(5):
-        started = time.process_time()
-        parse_score(text)
-        times.append(time.process_time() - started)
-    assert min(times) < 5
+    assert min(timeit.repeat(lambda: parse_score(text), number=1, repeat=30)) < 0.010
 
 
 @pytest.mark.req("REQ-EX-036")
 def test_the_traceback_search_takes_time_in_proportion() -> None:
-    def seconds(lines: int) -> float:
-        text = f"{TRACE}\n" * lines
-        started = time.process_time()
-        extract_traceback(text)
-        return time.process_time() - started
-
-    assert min(seconds(20_000) for _ in range(3)) < 10
+    long = f"{HEADER}\n" + '  File "a.py", line 1, in f\n    f()\n' * 25_000 + "ValueError: boom\n"
+    for text in (f"{TRACE}\n" * 10_000, long):  # of a megabyte each
+        assert min(timeit.repeat(lambda: extract_traceback(text), number=1, repeat=20)) < 0.1  # noqa: B023
 
 
 GROUP_SCRIPT = """

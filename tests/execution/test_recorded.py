@@ -370,13 +370,19 @@ async def test_scripts_wait_for_a_slot_and_never_share_a_directory(open_run: Ope
     assert len(executor.requests) == 6 and executor.most == 2
 
 
-async def test_a_script_sees_its_own_gpus_seed_and_data(open_run: OpenRun, task: TaskDescription) -> None:
+@pytest.mark.req("REQ-EX-004", "REQ-EX-015")
+async def test_a_script_sees_its_own_gpus_seed_and_data_and_no_credential(
+    open_run: OpenRun, task: TaskDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NVIDIA_API_KEY", "DB_PASSWORD", "CUDA_TOKEN"):
+        monkeypatch.setenv(name, "hush")
     executor = FixedExecutor(together=True)
     with open_run(CONFIG, executor) as run:
         run.shared.scripts.gpus = ["0", "1", "GPU-2", "GPU-3"]
         await on_paths(run, scored(0), scored(1))
     seen = {request.env["CUDA_VISIBLE_DEVICES"] for request in executor.requests}
     assert seen == {"0,GPU-2", "1,GPU-3"}
+    assert all("hush" not in request.env.values() for request in executor.requests)
     request = executor.requests[0]
     assert (request.input_dir, request.env["MLE_STAR_SEED"]) == (str(Path(task.data_dir).resolve()), "42")
 

@@ -58,7 +58,9 @@ def test_what_only_stands_in_for_a_file_is_no_submission(work: Path) -> None:
 
 
 @pytest.mark.req("REQ-EX-025")
-@pytest.mark.parametrize(("text", "rows"), [("a\n1\n2\n3\n", 3), ("a\n1\n2\n3", 3), ("", 0), ("a\n", 0), ("a", 0)])
+@pytest.mark.parametrize(
+    ("text", "rows"), [("a\n1\n2\n3\n", 3), ("a\n1\n2\n3", 3), ("", 0), ("a\n", 0), ("a", 0), ("a\n\n1\n \n", 3)]
+)
 def test_rows_are_counted_without_the_header(text: str, rows: int, work: Path) -> None:
     submit(work, text)
     assert get_submission_info(str(work)) == {

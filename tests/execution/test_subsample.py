@@ -63,8 +63,15 @@ def test_the_extraction_prompt_holds_the_script_and_asks_for_one_block() -> None
         ("def broken(:\ntry:\n    f()\nexcept Exception as e:\n    pass\n", ["line 4"]),
         ("def broken(:\ntry:\n    f()\nexcept Exception as e:\n    log(e)\n", []),
         ("# except: pass", []),
-        (f"x = {'-' * 20_000}1\ntry:\n    f()\nexcept:\n    g()", ["line 4"]),  # more than the parser can take
+        ("try:\n    f()\nexcept:\n    pass\n" * 5, [f"line {4 * number + 3}" for number in range(5)]),
+        (
+            "(\ntry:\n    f()\nexcept:\n    pass\n" + "try:\n    f()\nexcept:\n    pass\n" * 4,
+            [f"line {4 * number + 4}" for number in range(5)],
+        ),
+        (f"x = {'-' * 20_000}1\ntry:\n    f()\nexcept:\n    pass\n", ["line 4"]),
+        (f"x = {'(' * 20_000}1\ntry:\n    f()\nexcept:\n    pass\n", ["line 4"]),
     ],
+    ids=range(15),
 )
 def test_handlers_that_hide_errors_are_named_with_their_lines(content: str, lines: list[str]) -> None:
     warnings = detect_error_masking(content)

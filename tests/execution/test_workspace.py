@@ -45,6 +45,8 @@ def test_final_is_emptied_without_following_links(tmp_path: Path) -> None:
     (final / "nested" / "deep").mkdir(parents=True)
     (final / "nested" / "deep" / "old.csv").write_text("old")
     (final / "submission.csv").write_text("old")
+    (final / ".hidden").write_text("old")
+    (final / ".folder").mkdir()
     (final / "link").symlink_to(precious)
     os.mkfifo(final / "fifo")
     clean_output_directory(str(tmp_path / "work"))
@@ -132,6 +134,8 @@ def test_a_script_replaces_what_was_there_even_a_link_or_a_folder(tmp_path: Path
         ("# never call exit()", "exit()"),
         ("import os\nos._exit(0)", "os._exit()"),
         ("quit()", "quit()"),
+        ("app.quit()", "quit()"),
+        ("cm.exit()", "exit()"),
     ],
 )
 def test_a_script_that_would_end_itself_is_refused_and_not_written(content: str, named: str, tmp_path: Path) -> None:

@@ -7,17 +7,21 @@ import logging
 import os
 import shlex
 import threading
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from mle_star.data.place import DataFolder
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.evaluation.sample import Sample
 from mle_star.execution.contact import data_in, sample_for, where_it_failed
-from mle_star.execution.environment import script_environment, scrub_credentials
+from mle_star.execution.environment import script_environment
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.recorded import execute_in_run, log_outcome, rejected
@@ -25,6 +29,7 @@ from mle_star.execution.workspace import (
     clean_output_directory,
     is_ours,
     link_input_data,
+    own_folder,
     prepare_path_directory,
     reset_working_directory,
     setup_working_directory,
@@ -106,7 +111,8 @@ async def evaluate_solution(
 ) -> EvaluationResult:
     """Run a script and judge it; inside a run as a recorded step, in that run's directory.
 
-    Outside a run it works in `evaluation` below `config.work_dir`, unless `working_dir` says otherwise.
+    Outside a run it works in `evaluation` below `config.work_dir`, unless `working_dir` says otherwise; while another
+    evaluation works there, in a directory beside it that is removed afterwards.
     """
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
@@ -115,28 +121,24 @@ async def evaluate_solution(
             solution, purpose=purpose, timeout_seconds=timeout_override, gpu_indices=gpu_indices
         )
     limit = _time_limit(config, timeout_override)
-    if working_dir is None:
-        base = _own_directory(task, config)
-    else:
-        base = setup_working_directory(working_dir)
-        clean_output_directory(base)
-    try:
-        script_path = write_script(solution, base)
-    except ValueError as error:
-        return rejected(error)
     if strategy is ExecutorStrategy.sdk_bash and limit * 1000 > SDK_BASH_MAX_MS:
         logger.info("%g s are more than the Bash tool allows: using a subprocess", limit)
         strategy = ExecutorStrategy.subprocess
-    logger.info("run starts: %s in %s, at most %g s", script_path, base, limit)
-    if strategy is ExecutorStrategy.sdk_bash:
-        raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
-    else:
-        env = scrub_credentials(script_environment(config, gpu_indices))
-        data = None if working_dir is not None else _whole_data(task, base)
-        request = ScriptRequest(
-            script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=data
-        )  # fmt: skip
-        raw = await LocalExecutor(config).run(request)
+    with _working_directory(task, config, working_dir) as base:
+        try:
+            script_path = write_script(solution, base)
+        except ValueError as error:
+            return rejected(error)
+        logger.info("run starts: %s in %s, at most %g s", script_path, base, limit)
+        if strategy is ExecutorStrategy.sdk_bash:
+            raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
+        else:
+            env = script_environment(config, gpu_indices)
+            data = None if working_dir is not None else _whole_data(task, base)
+            request = ScriptRequest(
+                script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=data
+            )  # fmt: skip
+            raw = await LocalExecutor(config).run(request)
     result = build_evaluation_result(raw, task=task, timeout_seconds=limit)
     log_outcome(script_path, limit, raw, result)
     return result
@@ -148,13 +150,32 @@ def _whole_data(task: TaskDescription, base: str) -> str | None:
     return str(data.root) if data.is_whole else None
 
 
-def _own_directory(task: TaskDescription, config: PipelineConfig) -> str:
-    """A swept directory of ours with the data as its `input/`; what the user keeps in that place is never removed."""
+@contextmanager
+def _working_directory(task: TaskDescription, config: PipelineConfig, chosen: str | None) -> Iterator[str]:
+    """The chosen directory with an empty `final/`, or one of ours, which only one evaluation has at a time."""
+    if chosen is not None:
+        base = setup_working_directory(chosen)
+        clean_output_directory(base)
+        yield base
+        return
     folder = Path(config.work_dir) / OWN_DIRECTORY
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        try:
+            held.enter_context(FileLock(folder.with_name(f".{OWN_DIRECTORY}.lock")).acquire(timeout=0))
+            base = _own_directory(task, folder)
+        except Timeout:  # another evaluation works there
+            base = str(held.enter_context(own_folder(folder, uuid.uuid4().hex)))
+            link_input_data(task.data_dir, base)
+        yield base
+
+
+def _own_directory(task: TaskDescription, folder: Path) -> str:
+    """A swept directory of ours with the data as its `input/`; what the user keeps in that place is never removed."""
     is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     if not is_free and not is_ours(str(folder)):
         raise ExecutionError(f"{folder} was not made by mle-star: move it away, or pass `working_dir`")
-    base = prepare_path_directory(config.work_dir, OWN_DIRECTORY)
+    base = prepare_path_directory(folder.parent, folder.name)
     reset_working_directory(base)
     link_input_data(task.data_dir, base)
     return base
