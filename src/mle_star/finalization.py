@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mle_star.basics.texts import digest_of
@@ -63,6 +63,7 @@ from mle_star.safety import (
 logger = logging.getLogger(__name__)
 
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
+UNCHECKED_SUBMISSION = "the submitted script was not checked for data leakage: the money was spent"
 LEAKING_SOLUTION = "data leakage was found in the solution and could not be mended: its score may be too good"
 _PHASES = {
     "phase1/candidate": SolutionPhase.init, "phase1": SolutionPhase.merged, "phase2": SolutionPhase.refined,
@@ -259,7 +260,12 @@ async def _submit_on_the_reserve(
     if test_script is None or not test_script.content:
         test_script = await generate_test_submission(task, draft.full)
     callback = make_debug_callback(task, config, purpose="submission", leakage_check=False)
-    return await _run_and_verify(test_script, draft.full, solution, _Repairs(callback, 1, solution), task, config)
+    repair = _Repairs(callback, 1, solution)
+    submission = await _run_and_verify(test_script, draft.full, solution, repair, task, config)
+    made = submission.script.phase is SolutionPhase.final
+    if made and not checks_later(config) and digest_of(submission.script.content) not in current_run().shared.checked:
+        submission = replace(submission, warnings=[*submission.warnings, UNCHECKED_SUBMISSION])
+    return submission
 
 
 # --- steps 4 to 6: run, verify, repair, fall back --------------------------------------------------------

@@ -65,7 +65,7 @@ from mle_star.pipeline.setup import (
     secret_values,
     work_dir,
 )
-from mle_star.pipeline.stages import Outcome, Stages
+from mle_star.pipeline.stages import Outcome, Stage, Stages
 from mle_star.pipeline.state import PipelineState
 from mle_star.run.budget import PHASES, Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
@@ -249,11 +249,12 @@ class _Pipeline:
             return self._as_before(earlier, error)
         phase2 = await self._phase2(phase1)
         phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
+        stage = self.stages.begin("finalization")  # what selects the solution is part of it
         picked = await pick(phase1, phase2, phase3)
         solution = self._choose(phase1, phase2, phase3) if picked is None else picked.solution
         self.stages.warnings += await probe(solution)
         await examine_columns(solution)
-        result = await self._finalization(solution, phase1, phase2, phase3, picked)
+        result = await self._finalization(stage, solution, phase1, phase2, phase3, picked)
         if (other := self.context.shared.search.stand_in) is not None:
             solution, picked = other, picked and picked.instead(other)
         return self._complete(result, solution, picked)
@@ -354,6 +355,7 @@ class _Pipeline:
 
     async def _finalization(
         self,
+        stage: Stage,
         solution: SolutionScript,
         phase1: Phase1Result,
         phase2: list[Phase2Result],
@@ -362,7 +364,6 @@ class _Pipeline:
     ) -> FinalResult:
         if self.stages.cannot_write:
             RunFolder(self.context.run_dir).release_reserve()
-        stage = self.stages.begin("finalization")
         seconds = self.budget.open_finalization()
         members = picked.chosen.scripts if picked is not None and picked.is_blend else None
         others = None if picked is None else picked.stand_ins(self.task.metric_direction)
@@ -394,7 +395,7 @@ class _Pipeline:
         """Add what only the orchestrator knows, and say it in the log."""
         elapsed, outcomes, stop = self.budget.elapsed(), self.stages.outcomes, self._stop()
         durations = duration_breakdown(self.stages.seconds, elapsed)
-        origin = lineage(result, chosen)
+        origin = lineage(result, chosen, None if picked is None else picked.origin)
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := self.context.shared.passed_over:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
@@ -434,7 +435,7 @@ class _Pipeline:
         stop = self.stages.cannot_write or self.stages.stop
         if (stop is None and self.context.shared.wound_down) or (stop is not None and stop.reason == "request"):
             stop = self.control.request or Stop("time")
-        return stop
+        return stop or (Stop("money") if self.budget.degraded or self.budget.short_of_money else None)
 
     def _without_solution(self, *reasons: str) -> str:
         """Why there is nothing to hand over, and how the run goes on."""

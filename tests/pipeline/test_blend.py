@@ -35,8 +35,17 @@ from mle_star.models import (
 )
 from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.rescore import rescore
+from mle_star.run.budget import PHASES
 from mle_star.run.context import ScriptRequest, current_run
-from mle_star.run.events import AblationFinished, FinalistsJudged, LeakageChecked, ScriptStarted
+from mle_star.run.events import (
+    AblationFinished,
+    AgentFinished,
+    FinalistsJudged,
+    LeakageChecked,
+    PhaseStarted,
+    ScriptFinished,
+    ScriptStarted,
+)
 from mle_star.run.limits import SHARE
 from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
@@ -167,6 +176,7 @@ async def test_what_was_judged_by_other_rows_is_judged_again(quick: QuickRun, tm
     assert scored[0] == scored[1], "whichever candidate ends first"
 
 
+@pytest.mark.req("REQ-OR-039")
 @pytest.mark.parametrize("trouble", [{}, {7919: "crash", 5381: "gap"}], ids=["calm", "in trouble"])
 async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_search(
     quick: QuickRun, tmp_path: Path, trouble: dict[int, str]
@@ -205,6 +215,12 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
         assert noted == fitted_digest(result.final_solution.content, data), "`predict` asks for the same"
     origin = result.lineage["finalization"]
     assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")
+    selection, scripts = result.lineage["final_selection"], events(run_dir, ScriptFinished)
+    assert (selection["name"], selection["score"], origin["from_phase"]) == ("blend", promised(result), "blend")
+    assert [member["weight"] for member in selection["members"]] == pytest.approx(ast.literal_eval(line), abs=1e-5)
+    ran = {event.step: event for event in scripts}
+    assert [ran[member["step"]].script for member in selection["members"]] == members
+    assert [ran[member["step"]].score for member in selection["members"]] == [m["score"] for m in selection["members"]]
 
 
 async def test_without_a_sample_a_blend_answers_the_test_file_in_its_order(
@@ -234,6 +250,7 @@ async def test_without_a_test_file_a_blend_is_handed_over_as_its_scripts(
     assert (run_dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
 
 
+@pytest.mark.req("REQ-OR-037")
 @pytest.mark.parametrize("mendable", [False, True])
 async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
     quick: QuickRun, tmp_path: Path, mendable: bool
@@ -261,6 +278,14 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
     (judged,) = events(tmp_path / "run", FinalistsJudged)
     assert judged.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
     assert promised(result) == pytest.approx(3.0)
+    costs = result.cost_breakdown
+    assert sum(costs[f"{phase}_cost_usd"] for phase in PHASES) == pytest.approx(costs["total_cost_usd"])
+    spent = sum(
+        event.cost_usd for event in events(tmp_path / "run", AgentFinished) if not event.step.startswith("phase")
+    )
+    assert costs["finalization_cost_usd"] == pytest.approx(spent), "the checks of the selection are part of it"
+    started = {event.phase: event.at for event in events(tmp_path / "run", PhaseStarted)}
+    assert started["finalization"] < judged.at, "and so is its time"
 
 
 @in_its_own_time

@@ -221,6 +221,21 @@ async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRu
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+@pytest.mark.parametrize("calls_short", [1, 2, 3])
+async def test_out_of_money_in_finalization_the_run_says_so_and_what_was_not_checked(
+    quick: QuickRun, calls_short: int
+) -> None:
+    """The last three calls are about subsampling, for the test script and for its leakage check."""
+    whole = await quick(name="whole")
+    assert whole.total_cost_usd is not None and not whole.stopped_by and not whole.warnings
+    limit = whole.total_cost_usd - 0.01 * calls_short - 0.001
+    result = await quick(settings(max_budget_usd=limit))
+    assert result.stopped_by == "money" and "stopped by the money limit" in result.warnings[0]
+    assert "finalization" in result.phases_completed and Path(result.submission_path).is_file()
+    assert "the submitted script was not checked for data leakage: the money was spent" in result.warnings
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 async def test_out_of_money_in_phase_1_the_best_so_far_is_handed_over(quick: QuickRun, tmp_path: Path) -> None:
     agents = MindAgents(cost_usd=0.01)
     result = await quick(settings(max_budget_usd=0.06), agents=agents)  # both candidates, and no merge that was checked

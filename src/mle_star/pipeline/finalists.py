@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
@@ -49,6 +50,8 @@ class Finalist:
     scripts: dict[str, float]
     solution: SolutionScript
     measure: Measure
+    members: list[dict[str, Any]] = field(default_factory=list)
+    """Its scripts by the step that ran them, each with its weight and its score in the search."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ class Pick:
     def solution(self) -> SolutionScript:
         """What is handed over, with the score that it promises."""
         return self.chosen.solution.model_copy(update={"score": self.chosen.measure.score})
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What the lineage of a result says of it."""
+        return {"name": self.chosen.name, "score": self.chosen.measure.score, "members": self.chosen.members}
 
     @property
     def is_blend(self) -> bool:
@@ -179,9 +187,12 @@ def _compare(
         for name, m in measures.items()
     ]
     logger.info("final pick: %s, %s on %s rows", chosen, measures[chosen].score, measures[chosen].rows)
-    finalists = {name: Finalist(name, {s.content: 1.0}, s, measures[name]) for name, s in entries.items()}
-    if weights:
-        finalists[BLEND] = Finalist(BLEND, weights, _blend_solution(exam, weights), measures[BLEND])
+    blend = {BLEND: _blend_solution(exam, weights)} if weights else {}
+    scripts = {name: {s.content: 1.0} for name, s in entries.items()} | {BLEND: weights}
+    finalists = {
+        name: Finalist(name, scripts[name], s, measures[name], _members(run, scripts[name]))
+        for name, s in {**entries, **blend}.items()
+    }
     picked = Pick(finalists.pop(chosen), list(finalists.values()), _single_model(exam, phase1, clean, reference))
     digest = digest_of(picked.chosen.solution.content)
     return picked, FinalistsJudged(finalists=table, chosen=chosen), _examined(exam, field.everyone[chosen], digest)
@@ -220,6 +231,13 @@ def _names_by_step(run: RunContext) -> dict[str, str]:
         script: step if latest[step] == script else f"{step} ({digest_of(script)[:8]})"
         for script, step in steps.items()
     }
+
+
+def _members(run: RunContext, weights: dict[str, float]) -> list[dict[str, Any]]:
+    names, scores = _names_by_step(run), {event.script: event.score for event in solutions_run(run)}
+    return [
+        {"step": names[script], "weight": weight, "score": scores[script]} for script, weight in weights.items()
+    ]  # fmt: skip
 
 
 def _single_model(

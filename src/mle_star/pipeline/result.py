@@ -69,8 +69,10 @@ def phase3_with(
 
 
 def cost_breakdown(budget: Budget, paths: int) -> dict[str, Any]:
-    """US dollars by phase and by path."""
-    by_phase = {f"{phase}_cost_usd": budget.cost_by_phase.get(phase, 0.0) for phase in PHASES}
+    """US dollars by phase and by path; whatever follows Phase 3 is part of finalization."""
+    by_phase = {f"{phase}_cost_usd": 0.0 for phase in PHASES}
+    for place, usd in budget.cost_by_phase.items():
+        by_phase[f"{place if place in PHASES else PHASES[-1]}_cost_usd"] += usd
     per_path = [budget.cost_by_path.get(f"path-{index}", 0.0) for index in range(paths)]
     return {**by_phase, "phase2_per_path_cost_usd": per_path, "total_cost_usd": budget.spent_usd}
 
@@ -163,14 +165,17 @@ def _counts(event: ScriptFinished, run: RunContext) -> bool:
 # --- lineage -----------------------------------------------------------------------------------------------
 
 
-def lineage(result: FinalResult, chosen: SolutionScript) -> dict[str, Any]:
-    """How the final solution came about, phase by phase. `chosen` is what went into finalization."""
+def lineage(
+    result: FinalResult, chosen: SolutionScript, selection: dict[str, Any] | None = None
+) -> dict[str, Any]:  # fmt: skip
+    """How the final solution came about, phase by phase. `chosen` is what went into finalization, by `selection`."""
     direction = result.task.metric_direction
     return {
         "phase1": _phase1(result.phase1, direction),
         "phase2": _phase2(result.phase2_results, direction),
         "phase3": None if result.phase3 is None else _phase3(result.phase3),
-        "finalization": _finalization(result, chosen),
+        "final_selection": selection,
+        "finalization": _finalization(result, chosen, selection or {}),
     }
 
 
@@ -227,11 +232,11 @@ def _phase3(phase3: Phase3Result) -> dict[str, Any]:
     }
 
 
-def _finalization(result: FinalResult, chosen: SolutionScript) -> dict[str, Any]:
+def _finalization(result: FinalResult, chosen: SolutionScript, selection: dict[str, Any]) -> dict[str, Any]:
     before, after = chosen.content.splitlines(), result.final_solution.content.splitlines()
     changed = list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]  # without the two headings
     return {
-        "from_phase": chosen.phase.value,
+        "from_phase": "blend" if len(selection.get("members", [])) > 1 else chosen.phase.value,
         "from_score": chosen.score,
         **result.lineage.get("finalization", {}),
         "own_submission_script": bool(result.submission_path) and result.final_solution.phase.value == "final",

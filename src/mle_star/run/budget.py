@@ -109,6 +109,8 @@ class Budget:
         self.cost_by_path: dict[str, float] = defaultdict(float)
         self.finish_requested = False
         self.degraded = False
+        self.short_of_money = False
+        """Was something not begun, or ended, because the money was gone?"""
         self._shares = config.phase_time_budget or PhaseTimeBudget()
         self._reserve_calls = 0
         self._calls: list[Call] = []
@@ -321,6 +323,7 @@ class Budget:
         return BudgetExceeded(limit="time", used=used, allowed=allowed, message=words)
 
     def _no_money(self) -> BudgetExceeded:
+        self.short_of_money = True
         return BudgetExceeded(limit="money", used=self.spent_usd, allowed=self.max_usd or 0.0)
 
     def new_warnings(self) -> list[Warn]:

@@ -120,7 +120,7 @@ def _source(story: RunStory, lines: list[PathLine]) -> Source:
     result = story.finished.result if story.finished else None
     said = result.lineage.get("finalization", {}).get("from_phase") if result is not None else None
     if said is not None:
-        known: dict[str, Source] = {"ensemble": "ensemble", "refined": "path"}
+        known: dict[str, Source] = {BLEND: BLEND, "ensemble": "ensemble", "refined": "path"}
         return known.get(str(said), "initial")
     if story.best_ensemble is not None:
         return "ensemble"
