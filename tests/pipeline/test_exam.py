@@ -19,6 +19,7 @@ from mle_star.models import (
     AgentType,
     ExecutionRawResult,
     FinalResult,
+    Measure,
     MetricDirection,
     TaskDescription,
     TaskType,
@@ -501,6 +502,11 @@ async def test_a_resumed_run_judges_as_before(quick: QuickRun, task: TaskDescrip
         console=False,
     )  # fmt: skip
     assert executor.seen == [] and forked.promise == first.promise
+    alone = await run_pipeline(
+        task, config.model_copy(update={"scoring": "self_reported"}), run_dir=tmp_path / "alone",
+        fork_from=tmp_path / "run", agents=liars(), executor=executor, console=False,
+    )  # fmt: skip
+    assert alone.promise == Measure(score=alone.final_solution.score or 0.0), "nothing was measured in this one"
 
 
 async def test_another_run_on_the_same_data_is_no_script_that_changed_them(

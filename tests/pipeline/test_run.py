@@ -308,14 +308,18 @@ async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
 
 
 @pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-043")
+@pytest.mark.parametrize("diversity", [(), ("starts",)])
 async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_solution(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, diversity: tuple[str, ...]
 ) -> None:
-    result = await quick(agents=_BrokenPath("path-0", "path-1", agent="ablation"))
+    agents = _BrokenPath("path-0", "path-1", agent="ablation")
+    result = await quick(settings(diversity=diversity), agents=agents)
     assert result.phase3 is not None
     initial = result.phase1.initial_solution
     assert [script.content for script in result.phase3.input_solutions] == [initial.content] * 2
     assert [script.score for script in result.phase3.input_solutions] == [initial.score] * 2
+    assert all(path.best_score == initial.score for path in result.phase2_results)
+    assert all(path.step_history[-1]["failed"] for path in result.phase2_results)
     assert result.phases_completed == ["phase1", "phase3", "finalization"]
     assert result.submission_path
     assert _ends(tmp_path / "run")[1] == ("phase2", "failed", "failed, failed", initial.score)

@@ -29,7 +29,7 @@ from mle_star.models import (
 from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.stages import PHASE_OF
 from mle_star.run.context import RunContext, current_run, scope
-from mle_star.run.events import FinalistsJudged, LeakageChecked, ScriptFinished, SolutionExamined
+from mle_star.run.events import FinalistsJudged, LeakageChecked, SolutionExamined
 from mle_star.run.limits import solutions_run
 from mle_star.safety import check_and_fix_leakage, checks_later
 
@@ -272,8 +272,8 @@ def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> di
 
 def said_by(run: RunContext, solution: SolutionScript, score: float | None) -> Measure | None:
     """What is known of a solution that no final pick judged: as the search measured it, or as it says itself."""
-    for event in reversed(list(run.journal.events)):
-        if isinstance(event, ScriptFinished) and event.script == solution.content and event.measure is not None:
+    for event in reversed(list(judged_here(run))):
+        if event.script == solution.content and event.measure is not None:
             return event.measure
     return None if score is None else Measure(score=score)
 

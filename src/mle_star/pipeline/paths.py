@@ -69,7 +69,7 @@ class Paths:
         except Exception as error:
             logger.exception("%s failed: the best it had goes on", label)
             outcome, detail = "failed", f"{type(error).__name__}: {error}"
-            result = self._substitute(self._reached(label))
+            result = self._substitute(self._reached(label), self._start(index))
             self._stages.warnings.append(f"{label} failed: {detail}; it goes on with {result.best_score:g}")
         self._statuses[index] = outcome
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
@@ -138,8 +138,11 @@ class Paths:
             best_solution=self._phase1.initial_solution.model_copy(deep=True),
         )  # fmt: skip
 
-    def _substitute(self, reached: Phase2Result) -> Phase2Result:
-        """What a path that failed hands over: the best it had; its last record says that it failed."""
+    def _substitute(self, reached: Phase2Result, start: SolutionScript) -> Phase2Result:
+        """What a path that failed submits: the best it had, or `s_0` where it won nothing; its last record says so."""
+        if reached.best_solution.content == start.content:
+            s_0, score = self._phase1.initial_solution.model_copy(deep=True), self._phase1.initial_score
+            reached = reached.model_copy(update={"best_solution": s_0, "best_score": score})
         if not reached.step_history:
             reached = reached.model_copy(update={"step_history": self._nothing().step_history})
         history = [dict(record) for record in reached.step_history]
