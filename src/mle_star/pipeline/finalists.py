@@ -80,7 +80,7 @@ class Pick:
     def stand_ins(self, direction: MetricDirection) -> list[SolutionScript]:
         """The other scripts, best first, for the case that the chosen one leaks."""
         sign = -1 if direction is MetricDirection.maximize else 1
-        ranked = sorted(self.others, key=lambda other: sign * other.measure.score)
+        ranked = sorted(self.others, key=lambda other: (other.measure.estimated, sign * other.measure.score))
         return [replace(self, chosen=other).solution for other in ranked if other.name != BLEND]
 
     def instead(self, solution: SolutionScript) -> Pick | None:
