@@ -88,7 +88,7 @@ SEARCHES = {
     "memory": python(MEMORY),
     "files": "(cat {home}/.bashrc; grep -rsah canary $HOME $CLAUDE_CONFIG_DIR $TMPDIR {home})" + LOOK,
     "the labels": "cat {labels}/train.csv {labels}/../labels/*" + LOOK,
-    "records around its work": "cat ../../journal.jsonl" + LOOK,
+    "records around its work": "cat ../../../journal.jsonl" + LOOK,
     "other namespaces": "(umount /proc; cat /proc/*/environ; unshare -rpfm --mount-proc cat /proc/1/environ)" + LOOK,
     "kernel settings": "umount /proc/sys 2>/dev/null; " + python(SYSTEM),
     "asking the proxy": python(ASKING),

@@ -67,7 +67,7 @@ async def test_tools_are_logged_judged_and_counted(
 
     # What ran: in the path's own folder, without secrets.
     assert "hello\nkey=. secret=." in results[0]
-    assert (tmp_path / "work" / "path-0" / "made.txt").read_text(encoding="utf-8") == "hello\n"
+    assert (tmp_path / "work" / "agents" / "path-0" / "made.txt").read_text(encoding="utf-8") == "hello\n"
     # What was refused, with the reason.
     for index in (1, 2, 3, 4):
         assert "Blocked for safety" in results[index], results[index]

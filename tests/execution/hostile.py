@@ -17,6 +17,11 @@ READS = (
     "for look in (LOOKS):\n    try:\n        print(look())\n    except OSError as error:\n"
     "        print(error.strerror)\nprint('tried all')\n" + SCORE
 )
+ACCESS_LISTS = {
+    "an access list that allows nothing": "[(kind, 0, 0xFFFFFFFF) for kind in (1, 4, 32)]",
+    "a long access list": "[(1, 7, 0xFFFFFFFF), *((2, 7, user) for user in range(100_000, 100_480)),"
+    " *((kind, 7, 0xFFFFFFFF) for kind in (4, 16, 32))]",
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Case:
     timeout: float = 120.0
     only_boxed: bool = False  # too dangerous, or not preventable, without a world of its own
     submission: bool = False
+    everywhere: bool = False  # tried in each kind of confinement, also outside of the soak
 
 
 CASES = [
@@ -157,6 +163,19 @@ CASES = [
          "    os.remove(name)\nopen('left', 'w').close()\nos.mkdir('.left')\n" + SCORE, error=False, score=0.5),
     Case("locks its own directory", "import os\nos.mkdir('d')\nopen('d/f', 'w').close()\nos.chmod('d', 0)\n"
          "os.chmod('.', 0o500)\n" + SCORE, error=False, score=0.5),
+    Case("closes its own directory", "import os\nopen('final/submission.csv', 'w').write('a')\nos.chmod('final', 0)\n"
+         "os.chmod('.', 0)\n" + SCORE, error=False, score=0.5, submission=True, everywhere=True),
+    *(Case(f"puts {name} on its own directory", "import contextlib, os, struct\n"
+           f"data = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *one) for one in {entries})\n"
+           "for place in ('final', '.', '..'):\n    for kind in ('access', 'default'):\n"
+           "        with contextlib.suppress(OSError):\n"
+           "            os.setxattr(place, f'system.posix_acl_{kind}', data)\n" + SCORE,
+           error=False, score=0.5, everywhere=True) for name, entries in ACCESS_LISTS.items()),
+    Case("makes programs that others run as their owner", "import os\n"
+         "for name, mode in (('a', 0o4755), ('b', 0o2755)):\n    open(name, 'w').close()\n    try:\n"
+         "        os.chmod(name, mode)\n    except OSError:\n        pass\n"
+         "assert not any(os.stat(name).st_mode & 0o6000 for name in 'ab')\n" + SCORE,
+         error=False, score=0.5, everywhere=True),
     Case("puts a link in place of the script", "import os\nos.remove('solution.py')\n"
          "os.symlink('OUTSIDE/precious', 'solution.py')\n" + SCORE, error=False, score=0.5),
     Case(

@@ -32,8 +32,9 @@ SAID = {
     "read another program's shared memory": "shared memory",
     "change the mode of a file elsewhere": "modes and times of your files",
     "change the times of a file elsewhere": "modes and times of your files",
-    "change attributes of a file elsewhere": "modes and times of your files",
     "change mode and times of the data": "modes and times of your files",
+    "find what an earlier script has left in shared memory": "shared memory",
+    "find times that an earlier script has set elsewhere": "modes and times of your files",
     "talk to a service by its socket file": "unix sockets",
     "slow another program down (scheduling)": "priority of your programs",
     "be root": "being root",
@@ -74,6 +75,8 @@ def test_nothing_gets_through_but_what_is_said_to(sandbox: str, user: str, open_
     # that one is told apart from an attempt that broke down on its way
     assert seen["results"]["find a label that is hidden from it, in any file within reach"] == "held: nothing found"
     admitted = {title for title, kinds, _ in ATTACKS if kind in kinds}
+    if user == "ordinary" and os.getuid() == 0:  # made for this test: no other program can have left something there
+        admitted -= {"find what an earlier script has left in shared memory"}
     assert {title: text for title, text in got_through.items() if title not in admitted} == {}
     assert set(seen["results"]) == {title for title, _, _ in ATTACKS}
     assert bool(seen["gap"]) is bool(admitted), "what gets through is said to the user"

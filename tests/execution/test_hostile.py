@@ -135,7 +135,7 @@ def check(case: Case, result: EvaluationResult, secrets: list[str]) -> None:
 def kinds(number: int, case: Case) -> list[Kind]:
     """Bubblewrap holds every case, and every third one is tried without; the soak tries all three kinds."""
     others: list[Kind] = ["namespaces"] if case.only_boxed else ["namespaces", "none"]
-    if os.environ.get("MLE_STAR_SOAK"):
+    if os.environ.get("MLE_STAR_SOAK") or case.everywhere:
         return ["auto", *others]
     return ["auto", *([] if number % 3 else [others[number % len(others)]])]
 

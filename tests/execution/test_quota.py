@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mle_star.execution import Limits, LocalExecutor, debug_text, execute_in_run
@@ -92,18 +95,28 @@ async def test_what_a_script_leaves_in_shared_memory_goes_with_its_user(open_fol
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 def test_shared_memory_of_a_user_who_still_works_is_left_alone(tmp_path: Path) -> None:
-    user, shared = 65533, tmp_path / "shm"
+    user, shared, names = 65533, tmp_path / "shm", {"open", "closed"}
     shared.mkdir()
     disk = DiskQuota(LIMITS, [tmp_path], shared)
-    (shared / "file").touch()
-    os.chown(shared / "file", user, user)
-    with subprocess.Popen(["/bin/cat"], user=user, group=user, stdin=subprocess.PIPE):
-        disk.sweep_shared(user)
-        assert (shared / "file").exists()
-    disk.sweep_shared(0)
-    assert (shared / "file").exists(), "it is not root's"
+    for name in names:
+        (shared / name).touch()
+        os.chown(shared / name, user, user)
+    start = ["/bin/sh", "-c", "sleep 600 >/dev/null & echo $!"]  # nobody's child once the shell is gone
+    somebody = int(subprocess.run(start, user=user, group=user, stdout=subprocess.PIPE, check=True).stdout)
     disk.sweep_shared(user)
-    assert not (shared / "file").exists()
+    assert set(os.listdir(shared)) == names  # noqa: PTH208
+    os.kill(somebody, signal.SIGKILL)
+    while psutil.pid_exists(somebody):
+        time.sleep(0.01)
+    disk.sweep_shared(0)
+    assert set(os.listdir(shared)) == names, "it is not root's"  # noqa: PTH208
+    with (shared / "open").open() as file, subprocess.Popen(["/bin/sleep", "600"], stdin=file, user=user) as child:
+        disk.sweep_shared(user)
+        left = os.listdir(shared)  # noqa: PTH208
+        child.kill()
+    assert left == ["open"]
+    disk.sweep_shared(user)
+    assert not os.listdir(shared)  # noqa: PTH208
 
 
 def test_holes_of_a_file_and_the_links_to_the_data_take_no_room(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from mle_star.execution.seccomp import filter_program
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, REFUSED, ABSENT, KILLED = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
-NO_FAMILY, NO_NETWORK = 0x00050061, 0x00050065
+NO_FAMILY, NO_NETWORK, NO_ATTRIBUTES, PRETENDED = 0x00050061, 0x00050065, 0x0005005F, 0x00050000
 LIST = {  # the whole of it, with the numbers on x86-64 and arm64 as <asm/unistd.h> of each has them
     "acct": (163, 89), "add_key": (248, 217), "bpf": (321, 280), "chroot": (161, 51), "clock_adjtime": (305, 266),
     "clock_settime": (227, 112), "create_module": (174, None), "delete_module": (176, 106),
@@ -33,12 +33,21 @@ LIST = {  # the whole of it, with the numbers on x86-64 and arm64 as <asm/unistd
 }  # fmt: skip
 MISSING = {  # as if the kernel did not have them
     "clone3": (435, 435), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup": (425, 425),
-    "memfd_secret": (447, 447), "mq_open": (240, 180), "mq_unlink": (241, 181), "msgctl": (71, 187),
+    "memfd_secret": (447, 447), "openat2": (437, 437),
+    "mq_open": (240, 180), "mq_unlink": (241, 181), "msgctl": (71, 187),
     "msgget": (68, 186), "msgrcv": (70, 188), "msgsnd": (69, 189), "semctl": (66, 191), "semget": (64, 190),
     "semop": (65, 193), "semtimedop": (220, 192), "shmat": (30, 196), "shmctl": (31, 195), "shmget": (29, 194),
 }  # fmt: skip
+ATTRIBUTES = {  # as if the file system had none
+    "fremovexattr": (199, 16), "fsetxattr": (190, 7), "lremovexattr": (198, 15), "lsetxattr": (189, 6),
+    "removexattr": (197, 14), "removexattrat": (466, 466), "setxattr": (188, 5), "setxattrat": (463, 463),
+}  # fmt: skip
 CHECKED = {"clone": (56, 220), "unshare": (272, 97), "ioctl": (16, 29), "prlimit64": (302, 261), "socket": (41, 198)}
-YOUNG = {440, 442, 443, 447, 457, 458, 467}
+MODES = {"chmod": (90, None, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2), "fchmodat2": (452, 452, 2)}
+"""Numbers, and which argument is a mode; likewise for what makes files."""
+NEW = {"creat": (85, None, 1), "mknod": (133, None, 1), "mknodat": (259, 33, 2)}
+OPENS = {"open": (2, None, 2), "openat": (257, 56, 3)}
+YOUNG = {440, 442, 443, 447, 452, 457, 458, 463, 466, 467}
 """Where libseccomp does not know these by name, it can refuse them on its own architecture only."""
 HIGH = 1 << 40  # what the kernel does not look at in an `int`
 
@@ -68,6 +77,7 @@ def test_each_architecture_refuses_the_list_and_nothing_else(machine: str) -> No
     column, program = list(MACHINES).index(machine), filter_program(True, machine)
     expected = {numbers[column]: REFUSED for numbers in LIST.values()}
     expected |= {numbers[column]: ABSENT for numbers in MISSING.values()}
+    expected |= {numbers[column]: NO_ATTRIBUTES for numbers in ATTRIBUTES.values()}
     unsure = set() if machine == os.uname().machine else YOUNG
     answers = {number: judged(program, MACHINES[machine], number, 1) for number in {*range(1024)} - unsure}
     assert {number: expected.get(number, ALLOWED) for number in answers} == answers
@@ -98,6 +108,28 @@ def test_what_depends_on_arguments_is_judged_by_them(machine: str, internet: boo
         assert set(families.values()) == {NO_FAMILY}
         assert {answer("socket", 16, 3, high | protocol) for protocol in range(1, 40)} == {NO_FAMILY}
         assert answer("socket", 16, 3, high) == ALLOWED
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_mode_makes_a_program_run_as_its_owner(machine: str) -> None:
+    column, program = list(MACHINES).index(machine), filter_program(False, machine)
+
+    def answers(calls: dict[str, tuple[int, int | None, int]], mode: int, flags: int = 0) -> set[int]:
+        young = YOUNG if machine != os.uname().machine else set()
+        known = [(call[column], call[2]) for call in calls.values() if call[column] not in (None, *young)]
+        assert known
+        words = [(number, [0] * (place - 1) + [flags, mode]) for number, place in known]
+        return {judged(program, MACHINES[machine], number or 0, *given) for number, given in words}
+
+    for plain in (0o777, 0o1755, 0o100644):
+        assert answers(MODES, plain) == answers(NEW, plain) == answers(OPENS, plain, os.O_CREAT) == {ALLOWED}
+    for bits in (0o4755, 0o4000, HIGH | 0o4711):
+        assert answers(MODES, bits) == answers(NEW, bits) == answers(OPENS, bits, os.O_CREAT) == {REFUSED}
+    assert answers(MODES, 0o2755) == {PRETENDED}, "a copied folder of a shared group has this bit"
+    assert ALLOWED not in answers(MODES, 0o6755)
+    for flags in (os.O_CREAT, os.O_TMPFILE, os.O_CREAT | os.O_WRONLY | os.O_EXCL):
+        assert answers(NEW, 0o2755) == answers(OPENS, 0o2755, flags) == {REFUSED}
+    assert answers(OPENS, 0o6755, os.O_RDONLY) == {ALLOWED}, "nothing is made, so that is no mode"
 
 
 @pytest.mark.parametrize("machine", MACHINES)

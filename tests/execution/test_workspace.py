@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from mle_star.execution import (
     write_script,
 )
 from mle_star.execution.removal import remove_entry
-from mle_star.execution.workspace import clear_working_directory, reset_working_directory
+from mle_star.execution.workspace import clear_working_directory, reset_working_directory, strip_set_ids, unlock
 from tests.execution.conftest import script
 
 
@@ -179,15 +180,49 @@ def test_in_a_directory_that_is_not_ours_nothing_is_replaced(tmp_path: Path) -> 
     assert (Path(work) / "notes.txt").exists()
 
 
-def test_between_two_scripts_our_directory_is_swept(tmp_path: Path) -> None:
+def test_between_two_scripts_our_directory_is_made_anew(tmp_path: Path) -> None:
+    """Attributes, modes, times and access lists are of a folder: only another folder has none of them."""
     work = Path(prepare_path_directory(str(tmp_path), "path-1"))
     (work / "catboost_info").mkdir()
     (work / "catboost_info" / "log").write_text("x")
     (work / "model.bin").write_text("x")
     (work / "final" / "submission.csv").write_text("x")
-    reset_working_directory(str(work))
-    assert sorted(entry.name for entry in work.iterdir() if not entry.name.startswith(".")) == ["final", "input"]
+    places = [work, work / "input", work / "final"]
+    with ExitStack() as stack:  # as long as they are open, their numbers are not given to others
+        before = [os.fstat(stack.enter_context(opened(place))).st_ino for place in places]
+        for place in places[::-1]:
+            place.chmod(0)
+        assert reset_working_directory(str(work))
+        assert not set(before) & {place.stat().st_ino for place in places}
+    assert {place.stat().st_mode & 0o700 for place in places} == {0o700}
+    assert sorted(entry.name for entry in work.iterdir()) == ["final", "input"]
     assert not list((work / "final").iterdir())
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".path-1.mle-star-work", "path-1"]
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[int]:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+def test_after_a_script_its_folders_are_open_and_no_program_of_it_runs_as_its_owner(tmp_path: Path) -> None:
+    made = [tmp_path / name for name in ("set-uid", "set-gid", "final/both")]
+    (tmp_path / "final").mkdir()
+    (tmp_path / "plain").touch(0o755)
+    (tmp_path / "link").symlink_to(tmp_path / "plain")
+    for path, mode in zip(made, (0o4755, 0o2711, 0o6777), strict=True):
+        path.touch()
+        path.chmod(mode)
+    strip_set_ids(str(tmp_path))
+    assert [path.stat().st_mode & 0o7777 for path in made] == [0o755, 0o711, 0o777]
+    for folder in (tmp_path / "final", tmp_path):
+        folder.chmod(0o055)
+    unlock(str(tmp_path))
+    assert [folder.stat().st_mode & 0o777 for folder in (tmp_path, tmp_path / "final")] == [0o755, 0o755]
 
 
 @pytest.mark.parametrize("label", ["", "..", "a/b", "/abs"])

@@ -18,8 +18,9 @@ import tempfile
 from pathlib import Path
 
 from mle_star.evaluation.exam import Exam
-from mle_star.execution import Limits, LocalExecutor
+from mle_star.execution import Limits, LocalExecutor, link_input_data, prepare_path_directory
 from mle_star.execution import local as harness_code
+from mle_star.execution.workspace import reset_working_directory
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
 from mle_star.run.context import ScriptRequest
 
@@ -87,7 +88,7 @@ def plant(stack: contextlib.ExitStack) -> dict:
         **exam, "answers": write(task / "answers.csv"), "data_file": str(Path(exam["view"]) / "train.csv"),
         "journal": write(task / "runs" / "one" / "journal.jsonl"),
         "other_run": write(task / "runs" / "two" / "journal.jsonl"),
-        "precious": write(outside / "precious"), "disposable": write(outside / "disposable"),
+        "outside": str(outside), "precious": write(outside / "precious"), "disposable": write(outside / "disposable"),
         "harness_code": str(harness_code.__file__), "shared_memory": write(shared), "segment": os.getpid(),
         "terminal": os.ttyname(outer), "terminal_number": os.fstat(outer).st_rdev,
         "port": listener.getsockname()[1], "port6": listener6.getsockname()[1],
@@ -98,18 +99,19 @@ def plant(stack: contextlib.ExitStack) -> dict:
 async def main() -> None:
     with contextlib.ExitStack() as stack:
         world = plant(stack)
-        work = FOLDER / "task" / "runs" / "one" / "work" / "main"
-        for name in ("input", "final"):
-            (work / name).mkdir(parents=True)
-        (work / "input" / "train.csv").symlink_to(world["data_file"])
-        write(work / "world.json", json.dumps(world))
-        shutil.copy(Path(__file__).with_name("attacks.py"), work / "solution.py")
+        stack.callback(shutil.rmtree, f"/dev/shm/left-{os.getpid()}", ignore_errors=True)
+        work = Path(prepare_path_directory(FOLDER / "task" / "runs" / "one" / "work", "main"))
         executor = LocalExecutor(limits=Limits(memory_bytes=1 << 30), sandbox=SANDBOX)
         request = ScriptRequest(
             script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=500,
             env={"PATH": os.environ["PATH"]}, input_dir=world["view"],
         )  # fmt: skip
-        raw = await executor.run(request)
+        for leave in (True, False):  # one script after another in the same folder
+            reset_working_directory(str(work))
+            link_input_data(world["view"], str(work), ours=work.parents[1])
+            write(work / "world.json", json.dumps({**world, "leave": leave}))
+            shutil.copy(Path(__file__).with_name("attacks.py"), work / "solution.py")
+            raw = await executor.run(request)
         told = {"uid": os.getuid(), "sandbox": raw.isolation.sandbox, "stderr": raw.stderr, "exit": raw.exit_code}
         told["limits"] = raw.isolation.limits
         told["planted"] = int(LIBC.syscall(KEYRING[1], 10, ctypes.c_long(-4), b"user", CANARY.encode(), 0) > 0)

@@ -1,7 +1,8 @@
 """Attempts to reach what is not a script's, run as a script: each returns what it got hold of, or fails.
 
 Started in a working directory it tries them all, each in a process of its own, and prints what came of it. `world.json`
-says what was planted. Nothing here harms the machine if it succeeds. Standard library only.
+says what was planted; where it names something to `leave`, that is left for a later script instead. Nothing here harms
+the machine if it succeeds. Standard library only.
 """
 
 import ctypes
@@ -17,6 +18,7 @@ import resource
 import signal
 import socket
 import stat
+import struct
 import sys
 import time
 
@@ -311,7 +313,7 @@ def _(w):
     return True
 
 
-@attack("change attributes of a file elsewhere", gets_through=[FILTERS])
+@attack("change attributes of a file elsewhere")
 def _(w):
     os.setxattr(w["precious"], "user.test", b"1")
     return True
@@ -738,6 +740,115 @@ def native(code):
     return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
 
 
+# --- for a later script -----------------------------------------------------------------------------------------
+
+OWN = (".", "input", "final")
+LEFT_TIME, LEFT_MODE = 77_777_777, 0o751
+
+
+def left_in_memory(w):
+    return f"/dev/shm/left-{w['harness']}"
+
+
+def elsewhere(w):
+    return ("..", w["view"], w["data_file"], w["outside"])
+
+
+def leave(w):
+    """All that a script could leave for the next one in the same folder, and what would spoil that folder for it."""
+    inner = os.path.join(left_in_memory(w), "folder")
+    rights = [(kind, 0, 0xFFFFFFFF) for kind in (1, 4, 32)]  # owner, group and others may do nothing
+    long = [(1, 7, 0xFFFFFFFF), *((2, 7, user) for user in range(100_000, 100_480)), (4, 7, 0xFFFFFFFF)]
+    long += [(16, 7, 0xFFFFFFFF), (32, 7, 0xFFFFFFFF)]
+    for place in (*OWN, *elsewhere(w)):
+        quietly(os.setxattr, place, "user.left", b"1")
+    for place in (*elsewhere(w), *OWN):
+        quietly(os.utime, place, (LEFT_TIME, LEFT_TIME))
+    quietly(os.makedirs, inner)
+    quietly(os.mknod, os.path.join(inner, "file"))
+    for place in OWN[::-1]:
+        quietly(os.chmod, place, LEFT_MODE)
+        quietly(os.setxattr, place, "system.posix_acl_default", access_list(long))
+        quietly(os.setxattr, place, "system.posix_acl_default", access_list(rights))
+        quietly(os.chmod, place, 0)
+
+
+def quietly(function, *words):
+    try:
+        return function(*words)
+    except OSError as error:
+        return error
+
+
+def access_list(entries):
+    """An access list as the kernel wants it: kind, rights, number."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+@attack("find attributes that an earlier script has set on its folder, on the data or elsewhere")
+def _(w):
+    return [place for place in (*OWN, *elsewhere(w)) if quietly(os.getxattr, place, "user.left") == b"1"]
+
+
+@attack("find what an earlier script has left in shared memory", gets_through=[FILTERS])
+def _(w):
+    return os.path.exists(left_in_memory(w))
+
+
+@attack("find times or modes that an earlier script has set on its folder")
+def _(w):
+    return [place for place in OWN if marked(place)]
+
+
+@attack("find times that an earlier script has set elsewhere", gets_through=[FILTERS])
+def _(w):
+    return [place for place in elsewhere(w) if marked(place)]
+
+
+def marked(place):
+    status = os.stat(place)
+    return LEFT_TIME in (status.st_atime, status.st_mtime) or stat.S_IMODE(status.st_mode) == LEFT_MODE
+
+
+@attack("leave a program that others would run as its owner (set-uid, set-gid)")
+def _(w):
+    how = struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, 0, 0)  # of openat2, with the mode in the middle
+    for bits in (0o4755, 0o2755, 0o6755):
+        ways = {
+            "chmod": lambda path: os.chmod(path, bits),
+            "fchmod": lambda path: with_open(path, lambda number: os.fchmod(number, bits)),
+            "fchmodat": lambda path: call(268, 53, -100, path.encode(), bits),
+            "fchmodat2": lambda path: call(452, 452, -100, path.encode(), bits, 0),
+            "open": lambda path: os.close(os.open(f"{path}-new", os.O_CREAT | os.O_WRONLY, bits)),
+            "nameless": lambda path: named_later(f"{path}-new", bits),
+            "mknod": lambda path: os.mknod(f"{path}-new", stat.S_IFREG | bits),
+            "openat2": lambda path: call(
+                437, 437, -100, f"{path}-new".encode(), how[:8] + struct.pack("QQ", bits, 0), 24
+            ),
+        }
+        for name, way in ways.items():
+            path = f"{name}-{bits:o}"
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o755))
+            quietly(way, path)
+            for made in (path, f"{path}-new"):
+                if os.path.exists(made) and os.stat(made).st_mode & 0o6000:
+                    return f"{made} has mode {os.stat(made).st_mode:o}"
+    return None
+
+
+def with_open(path, function):
+    number = os.open(path, os.O_RDONLY)
+    try:
+        function(number)
+    finally:
+        os.close(number)
+
+
+def named_later(path, bits):
+    number = os.open(".", os.O_TMPFILE | os.O_WRONLY, bits)
+    os.link(f"/proc/self/fd/{number}", path, follow_symlinks=True)
+
+
 @attack("write to the root of its world")
 def _(w):
     for place in ("/", "/etc", "/dev", "/usr", "/var", "/home", "/root"):
@@ -774,6 +885,9 @@ def try_one(function, w):
 def main():
     with open("world.json") as file:
         w = json.load(file)
+    if w["leave"]:
+        leave(w)
+        return
     print(json.dumps({title: try_one(function, w) for title, _, function in ATTACKS}))
 
 

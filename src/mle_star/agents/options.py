@@ -264,7 +264,8 @@ class Launcher:
         return script if os.access(script, os.X_OK) else None  # not on a file system that forbids it
 
     def _folder(self, label: str) -> Path:
-        folder = self.work_dir if label == "main" else self.work_dir / label
+        """Where an agent works: apart from the scripts of its path, each of which gets a fresh folder."""
+        folder = self.work_dir if label == "main" else self.work_dir / "agents" / label
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

@@ -47,7 +47,7 @@ from mle_star.execution.sandbox import (
 )
 from mle_star.execution.seccomp import filter_program
 from mle_star.execution.weights import readable_parts
-from mle_star.execution.workspace import clear_working_directory, linked_places
+from mle_star.execution.workspace import clear_working_directory, linked_places, strip_set_ids, unlock
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 from mle_star.run.context import ScriptRequest
 
@@ -166,8 +166,7 @@ class LocalExecutor:
                 _sweep(marker, group)
         seconds = time.monotonic() - started
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
-        if "nobody" in report.applied:
-            await asyncio.to_thread(disk.sweep_shared, self._nobody)
+        await asyncio.to_thread(self._clean_up, request, report, disk)
         if disk.breach:
             report = replace(report, reason=disk.breach)
             await asyncio.to_thread(clear_working_directory, request.working_dir)
@@ -183,6 +182,13 @@ class LocalExecutor:
             timed_out=timed_out,
             isolation=self._applied(report, group),
         )
+
+    def _clean_up(self, request: ScriptRequest, report: Report, disk: DiskQuota) -> None:
+        """What a script must not leave to others, and what would keep us from what it made."""
+        unlock(request.working_dir)
+        if "seccomp" not in report.applied:
+            strip_set_ids(request.working_dir)
+        disk.sweep_shared(self._nobody if "nobody" in report.applied else os.getuid())
 
     # --- orders -----------------------------------------------------------------------------------------------
 
@@ -255,6 +261,8 @@ class LocalExecutor:
     def _environment(self, request: ScriptRequest, means: Means, temporary: Path, marker: str) -> dict[str, str]:
         inside = "/tmp" if means.walls.world else str(temporary / "tmp")
         env = {**request.env, MARKER: marker, "TMPDIR": inside, "HOME": f"{inside}/home"}
+        if not means.walls.world:
+            env["JOBLIB_TEMP_FOLDER"] = inside  # else /dev/shm, of which only what is open is known to be in use
         if means.interpreter.user_base is not None:
             env["PYTHONUSERBASE"] = means.interpreter.user_base  # it would be looked for in the new home
         return env

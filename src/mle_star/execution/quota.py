@@ -43,8 +43,7 @@ class DiskQuota:
 
     `breach` says why it was ended. The links by which the harness shows the data count for nothing, all others do.
     `shared` is a folder that others write to as well, such as the machine's shared memory: what is new there counts
-    against the script's memory. It is left alone, because nobody can say whose it is, unless the script had a user
-    of its own (`sweep_shared`).
+    against the script's memory, and goes with the script where nobody else can have made it (`sweep_shared`).
     """
 
     def __init__(self, limits: Limits, folders: Sequence[Path], shared: Path | None = None) -> None:
@@ -129,12 +128,18 @@ class DiskQuota:
         return ""
 
     def sweep_shared(self, user: int) -> None:
-        """Remove what is new in the shared folder and a user's, once no process of that user lives that may need it."""
+        """Remove what is new in the shared folder, a user's, and open in no process: a later script could read it.
+
+        All of it stays while that user has programs beside this one, those below it and those it was started from: it
+        may be theirs.
+        """
         new = [(path, status) for path, status in self._shared_entries() if status.st_ino not in self._others]
         left = [path for path, status in new if status.st_uid == user]
-        if left and not any(process.info["uids"].real == user for process in psutil.process_iter(["uids"])):
+        if left and _is_alone(user):
+            used = _names_in_use(f"{self._shared}/")
             for path in left:
-                remove_entry(path)
+                if path.name not in used:
+                    remove_entry(path)
 
     def _shared_files(self) -> dict[int, int]:
         """Number and size on disk of each file in the shared folder."""
@@ -147,6 +152,29 @@ class DiskQuota:
                 with contextlib.suppress(FileNotFoundError):
                     found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
         return found
+
+
+def _is_alone(user: int) -> bool:
+    """Has a user no program but this one, those below it and those it was started from?"""
+    own = psutil.Process()
+    related = {process.pid for process in (own, *own.parents(), *own.children(recursive=True))}
+    return all(
+        process.pid in related or process.info["uids"] is None or process.info["uids"].real != user
+        for process in psutil.process_iter(["uids"])
+    )
+
+
+def _names_in_use(folder: str) -> set[str]:
+    """What of a folder any process has open or mapped, by its name there."""
+    used: set[str] = set()
+    for number in psutil.pids():
+        place = Path(f"/proc/{number}")
+        with contextlib.suppress(OSError):
+            paths = [os.readlink(entry) for entry in os.scandir(place / "fd")]  # noqa: PTH115
+            maps = (place / "maps").read_text("utf-8", "replace").splitlines()
+            paths += [line[line.index(folder) :] for line in maps if folder in line]
+            used |= {path[len(folder) :].partition("/")[0] for path in paths if path.startswith(folder)}
+    return used
 
 
 def _free_bytes(folder: Path) -> int:

@@ -316,14 +316,14 @@ def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
 
 async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> EvaluationResult:
     working_dir = str(run.work_dir)
-    await _sweep(run)
-    if data.root.is_dir():
-        await asyncio.to_thread(link_input_data, str(data.root), working_dir, ours=run.run_dir)
-    if job.purpose == "submission" and "model" in run.config.briefing:
-        (run.work_dir / STATE).mkdir(exist_ok=True)  # where this folder is, what is fitted is worth keeping
     try:
+        await _sweep(run)
+        if data.root.is_dir():
+            await asyncio.to_thread(link_input_data, str(data.root), working_dir, ours=run.run_dir)
+        if job.purpose == "submission" and "model" in run.config.briefing:
+            (run.work_dir / STATE).mkdir(exist_ok=True)  # where this folder is, what is fitted is worth keeping
         script_path = write_script(job.script, working_dir)
-    except ValueError as error:
+    except (ValueError, PermissionError) as error:
         return rejected(error)
     limit = limit_in_run(run, job.purpose, job.timeout_seconds)
     if limit <= 0:
@@ -393,9 +393,9 @@ def _spoiled(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     return result.model_copy(update={"is_error": True, "error_traceback": text})
 
 
-def rejected(error: ValueError) -> EvaluationResult:
-    """The result of a script that was refused before it ran, in a form that the debugger can work with."""
-    text = f"{HEADER}\nValueError: {error}"
+def rejected(error: ValueError | PermissionError) -> EvaluationResult:
+    """The result of a script that could not run, or was refused before, in a form that the debugger can work with."""
+    text = f"{HEADER}\n{type(error).__name__}: {error}"
     return EvaluationResult(
         stdout="", stderr=text, exit_code=-1, duration_seconds=0.0, is_error=True, error_traceback=text, refused=True
     )

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from errno import EAFNOSUPPORT, ENETUNREACH, ENOSYS, EPERM
+from errno import EAFNOSUPPORT, ENETUNREACH, ENOSYS, ENOTSUP, EPERM
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 LIBRARY = "libseccomp.so.2"
@@ -33,14 +34,27 @@ _REFUSED = (
 )  # fmt: skip
 _ABSENT = (
     "clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_secret",
+    "openat2",  # its mode, which may be set-uid, lies where no filter can look
     # what these make outlives a script, in no folder, for the next one to find; /dev/shm needs none of them
     "mq_open", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat",
     "shmctl", "shmget",
 )  # fmt: skip
 """Programs look for another way when these do not exist."""
+_ATTRIBUTES = (
+    "fremovexattr", "fsetxattr", "lremovexattr", "lsetxattr", "removexattr", "removexattrat", "setxattr", "setxattrat",
+)  # fmt: skip
+"""Attributes and access lists of files: as on a file system that has none. A later script could read them."""
+_MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+"""Which argument is a mode."""
+_NEW_MODES = {"creat": 1, "mknod": 1, "mknodat": 2}
+_OPENS = {"open": (1, 2), "openat": (2, 3)}
+"""Which argument holds flags, and which a mode if one of `_CREATES` is among the flags."""
+_CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
+_SET_UID, _SET_GID = 0o4000, 0o2000
 _YOUNG = {
-    "listmount": 458, "memfd_secret": 447, "mount_setattr": 442, "open_tree_attr": 467, "process_madvise": 440,
-    "quotactl_fd": 443, "statmount": 457,
+    "fchmodat2": 452, "listmount": 458, "memfd_secret": 447, "mount_setattr": 442, "open_tree_attr": 467,
+    "process_madvise": 440,
+    "quotactl_fd": 443, "removexattrat": 466, "setxattrat": 463, "statmount": 457,
 }  # fmt: skip
 """Calls that not every libseccomp knows by name; at their age, all architectures have one number for a call."""
 _UNKNOWN = -1
@@ -94,8 +108,9 @@ def _rules(binding: Any, internet: bool) -> Iterator[tuple[int, str, list[Any]]]
     def equal(index: int, value: int) -> Any:
         return binding.Arg(index, binding.MASKED_EQ, _INT, value)
 
-    for names, error in ((_REFUSED, EPERM), (_ABSENT, ENOSYS)):
+    for names, error in ((_REFUSED, EPERM), (_ABSENT, ENOSYS), (_ATTRIBUTES, ENOTSUP)):
         yield from ((error, name, []) for name in names)
+    yield from ((error, name, list(words)) for error, name, words in _set_ids(bits))
     yield from ((EPERM, "clone", [bit]) for bit in bits(0, _NEW_NAMESPACES))
     yield from ((EPERM, "unshare", [bit]) for bit in bits(0, _NEW_NAMESPACES | _NEW_TIME))
     yield from ((EPERM, "ioctl", [equal(1, request)]) for request in _TERMINAL_TRICKS)
@@ -108,6 +123,19 @@ def _rules(binding: Any, internet: bool) -> Iterator[tuple[int, str, list[Any]]]
     yield from ((EAFNOSUPPORT, "socket", [bit]) for bit in bits(0, _INT - _FAMILIES + 1))
     # of netlink only the routing family: it lists interfaces
     yield from ((EAFNOSUPPORT, "socket", [equal(0, _NETLINK), bit]) for bit in bits(2, _INT))
+
+
+def _set_ids(bits: Callable[[int, int], Iterable[Any]]) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
+    """No program of a script's makes others run as its owner or group: one of root's would make them root."""
+    both = _SET_UID | _SET_GID
+    for name, mode in _MODES.items():
+        yield from ((EPERM, name, (bit,)) for bit in bits(mode, _SET_UID))
+        # done without a word, and without effect: a copied folder of a shared group has this bit, and does no harm
+        yield from ((0, name, (bit,)) for bit in bits(mode, _SET_GID))
+    for name, mode in _NEW_MODES.items():
+        yield from ((EPERM, name, (bit,)) for bit in bits(mode, both))
+    for name, (flags, mode) in _OPENS.items():
+        yield from ((EPERM, name, pair) for pair in product(bits(flags, _CREATES), bits(mode, both)))
 
 
 def _binding() -> Any:

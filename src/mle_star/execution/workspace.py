@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ def clean_output_directory(base_path: str) -> None:
         final.unlink()  # a script put something else in its place
     final.mkdir(parents=True, exist_ok=True)
     if not all([remove_entry(final / name) for name in os.listdir(final)]):  # noqa: C419, PTH208
-        _set_aside(final)
+        logger.warning("%s cannot be emptied: what is left lies in %s", final, _set_aside(final))
         final.mkdir(exist_ok=True)
 
 
@@ -143,7 +144,7 @@ def _clear_input(target: Path, source: Path) -> None:
     with os.scandir(target) as entries:
         left = [Path(entry.path) for entry in entries if not _is_link_to(Path(entry.path), source / entry.name)]
     if not all([remove_entry(path) for path in left]):  # noqa: C419 - all of them, even after one that stays
-        _set_aside(target)
+        logger.warning("%s cannot be emptied: what is left lies in %s", target, _set_aside(target))
 
 
 def _is_link_to(shown: Path, original: Path) -> bool:
@@ -186,18 +187,16 @@ def _show(original: Path, shown: Path) -> None:
 
 
 def reset_working_directory(working_dir: str) -> bool:
-    """Before each script: remove what the last one left, in directories of ours only, then empty `final/`.
+    """Before each script: a fresh folder in place of the last one, where it is ours; else only `final/` is emptied.
 
-    Never raises for what a script has left: where something cannot be removed, a fresh directory takes the place of
-    the old one, and the answer is False.
+    What a script set on the old folder (attributes, access lists, modes, times) goes with it. False when something of
+    the old one could not be removed: it lies beside, under a name that nothing of ours looks at.
     """
     base = Path(working_dir)
     _drop_link(base)
-    if base.is_dir() and not os.access(base, os.R_OK | os.W_OK | os.X_OK):
-        base.chmod(0o755)  # a script has locked it
-    clean = clear_working_directory(working_dir)
-    if not clean:
-        _set_aside(base)
+    clean = True
+    if is_ours(working_dir):
+        clean = not os.path.lexists(base) or remove_entry(_set_aside(base))
     clean_output_directory(setup_working_directory(working_dir))
     return clean
 
@@ -207,17 +206,33 @@ def clear_working_directory(working_dir: str) -> bool:
     _drop_link(Path(working_dir))
     if not Path(working_dir).is_dir() or not is_ours(working_dir):
         return True
+    unlock(working_dir)
     with os.scandir(working_dir) as entries:
         left = [Path(entry.path) for entry in entries if entry.name != "input"]
     return all([remove_entry(path) for path in left])  # noqa: C419 - all of them, even after one that stays
 
 
-def _set_aside(folder: Path) -> None:
-    """Move a folder that cannot be emptied out of the way, under a name that nothing of ours looks at."""
-    aside = folder.with_name(f".left-{uuid.uuid4().hex}")
-    logger.warning("%s cannot be emptied: a fresh folder takes its place, what is left lies in %s", folder, aside)
-    with contextlib.suppress(OSError):
-        folder.rename(aside)
+def unlock(working_dir: str) -> None:
+    """After each script: its owner, who reads what it leaves, can look into its folders again."""
+    for folder in (Path(working_dir), Path(working_dir) / "final"):
+        with contextlib.suppress(OSError):
+            mode = folder.lstat().st_mode
+            if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+                folder.chmod(mode & 0o777 | 0o700)
+
+
+def strip_set_ids(working_dir: str) -> None:
+    """Where no filter refuses it, a script may have made a program that others would run as its owner or group."""
+    for entry in entries_below(Path(working_dir)):
+        with contextlib.suppress(OSError):
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode) and mode & 0o6000:
+                os.chmod(entry.path, mode & 0o1777)  # noqa: PTH101
+
+
+def _set_aside(folder: Path) -> Path:
+    """Move a folder out of the way, under a name that nothing of ours looks at; where it lies now."""
+    return folder.rename(folder.with_name(f".left-{uuid.uuid4().hex}"))
 
 
 def write_script(solution: SolutionScript, working_dir: str, filename: str = "solution.py") -> str:
