@@ -14,7 +14,7 @@ import pytest
 from mle_star.data.place import DataFolder
 from mle_star.evaluation.answers import read_answers
 from mle_star.evaluation.exam import Exam
-from mle_star.execution import execute_in_run
+from mle_star.execution import check_submission_format, execute_in_run
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.parcel import Delivery, Parcel
 from mle_star.execution.remote import RemoteExecutor
@@ -131,6 +131,28 @@ async def test_a_judged_script_is_recorded_with_its_answers_and_a_score_that_it_
     assert [request.input_dir for request in executor.requests] == [str(view.folder) for view in exam.views]
     kept_from_it = {str(run.run_dir), run.task.data_dir}  # the labels, wherever something around them is shown
     assert all({*request.hidden} == kept_from_it for request in executor.requests)
+
+
+@pytest.mark.req("REQ-FN-018")
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("sample_submission_2.csv", False), ("sample.csv", True), ("old/sample_submission.csv", True)],
+)
+async def test_of_several_sample_submissions_none_is_compared_with(
+    open_run: OpenRun, task: TaskDescription, tmp_path: Path, name: str, counts: bool
+) -> None:
+    """One whose name does not say so, or that lies deeper among the data, leaves no doubt which one counts."""
+    folder = Path(task.data_dir).resolve()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("id,guess\n400,0\n")
+    exam = Exam.prepare(task, CONFIG, tmp_path / "run")
+    assert exam.sample == (folder / "sample_submission.csv" if counts else None)
+    with open_run(CONFIG, Answering(right), shared=RunShared(exam=exam)) as run:
+        await execute_in_run(scored(0.1))
+        assert run.shared.kept_submission is not None
+        turned = run.work_dir / "final" / "submission.csv"
+        turned.write_text("label,id\n" + "".join(f"0,{i}\n" for i in range(400, 440)))
+        assert len(check_submission_format(str(run.work_dir), sample=exam.sample)) == counts
 
 
 async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side_by_side(

@@ -62,7 +62,7 @@ from tests.method.conftest import (
 )
 from tests.method.loops import CheckedFirst, measured
 
-MODEL = RetrievedModel(model_name="alpha", example_code="alpha({'depth': 3})")
+MODEL = RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
 
 
 def by_model(**codes: str) -> Any:
@@ -212,7 +212,7 @@ async def test_a_candidate_carries_its_model(run: ScriptedRun) -> None:
     run.agents.reply("init", fenced(script(0.5)))
     candidate = await generate_candidate(run.task, MODEL, run.config)
     assert candidate.content == script(0.5) and "```" not in candidate.content
-    assert (candidate.phase, candidate.source_model) == (SolutionPhase.init, "alpha")
+    assert (candidate.phase, candidate.source_model) == (SolutionPhase.init, "TabPFN v2")
     assert candidate.score is None and candidate.is_executable
     assert run.agents.log[0].config.tools == ["Read"]
 
@@ -221,7 +221,7 @@ async def test_a_candidate_carries_its_model(run: ScriptedRun) -> None:
 async def test_the_init_prompt_names_task_model_metric_and_cap(run: ScriptedRun) -> None:
     await generate_candidate(run.task, MODEL, settings(subsample_limit=77))
     prompt = run.agents.log[0].prompt
-    for words in (run.task.description, "alpha", MODEL.example_code, "`accuracy`", "`maximize`", "subsample to 77",
+    for words in (run.task.description, "TabPFN v2", MODEL.example_code, "`accuracy`", "`maximize`", "subsample to 77",
                   "fixed seed", "CUDA", "PyTorch", "./input/", "Final Validation Performance", "exit()", "grandmaster",
                   "single Markdown code block", "no ensembling", "No `try`/`except`", "evaluation metric"):  # fmt: skip
         assert words in prompt, words
@@ -327,7 +327,7 @@ async def test_no_merge_follows_the_first_that_lost(quick_run: ScriptedRun) -> N
     assert len(quick_run.agents.calls("merger")) == 2
 
 
-@pytest.mark.req("REQ-P1-028")
+@pytest.mark.req("REQ-P1-028", "REQ-P1-030", "REQ-P1-031")
 @pytest.mark.parametrize("reply", [fenced(broken_script("no merge")), fenced("a = 1"), GARBAGE])
 async def test_a_merge_that_does_not_run_ends_the_loop(run: ScriptedRun, reply: str) -> None:
     config = stage(run, 0.9, 0.8, 0.7)
@@ -337,6 +337,7 @@ async def test_a_merge_that_does_not_run_ends_the_loop(run: ScriptedRun, reply: 
     assert result.initial_solution.content == script(0.9, note="m0") and result.initial_score == 0.9
     [merge] = run.events(MergeTried)
     assert (merge.accepted, merge.score, bool(merge.reason)) == (False, None, True)
+    assert run.agents.names[-2:] == ["data", "leakage-detection"], "the last checks are made in any case"
 
 
 @pytest.mark.req("REQ-P1-028", "REQ-P1-025")
@@ -352,19 +353,21 @@ async def test_a_merge_that_is_repaired_counts(run: ScriptedRun) -> None:
 async def test_failed_candidates_are_kept_in_place_but_never_merged(
     run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = stage(run, 0.1, 0.7, 0.1, 0.1)
+    config = stage(run, 0.1, 0.7, 0.1, 0.1, 0.1)
     crash_after_score = "print('Final Validation Performance: 0.99')\nraise RuntimeError('late')"
     codes = {**scored(0, 0.7), "m0": broken_script("early"), "m2": crash_after_score, "m3": "print('no score')"}
-    run.agents.always("init", by_model(**codes))
+    written = by_model(**codes)
+    run.agents.always("init", lambda call: GARBAGE if "candidate-4" in call.step else written(call))
     run.agents.always("debugger", GARBAGE)
     result = await run_phase1(run.task, config)
-    assert result.candidate_scores == [None, 0.7, None, None] and result.initial_score == 0.7
-    assert [s.source_model for s in result.candidate_solutions] == ["m0", "m1", "m2", "m3"]
-    assert [s.is_executable for s in result.candidate_solutions] == [False, True, False, False]
+    assert result.candidate_scores == [None, 0.7, None, None, None] and result.initial_score == 0.7
+    assert [s.source_model for s in result.candidate_solutions] == ["m0", "m1", "m2", "m3", "m4"]
+    assert [s.is_executable for s in result.candidate_solutions] == [False, True, False, False, False]
+    assert [s.content for s in result.candidate_solutions] == [*(codes[f"m{n}"] for n in range(4)), ""]
     assert run.agents.calls("merger") == []
     skipped = [line for line in warnings_of(caplog) if "candidate skipped" in line]
     assert sorted(line.split("skipped: ")[1] for line in skipped) == [
-        "m0: RuntimeError: early", "m2: RuntimeError: late", "m3: no score was printed",
+        "m0: RuntimeError: early", "m2: RuntimeError: late", "m3: no score was printed", "m4: no code in the reply",
     ]  # fmt: skip
     assert {e.index: e.error for e in run.events(CandidateEvaluated)}[1] == ""
 
@@ -415,11 +418,12 @@ async def test_with_a_metric_to_minimize_a_lower_merge_is_accepted(quick_path: P
     assert result.initial_score == 0.6
 
 
-@pytest.mark.req("REQ-P1-029")
+@pytest.mark.req("REQ-P1-029", "REQ-P1-030", "REQ-P1-031")
 async def test_a_single_candidate_is_never_merged(quick_run: ScriptedRun) -> None:
     result = await run_phase1(quick_run.task, stage(quick_run, 0.5))
-    assert quick_run.agents.calls("merger") == [] and result.initial_score == 0.5
-    assert result.initial_solution.source_model == "m0"
+    assert quick_run.agents.names == ["retriever", "init", "leakage-detection", "data", "leakage-detection"]
+    assert quick_run.agents.log[-1].step == "phase1/leakage/leakage-detection"
+    assert result.initial_score == 0.5 and result.initial_solution.source_model == "m0"
 
 
 # --- after the merges ------------------------------------------------------------------------------------
@@ -442,16 +446,26 @@ async def test_a_data_revision_counts_even_when_it_scores_worse(
     assert sum("uses all" in prompt for prompt in checked) == 2, "before its run and at the end"
 
 
-@pytest.mark.req("REQ-P1-030", "REQ-SF-008")
-async def test_a_data_revision_that_never_runs_is_given_up(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.req("REQ-P1-030", "REQ-P1-033", "REQ-SF-008")
+@pytest.mark.parametrize(
+    ("revision", "why"),
+    [
+        (broken_script("no such file"), "RuntimeError: no such file"),
+        ("print('all data is used')", "no score was printed"),
+        (script("'1,5'"), "the line says 1,5: print a plain number"),
+    ],
+)
+async def test_a_data_revision_that_never_has_a_score_is_given_up(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture, revision: str, why: str
+) -> None:
     config = stage(run, 0.5)
-    run.agents.reply("data", fenced(broken_script("no such file")))
+    run.agents.reply("data", fenced(revision))
     run.agents.always("debugger", GARBAGE)
     result = await run_phase1(run.task, config)
     assert result.initial_solution.content == script(0.5, note="m0") and result.initial_score == 0.5
     assert not result.data_usage_changed
     assert len(run.agents.calls("debugger")) == config.max_debug_attempts
-    assert any("is dropped: RuntimeError: no such file" in line for line in warnings_of(caplog))
+    assert any(f"is dropped: {why}" in line for line in warnings_of(caplog))
 
 
 @pytest.mark.req("REQ-P1-031", "REQ-P1-033", "REQ-SF-023")

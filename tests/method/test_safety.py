@@ -445,14 +445,15 @@ async def test_a_revision_that_uses_a_forgotten_file_becomes_the_script(run: Scr
 
 @pytest.mark.req("REQ-SF-028")
 def test_the_sentence_wins_over_code_in_any_case(run: ScriptedRun) -> None:
-    original = solution("a = 1", score=0.5, phase=SolutionPhase.merged)
+    original = solution("a = 1", score=0.5, phase=SolutionPhase.merged).model_copy(
+        update={"source_model": "TabPFN v2", "is_executable": False, "leaking": True}
+    )
     assert parse_data_agent_response(ALL_USED, original) is original
     assert parse_data_agent_response(f"{ALL_USED.upper()}\n{fenced('b = 1')}", original) is original
     denied = parse_data_agent_response(f"Not {ALL_USED.lower()} Here it is:\n{fenced('b = 1')}", original)
     assert denied.content == "b = 1"
     revised = parse_data_agent_response(fenced("import pandas as pd"), original)
-    assert revised is not original and revised.content == "import pandas as pd"
-    assert revised.phase == original.phase and revised.created_at == original.created_at
+    assert revised == original.model_copy(update={"content": "import pandas as pd"}), "all but the content stays"
 
 
 @pytest.mark.req("REQ-SF-026")
@@ -549,11 +550,11 @@ def test_all_three_take_and_give_scripts() -> None:
 
 @pytest.mark.req("REQ-SF-036")
 def test_the_debugger_itself_takes_no_time(quick_run: ScriptedRun) -> None:
-    long = "\n".join(f"value_{n} = {n}" for n in range(3000)) + "\n" + broken_script()
+    long = "\n".join(f"value_{n} = {n}" for n in range(1000)) + "\n" + broken_script()
     quick_run.agents.always("debugger", fenced(long.replace("raise", "print")))
     callback = make_debug_callback(quick_run.task, quick_run.config, leakage_check=False)
     fixed, waited, worked = zip(*(measured(callback(solution(long), TRACEBACK)) for _ in range(3)), strict=True)
-    assert len(fixed[0].content) > 50_000 and max(waited) == 0 and min(worked) < 5
+    assert len(fixed[0].content) > 15_000 and max(waited) == 0 and min(worked) < 0.5
 
 
 @pytest.mark.req("REQ-SF-041")

@@ -110,6 +110,10 @@ async def test_a_script_that_cannot_be_repaired_loses_its_score(
     [
         ("\nx = 1\n\n\n", f"\nx = 1\n{SCORE_LINE}\n"),
         ("x = 1\nif __name__ == 'x':\n    run()\n", f"x = 1\n{SCORE_LINE}\n\nif __name__ == 'x':\n    run()\n"),
+        ("def f():\n    if __name__ == 'x':\n        run()\n",
+         f"def f():\n    if __name__ == 'x':\n        run()\n{SCORE_LINE}\n"),
+        ("def f():\n    if __name__:\n        pass\nif __name__ == 'x':\n    f()\n",
+         f"def f():\n    if __name__:\n        pass\n{SCORE_LINE}\n\nif __name__ == 'x':\n    f()\n"),
         ("print('Final Validation Performance: 1')", None),
         ("say = 'Final Validation Performance'; n = 1; b = b'Final Validation Performance'", None),
         (UNSAID, f"{UNSAID}\n{SCORE_LINE}\n"),

@@ -117,9 +117,7 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
     for role, table in tables:
         if table.name.count("/") == top:  # copies and extras lie in sub-folders
             by_role.setdefault(role, []).append(table)
-    samples = by_role.get("sample", [])
-    told = [table for table in samples if _is_submission(re.findall(r"[a-z]+", table.name.lower()))]
-    found.sample = next(iter(told or samples), None)
+    found.sample = next(iter(samples_among(by_role.get("sample", []))), None)
     found.test = next(iter(by_role.get("test", [])), None)
     found.train = next(iter(by_role.get("train", [])), None)
     found.labels = next(iter(by_role.get("labels", [])), None)
@@ -134,6 +132,13 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
         found.train, found.test = found.test, None  # a lone table is what there is to learn from
     given = found.tables
     found.others = [table for _, table in tables if not any(table is other for other in given)]
+
+
+def samples_among(tables: Iterable[Table]) -> list[Table]:
+    """Those that may be the sample submission: all whose name says so, else all that are called a sample."""
+    samples = [table for table in tables if _role(table.name) == "sample"]
+    told = [table for table in samples if _is_submission(re.findall(r"[a-z]+", table.name.lower()))]
+    return told or samples
 
 
 def _training_table(found: Survey, others: list[Table]) -> Table:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
+from mle_star.data.survey import samples_among
 from mle_star.data.values import is_gap
 from mle_star.errors import ConfigError
 from mle_star.evaluation.answers import Answers, Ungradable, read_answers
@@ -67,9 +68,13 @@ class Exam:
 
     @property
     def sample(self) -> Path | None:
-        """The sample submission of the real test."""
+        """The sample submission of the real test; none where another lies beside it: which one counts is unknown."""
         data = self.judge.data
-        return None if data.sample is None else data.folder / data.sample.table.name
+        if data.sample is None:
+            return None
+        name = data.sample.table.name
+        beside = [table for table in data.layout.others if table.name.count("/") == name.count("/")]
+        return None if len(samples_among([data.sample.table, *beside])) > 1 else data.folder / name
 
     # --- rows ---
 
