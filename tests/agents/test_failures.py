@@ -117,7 +117,8 @@ async def test_clients_that_died_while_they_waited_are_replaced(open_bench: Open
         await bench.agents.prepared()
         for process in bench.processes:
             process.kill()
-        await asyncio.sleep(0.2)
+        while bench.processes:
+            await asyncio.sleep(0.02)
         assert await ask(bench) == "fine"
         assert len(bench.notes) == 1
 

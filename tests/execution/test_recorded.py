@@ -35,6 +35,7 @@ from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_cont
 from mle_star.run.events import BestImproved, ScriptStarted, SubmissionKept
 from mle_star.run.limits import limit_in_run, share_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
+from tests.pipeline.clock import in_its_own_time
 
 GOOD = "id,label\\n" + "".join(f"{number},1\\n" for number in range(100, 120))
 CONFIG = PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2)
@@ -173,6 +174,7 @@ async def test_the_same_work_asked_for_at_once_is_done_once(open_run: OpenRun) -
     assert len(executor.requests) == 2 and executor.most == 2
 
 
+@in_its_own_time
 async def test_who_waits_for_the_same_work_does_it_when_the_first_is_cancelled(open_run: OpenRun) -> None:
     executor = FixedExecutor(seconds=0.2)
     with open_run(CONFIG, executor):

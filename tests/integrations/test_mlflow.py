@@ -42,9 +42,9 @@ class Server:
         with (self._folder / "server.log").open("ab") as log:
             bare = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
             self._process = subprocess.Popen(words, stdout=log, stderr=log, env=bare, start_new_session=True)
-        for _ in range(600):
+        for _ in range(1200):
             try:
-                urllib.request.urlopen(f"{self.uri}/health", timeout=60)
+                urllib.request.urlopen(f"{self.uri}/health", timeout=240)
                 return
             except OSError:
                 time.sleep(0.2)
@@ -138,7 +138,7 @@ def test_what_is_no_server_or_database_is_one_line(
 
 
 def _soon(is_so: Callable[[], bool]) -> bool:
-    for _ in range(1200):
+    for _ in range(4800):
         if is_so():
             return True
         time.sleep(0.05)
