@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
+from mle_star.evaluation.agreement import agreement
 from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Judge
@@ -250,3 +252,48 @@ def test_one_target_that_is_no_number_is_not_held_against_every_script(tmp_path:
         )  # fmt: skip
         with pytest.raises((Unsupported, Ungradable), match="number"):
             Exam.prepare(task, PipelineConfig(), tmp_path / f"run-{place}", write=False)
+
+
+# --- two sets of answers ----------------------------------------------------------------------------------------------
+
+
+def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
+    """Of 30 classes the same one is likely in every row; how the rest is shared out is noise."""
+    dice, classes = random.Random(3), [f"c{i:02}" for i in range(30)]
+    columns, sample = ",".join(classes), "/".join(["0.1"] * 30)
+    folder = write(tmp_path / "data", spread(*classes), sample)
+    asked = (folder / "test.csv").read_text().splitlines()[1:]
+    table = [f"id,{columns}\n", *(f"{row.split(',')[0]},{sample.replace('/', ',')}\n" for row in asked)]
+    (folder / "sample_submission.csv").write_text("".join(table))
+
+    def noisy(sure: float) -> list[tuple[str, ...]]:
+        rest = [[dice.random() for _ in classes] for _ in range(ASKED)]
+        return [
+            tuple(repr(sure if i == row % 30 else (1 - sure) * c / sum(cells)) for i, c in enumerate(cells))
+            for row, cells in enumerate(rest)
+        ]
+
+    one, same, unsure = noisy(0.9), noisy(0.85), noisy(0.06)
+    other = [*one[1:], one[0]]
+    for metric, doubted in (("log_loss", unsure), ("brier_score", unsure), ("top_3_accuracy", other)):
+        judge = judge_of(folder, metric)
+        assert agreement(judge, one, one) == 1.0 and agreement(judge, one, same) > (0.3 if "top" in metric else 0.95)
+        assert agreement(judge, one, other) < 0.2 and agreement(judge, one, doubted) < 0.5, metric
+
+
+@pytest.mark.parametrize(
+    ("metric", "scaled", "shifted"), [("roc_auc", 1.0, 1.0), ("gini", 1.0, 1.0), ("rmse", 0.1, 0.1), ("mae", 0.1, 0.1)]
+)
+def test_the_order_of_answers_is_enough_only_where_nothing_else_counts(
+    tmp_path: Path, metric: str, scaled: float, shifted: float
+) -> None:
+    judge = judge_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
+    one, close, halved, moved = (
+        [(f"{change(0.9 * row / ASKED + 0.01)}",) for row in range(ASKED)]
+        for change in (lambda p: p, lambda p: p + 0.001 * (p > 0.5), lambda p: p / 10, lambda p: p + 5)
+    )
+    assert agreement(judge, one, close) > 0.99 and agreement(judge, one, one[::-1]) < 0
+    assert agreement(judge, one, halved) == pytest.approx(scaled, abs=0.15)
+    assert agreement(judge, one, moved) == pytest.approx(shifted, abs=0.15)
+    labels = judge_of(tmp_path / "data", "accuracy")
+    assert agreement(labels, [("0",), ("1",), ("1",), ("0",)], [("0",), ("1.0",), ("0",), ("0",)]) == 0.75

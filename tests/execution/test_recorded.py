@@ -336,7 +336,7 @@ async def test_limits_follow_what_was_measured_on_the_path(open_run: OpenRun) ->
         run.budget.open_phase("phase2")
         with scope("phase2"), path_context(1, run.work_dir) as path:
             path.note_runtime(0.45, 1)  # worse than what the path began with
-            assert limit_in_run(path) == pytest.approx(10_000 * 0.65 / 0.9 / 20)
+            assert limit_in_run(path) == pytest.approx(9_000 * 0.65 / 0.8 / 20)
             path.note_runtime(0.6, 60)
             assert limit_in_run(path) == 600
         now[0] = 7000

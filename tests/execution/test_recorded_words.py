@@ -152,10 +152,12 @@ def test_a_script_is_told_more_than_its_even_share_where_it_would_mostly_start_u
     open_run: OpenRun, seconds: int, told: float
 ) -> None:
     config = PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50)
-    budget = Budget(config, clock=lambda: 0.0)
+    now = [0.0]
+    budget = Budget(config, clock=lambda: now[0])
     with open_run(config, FixedExecutor(), budget=budget):
         phases: list[tuple[PhaseName, float]] = [("phase2", told), ("phase3", 2 * told)]
         for phase, least in phases:
+            now[0] = 0.75 * seconds if phase == "phase3" else 0.0
             with scope(phase) as place:
                 budget.open_phase(phase)
                 assert share_in_run(place, 600.0, 9) < told_share(place, 600.0, 9) == least

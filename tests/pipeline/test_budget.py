@@ -60,7 +60,10 @@ def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> 
     assert budget.open_phase("phase2") == pytest.approx(9000 * 0.65 / 0.90)
     assert not budget.finalize_now
     clock.now += 500
-    assert budget.open_phase("phase3") == pytest.approx(8500 * 0.15 / 0.25)
+    assert budget.open_phase("phase3") == pytest.approx(8500 - 1000), "all but what finalization needs"
+    clock.now += 7499
+    assert not budget.finalize_now and budget.remaining_seconds() == pytest.approx(1)
+    clock.now -= 7499
     assert budget.open_phase("finalization") == pytest.approx(8500)
 
 
@@ -81,10 +84,10 @@ def test_time_to_run_the_solution_again_is_kept_from_all_phases_before() -> None
     budget.again_seconds = 90.0  # finalization's share is more
     assert budget.open_phase("phase2") == pytest.approx(900 * 0.65 / 0.9)
     budget.again_seconds = 150.0
-    assert budget.open_phase("phase2") == pytest.approx(850 * 0.65 / 0.9)
+    assert budget.open_phase("phase2") == pytest.approx(750 * 0.65 / 0.8)
     assert budget.spare_seconds == pytest.approx(750)
     clock.now += 600
-    assert budget.open_phase("phase3") == pytest.approx(250 * 0.15 / 0.25)
+    assert budget.open_phase("phase3") == pytest.approx(150)
     clock.now += 150
     assert budget.open_phase("finalization") == pytest.approx(150)
     budget.again_seconds = 5000.0

@@ -285,7 +285,7 @@ class SlowWhenWrong(AnsweringExecutor):
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         done = await super().run(request)
         (noise,) = re.findall(r"noise = ([\d.]+)", Path(request.script_path).read_text(encoding="utf-8"))[:1] or ["0"]
-        return done.model_copy(update={"duration_seconds": {"0.400": 100.0, "0.450": 400.0}.get(noise, 0.01)})
+        return done.model_copy(update={"duration_seconds": {"0.400": 100.0, "0.450": 750.0}.get(noise, 0.01)})
 
 
 async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick: QuickRun, tmp_path: Path) -> None:

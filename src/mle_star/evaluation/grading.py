@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from mle_star.data.dialect import comma_columns, with_point
-from mle_star.data.formulas import likely_label, spearman
+from mle_star.data.formulas import likely_label
 from mle_star.data.metrics import Metric
 from mle_star.data.values import are_numbers, is_number
 from mle_star.errors import ConfigError
@@ -87,7 +87,7 @@ class Judge:
             return "" if strange is None else f"holds {strange!r}, which is none of the labels {sorted(known)[:10]}"
         if needs not in ("numbers", "probabilities"):
             return ""
-        values = self._numbers([(cell,) for cell in cells])[:, 0]
+        values = self.numbers([(cell,) for cell in cells])[:, 0]
         if needs == "probabilities":
             wrong = self.metric.name in PROPER and (values.min() < 0 or values.max() > 1)
             return f"holds {values.min():g} to {values.max():g}, which are no probabilities" if wrong else ""
@@ -244,14 +244,14 @@ class Judge:
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:
         """The lowest and the highest value of each target that is a number."""
-        different = [self._numbers([(cell,) for cell in counted(column)]) for column in self.told]
+        different = [self.numbers([(cell,) for cell in counted(column)]) for column in self.told]
         return [(float(values.min()), float(values.max())) for values in different]
 
     def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, Any]:
         """Truth and answers in the form that the metric needs."""
         needs = self.metric.needs
         if needs == "numbers":
-            return _one_column(self._numbers(truth)), _one_column(self._numbers(said))
+            return _one_column(self.numbers(truth)), _one_column(self.numbers(said))
         if needs == "probabilities":
             return _places([row[0] for row in truth], self.classes), self._chances(said)
         if needs in ("labels", "texts"):
@@ -281,7 +281,8 @@ class Judge:
                 frame[name] = list(map(float, cells))
         return frame
 
-    def _numbers(self, rows: Sequence[Sequence[str]]) -> Any:
+    def numbers(self, rows: Sequence[Sequence[str]]) -> Any:
+        """Answers as finite numbers."""
         import numpy as np
 
         try:
@@ -325,13 +326,13 @@ class Judge:
         if not all(map(is_number, classes)):
             return _places(said, classes)
         steps = np.array([float(label) for label in classes])
-        return np.abs(self._numbers([(cell,) for cell in said]) - steps[None, :]).argmin(axis=1)
+        return np.abs(self.numbers([(cell,) for cell in said]) - steps[None, :]).argmin(axis=1)
 
     def _chances(self, said: list[tuple[str, ...]]) -> Any:
         """A column of probabilities for each class."""
         import numpy as np
 
-        values, classes = self._numbers(said), self.classes
+        values, classes = self.numbers(said), self.classes
         prefix = self.data.layout.target.class_prefix
         if prefix is None:
             if len(classes) != 2 or values.shape[1] != 1:
@@ -345,19 +346,6 @@ class Judge:
         if absent:
             raise Ungradable(f"there is no column for the class {absent[0]!r}")
         return values[:, [column[label_of(label)] for label in classes]]
-
-    def agreement(self, first: Sequence[tuple[str, ...]], second: Sequence[tuple[str, ...]]) -> float:
-        """How far two sets of answers about the same rows agree: by rank where they are numbers, else by equality."""
-        import numpy as np
-
-        if self.metric.needs in ("numbers", "probabilities"):
-            a, b = self._numbers(first), self._numbers(second)
-            columns = [spearman(a[:, i], b[:, i]) for i in range(a.shape[1]) if len(np.unique(a[:, i])) > 1]
-            return float(np.mean(columns)) if columns else float(np.array_equal(a, b))
-        equal = [
-            [label_of(x) == label_of(y) for x, y in zip(p, q, strict=True)] for p, q in zip(first, second, strict=True)
-        ]
-        return float(np.mean(equal))
 
     # --- a yardstick ---
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mle_star.basics.texts import digest_of
+from mle_star.evaluation.agreement import agreement
 from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.exam import Exam
 from mle_star.models import Measure, SolutionScript
@@ -121,9 +122,9 @@ def disagreement(run: RunContext, judged: SolutionScript, submission: Path) -> s
         return ""
     try:
         answers = read_answers(exam.judge.data, submission, exam.real_view())
-        agreement = exam.judge.agreement(answers.real, bank[judged.content].real)
+        agreed = agreement(exam.judge, answers.real, bank[judged.content].real)
     except (OSError, Ungradable) as error:
         return str(error)
-    if agreement >= run.config.equivalence_bound:
+    if agreed >= run.config.equivalence_bound:
         return ""
-    return f"its answers agree with those of the judged script by {agreement:.2f} only"
+    return f"its answers agree with those of the judged script by {agreed:.2f} only"

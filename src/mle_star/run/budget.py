@@ -150,17 +150,17 @@ class Budget:
         self._phase_deadline = None if seconds_from_now is None else self.elapsed() + seconds_from_now
 
     def open_phase(self, phase: PhaseName) -> float:
-        """Begin `phase`: set its deadline from the shares of the phases still to come; the seconds it has.
+        """Begin `phase`: set its deadline from the shares of the search phases still to come; the seconds it has.
 
         Whatever the phases before used, finalization keeps its share of the whole time, and what running the solution
-        again takes beyond that. Phase 1 has nothing to fall back on: at `share_end` it goes on with the candidates that
-        have a score, but as long as there is none it is cut off only where finalization's share begins.
+        again takes beyond that; time that they left over is for the search, and finalization gains nothing by it.
+        Phase 1 has nothing to fall back on: at `share_end` it goes on with the candidates that have a score, but as
+        long as there is none it is cut off only where finalization's share begins.
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
-        shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) :]]
-        shared = left if phase == "finalization" else max(left - self._extra_seconds, 0.0)
-        free = left if phase == "finalization" else max(shared - shares[-1] * self.time_limit, 0.0)
-        seconds = min(shared * shares[0] / sum(shares), free)
+        shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) : -1]]
+        free = left if phase == "finalization" else max(self.spare_seconds, 0.0)
+        seconds = free * shares[0] / sum(shares) if shares else free
         self._phase = phase
         self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
         if phase == "phase1":
