@@ -288,12 +288,12 @@ def test_the_order_of_answers_is_enough_only_where_nothing_else_counts(
     tmp_path: Path, metric: str, scaled: float, shifted: float
 ) -> None:
     judge = judge_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
-    one, close, halved, moved = (
-        [(f"{change(0.9 * row / ASKED + 0.01)}",) for row in range(ASKED)]
-        for change in (lambda p: p, lambda p: p + 0.001 * (p > 0.5), lambda p: p / 10, lambda p: p + 5)
-    )
+    chances = [0.9 * row / ASKED + 0.01 for row in range(ASKED)]
+    nearly = [chance + 0.001 * (chance > 0.5) for chance in chances]
+    tenths, beyond = [chance / 10 for chance in chances], [chance + 5 for chance in chances]
+    one, close, tenth, moved = ([(repr(value),) for value in some] for some in (chances, nearly, tenths, beyond))
     assert agreement(judge, one, close) > 0.99 and agreement(judge, one, one[::-1]) < 0
-    assert agreement(judge, one, halved) == pytest.approx(scaled, abs=0.15)
+    assert agreement(judge, one, tenth) == pytest.approx(scaled, abs=0.15)
     assert agreement(judge, one, moved) == pytest.approx(shifted, abs=0.15)
     labels = judge_of(tmp_path / "data", "accuracy")
     assert agreement(labels, [("0",), ("1",), ("1",), ("0",)], [("0",), ("1.0",), ("0",), ("0",)]) == 0.75
