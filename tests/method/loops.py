@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
+import functools
 import logging
 import re
 import time
@@ -168,10 +169,15 @@ def play_rounds(agents: ScriptedAgents, outcomes: Sequence[Outcome]) -> None:
 # --- time ------------------------------------------------------------------------------------------------
 
 
+UNSEEN = 0.3
+"""Locks that nobody holds take microseconds each, and a journal waits for its disk: so many seconds are no idling."""
+
+
 class WatchedLoop(asyncio.SelectorEventLoop):
     """An event loop that adds up the seconds for which it was asked to wait; a busy machine adds nothing to them.
 
-    What watches the control file polls beside the work and keeps nobody waiting.
+    What would run in a thread runs at once, where the profile sees whether it idles. What watches the control file
+    polls beside the work and keeps nobody waiting.
     """
 
     waited = 0.0
@@ -189,20 +195,44 @@ class WatchedLoop(asyncio.SelectorEventLoop):
 
         return super().call_at(when, due, context=context)
 
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Do it here and now, by a call that the profile sees."""
+        future, words = self.create_future(), args
+        if isinstance(func, functools.partial):  # `asyncio.to_thread` hands over the context's own `run`
+            func, words = functools.partial(func.func, _call, **func.keywords), (*func.args, *args)
+        try:
+            future.set_result(func(*words))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
-def measured(work: Awaitable[T]) -> tuple[T, float, float]:
-    """The result, the seconds that were waited for nothing, and the seconds of work of this process."""
+
+def _call(function: Callable[..., T], *args: Any, **named: Any) -> T:
+    return function(*args, **named)
+
+
+_IDLING = re.compile(r"time\.sleep|'(?:acquire|join|wait)' of '_thread|select\.select")
+_WAITING = re.compile(rf"{_IDLING.pattern}|'poll' of 'select")
+"""Calls in which a thread waits, as a profile names them; the loop itself polls where nothing is left to do."""
+
+
+def measured(work: Awaitable[T], *, processes: bool = False) -> tuple[T, float, float]:
+    """The result, the seconds that were waited for nothing, and the seconds of work of this process.
+
+    With `processes` the work may wait for processes of its own.
+    """
     loop, profile, started = WatchedLoop(), cProfile.Profile(), time.process_time()
-    profile.enable()  # sees `time.sleep`, which blocks the loop without a timer
+    profile.enable()
     try:
         result = loop.run_until_complete(work)
     finally:
         profile.disable()
         worked = time.process_time() - started
-        loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-    naps = sum(entry.totaltime for entry in profile.getstats() if entry.code == "<built-in method time.sleep>")
-    return result, loop.waited + naps, worked
+    waits = _IDLING if processes else _WAITING
+    calls = [entry for entry in profile.getstats() if isinstance(entry.code, str) and waits.search(entry.code)]
+    idled = sum(entry.totaltime for entry in calls)
+    return result, loop.waited + (idled if idled > UNSEEN else 0.0), worked
 
 
 # --- order -----------------------------------------------------------------------------------------------

@@ -175,7 +175,9 @@ async def test_the_ablation_script_is_the_code_of_the_reply(quick_run: ScriptedR
     assert await invoke_ablation(base_solution(), []) is None
 
 
-SUMMARY = "\nOneHotEncoder has the most impact.\n```\n1\n```\n" + "Imputation has the least. " * 40
+SUMMARY = (
+    "\nOneHotEncoder has the most impact.\n```\n1\n```\n" + "Imputation has the least. " * 900 + "So much for it.\n"
+)
 
 
 @pytest.mark.req("REQ-P2O-009", "REQ-P2O-010", "REQ-P2O-011")
@@ -274,6 +276,11 @@ async def test_the_extractor_is_not_asked_without_summary_and_solution(quick_run
         ("caler = StandardScaler()", True),
         ("scaler = StandardScaler() \nX_train = scaler.fit_transform(X_train)", False),
         ("scaler  = StandardScaler()", False),
+        ("\nscaler = StandardScaler()\n", True),
+        (" scaler = StandardScaler()", False),
+        ("scaler = StandardScaler() ", False),
+        ("\n\nprint(1)", False),
+        ("print(1)\n\n", False),
         ("Scaler = StandardScaler()", False),
     ],
 )
@@ -387,7 +394,7 @@ def test_processing_replies_takes_next_to_no_time(quick_run: ScriptedRun) -> Non
     assert time.process_time() - started < 10
     quick_run.agents.reply("ablation", fenced(lines))
     _, waited, worked = measured(invoke_ablation(solution, []))
-    assert waited == 0 and worked < 5
+    assert waited == 0 and worked < 0.5
 
 
 # --- running the study -----------------------------------------------------------------------------------
@@ -777,7 +784,7 @@ def test_a_step_itself_takes_next_to_no_time(quick_run: ScriptedRun) -> None:
     quick_run.agents.reply("debugger-ablation", fenced(STUDY))
     play_steps(quick_run.agents, [[0.6]])
     _, waited, worked = measured(follow(quick_run, t=1))
-    assert waited == 0 and worked < 10  # of the 900 s that a step with its models may take
+    assert waited == 0 and worked < 2  # of the 900 s that a step with its models may take
 
 
 @pytest.mark.req("REQ-P2O-037")

@@ -107,6 +107,18 @@ async def test_the_planner_sees_a_history_once_there_is_one(quick_run: ScriptedR
     )
 
 
+@pytest.mark.req("REQ-P3-003", "REQ-P3-009", "REQ-P3-012")
+async def test_equal_solutions_are_shown_as_often_as_they_are_given(quick_run: ScriptedRun) -> None:
+    one, other = inputs()
+    await invoke_ens_planner([one, other, one], [], [])
+    await invoke_ensembler("average", [one, other, one])
+    for call in quick_run.agents.log:
+        for ordinal, given in (("1st", one), ("2nd", other), ("3rd", one)):
+            assert given.content in section(call.prompt, f"{ordinal} Python Solution"), call.name
+    result = await ensemble(quick_run, r=1, of=[one, one])
+    assert result.input_solutions == [one, one] and result.ensemble_scores == [0.8]
+
+
 @pytest.mark.req("REQ-P3-003", "REQ-P3-009")
 async def test_the_planner_is_not_asked_for_fewer_than_two_solutions_or_a_lame_history(quick_run: ScriptedRun) -> None:
     with pytest.raises(ValueError, match=r"^A_ens_planner requires at least 2 solutions for ensembling$"):
@@ -158,7 +170,7 @@ async def test_the_ensembler_is_not_asked_without_a_plan_and_two_solutions(quick
 @pytest.mark.req("REQ-P3-013", "REQ-P3-016")
 async def test_the_ensemble_is_the_code_of_the_reply(quick_run: ScriptedRun) -> None:
     quick_run.agents.reply("ensembler", f"Here:\n```python\n{script(0.8)}\n```\nEnjoy.", "Not today.", "")
-    made = await invoke_ensembler("average", inputs())
+    made = await invoke_ensembler("average", [one.model_copy(update={"source_model": "Ridge"}) for one in inputs()])
     assert made is not None and made.content == script(0.8)
     assert (made.phase, made.score, made.is_executable, made.source_model) == (SolutionPhase.ensemble, None, True, None)
     assert await invoke_ensembler("average", inputs()) is None
@@ -524,6 +536,7 @@ async def test_the_signals_to_stop_pass_through(signal: BaseException, position:
     assert len(quick_run.agents.log) == position + 1
 
 
+@pytest.mark.req("REQ-P3-039")
 async def test_a_run_that_is_told_to_finish_ends_the_phase_after_the_round(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -535,8 +548,11 @@ async def test_a_run_that_is_told_to_finish_ends_the_phase_after_the_round(
     result = await ensemble(quick_run, r=5)
     assert result.ensemble_scores == [0.7, 0.65] and result.best_ensemble_score == 0.7
     assert_valid(result, rounds=2)
+    assert_says(caplog, (logging.INFO, ("Phase 3 complete: best score 0.7, best round 0, ", " s, 2 rounds")))
+    caplog.clear()
     again = await ensemble(quick_run, r=5)  # told to finish before the first round
     assert_valid(again, rounds=0)
+    assert_says(caplog, (logging.INFO, ("Phase 3 complete: best score 0.6, best round None, ", " s, 0 rounds")))
     assert again.best_ensemble_score == 0.6
 
 
