@@ -180,7 +180,7 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
         ctrl_c(process)
         out, err = await asyncio.wait_for(process.communicate(), 600)
         assert process.returncode == 130, err.decode()
-        assert "resume" in err.decode()
+        assert "`mle-star resume " in err.decode().splitlines()[-1]
         told = [json.loads(line) for line in out.decode().splitlines()]
         assert told[0]["kind"] == "run_started" and told[-1]["kind"] == "run_finished"
         assert [event.now for event in events(run_dir, FinishRequested)] == [False, True]

@@ -28,7 +28,7 @@ from mle_star.results.leaderboard import promote
 from mle_star.results.model import complete, load_model
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.folder import first_line, last_config
-from mle_star.run.journal import read_journal
+from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.verdict import Verdict
@@ -284,6 +284,14 @@ def test_what_a_script_keeps_for_later_brings_nothing_of_the_user_s(label_run: R
         run.predict(pandas.DataFrame({"size": [1]}))
 
 
+def test_a_run_that_is_still_going_is_not_to_be_resumed(tmp_path: Path, capsys: Captured) -> None:
+    Invented(seed=3, M=1, T=1, K=1, L=1).write(tmp_path / "run", synced=False)
+    with Journal(tmp_path / "run" / "journal.jsonl"):
+        assert main(["predict", str(tmp_path / "run"), "new.csv"]) == 1
+    said = capsys.readouterr().err
+    assert "is still running" in said and "resume" not in said
+
+
 def test_a_script_that_fails_on_new_rows_says_why(label_run: Run, tmp_path: Path) -> None:
     broken = Run(shutil.copytree(label_run.path, tmp_path / "broken", symlinks=True))
     result = json.loads((broken.path / "result.json").read_text(encoding="utf-8"))
@@ -359,7 +367,7 @@ def test_the_report_of_a_script_that_was_handed_over_by_hand_is_about_that_scrip
     house_run: Run, tmp_path: Path, capsys: Captured
 ) -> None:
     run = Run(shutil.copytree(house_run.path, tmp_path / "promoted", symlinks=True))
-    assert "Beside the truth" in run.report.read_text(encoding="utf-8")
+    assert "Predicted vs actual" in run.report.read_text(encoding="utf-8")
     assert main(["promote", str(run.path), "phase1/candidate-0"]) == 0
     story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
     verdict = Verdict.of(story, run.path)
@@ -368,7 +376,7 @@ def test_the_report_of_a_script_that_was_handed_over_by_hand_is_about_that_scrip
     assert verdict.gain.startswith("no better than the best single model"), "it is the best single model"
     assert handed_over(story, lineage_of(story)) == "phase1/candidate-0"
     page = run.report.read_text(encoding="utf-8")
-    assert "By hand" in page and "Beside the truth" not in page, "that was another script's"
+    assert "By hand" in page and "Predicted vs actual" not in page, "that was another script's"
 
 
 def test_an_export_is_all_that_another_machine_needs(

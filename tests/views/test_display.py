@@ -22,10 +22,11 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 
 from mle_star.models import MetricDirection
-from mle_star.run.events import EVENT_ADAPTER, RunResumed
+from mle_star.run.events import EVENT_ADAPTER, AblationFinished, RunResumed
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text, write_report
 from mle_star.views.display import choose_mode, make_display
+from mle_star.views.headlines import headline
 from mle_star.views.screen import BLOCKS, screen, sparkline
 from tests.views.journals import Invented
 
@@ -214,6 +215,15 @@ def test_without_a_terminal_there_is_one_line_an_event_and_a_summary(run_dir: Pa
     assert text.money(story.totals.cost_usd) in end
     for name in ("final/submission.csv", "solution.py", "report.html", "journal.jsonl"):
         assert str(run_dir / name) in end  # a pipe breaks no path
+
+
+def test_a_line_tells_of_a_study_without_what_is_for_programs() -> None:
+    said = AblationFinished(
+        step="phase2/path-0/t-0", path=0, t=0, scores={"baseline": 0.5, "no bins": 0.4}, solution_score=0.5,
+        summary='Without `bins` the score is 0.4, 0.1 worse.\n{"baseline": 0.512345678901234, "losses": {"bins": 0.1}}',
+    )  # fmt: skip
+    line = headline(said)
+    assert line is not None and line.words.endswith("0.1 worse.")
 
 
 def test_quiet_says_only_what_must_be_said(run_dir: Path) -> None:

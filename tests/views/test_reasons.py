@@ -78,7 +78,7 @@ def test_the_story_is_that_of_what_the_final_pick_chose_whatever_the_search_held
     for chosen, words in [
         ("path 0", "refined on path 0 by"),
         ("path 1", "refined on path 1 by"),
-        ("initial solution", "won as it was"),
+        ("initial solution", "won unchanged"),
         (f"{rejected.step}/script", f"The script of {rejected.step} won the final pick"),
         *((f"ensemble {r}", "An ensemble of 2 refined paths won") for r in story.ensembles),
     ]:

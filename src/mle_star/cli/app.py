@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import traceback
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from mle_star.errors import (
     AgentError,
@@ -49,7 +51,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "resume",
         "mle_star.cli.run:resume",
-        "Take a run up again where it was stopped; what is recorded costs nothing again.",
+        "Resume a run where it was stopped; what is recorded costs nothing again.",
     ),
     Command(
         "sweep",
@@ -149,16 +151,39 @@ Exit codes:
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
+def _flags_without_type(params: Sequence[Any]) -> None:
+    """A flag takes no value: its help says no `<bool>`."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = " "
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = list[Any](super().get_params(ctx))
+        _flags_without_type(params)
+        return params
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = list[Any](super().get_params(ctx))
+        _flags_without_type(params)
+        return params
+
+
 def build_app(loaded: Sequence[str] | None = None) -> typer.Typer:
     """The application; of the commands outside `loaded` only name and summary. None loads every one."""
     app = typer.Typer(
-        name="mle-star", help=HELP, pretty_exceptions_enable=False,
+        name="mle-star", cls=_Group, help=HELP, pretty_exceptions_enable=False,
         rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]},
     )  # fmt: skip
     app.callback()(_options)
     for command in COMMANDS:
         if loaded is None or command.name in loaded:
-            app.command(command.name)(_load(command.target))
+            function = _load(command.target)
+            words = inspect.cleandoc(function.__doc__ or "").replace("[", r"\[")  # no markup: `pip install 'x[y]'`
+            app.command(command.name, cls=_Command, help=words)(function)
         else:
             app.command(command.name, help=command.summary)(lambda: None)
     return app

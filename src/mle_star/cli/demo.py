@@ -75,7 +75,7 @@ def demo(
 ) -> None:
     """Build an example task and run the whole method on it: no key, no internet, about two minutes.
 
-    The embedded engineer plays the agents by rule. It shows the method at work; Claude goes far beyond it.
+    The agents are built-in rules, no language model. It shows the method at work; Claude goes far beyond it.
 
     \b
     Examples:

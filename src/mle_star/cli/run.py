@@ -70,7 +70,7 @@ References = Annotated[
 From = Annotated[
     Path | None,
     typer.Option(
-        "--from", metavar="RUN", help="Start from the paid results of another run.", autocompletion=complete_run
+        "--from", metavar="RUN", help="Start from the recorded results of another run.", autocompletion=complete_run
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings, errors and, at the end, the summary.")]
@@ -124,7 +124,7 @@ def run(
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
 
-    Ctrl-C once finishes with the best so far, twice stops at once; `mle-star resume` goes on later.
+    Ctrl-C once finishes with the best so far, twice stops at once; `mle-star resume` continues later.
 
     \b
     Examples:
@@ -223,10 +223,11 @@ def resume(
     mlflow: Mlflow = None,
     notify: Notify = None,
 ) -> None:
-    """Take a run up again where it was stopped; what is recorded costs nothing again.
+    """Resume a run where it was stopped; what is recorded costs nothing again.
 
-    The run goes on with its own settings. Those given here replace them, another preset replaces their sizes, and only
-    the steps that they touch are done anew. Time and money of the earlier part count towards the limits.
+    The run continues with its own settings. Those given here replace them, another preset (`--set preset=good`)
+    replaces their sizes, and only the steps that they touch are done again. Time and money of the earlier part count
+    towards the limits.
 
     \b
     Examples:
@@ -318,6 +319,7 @@ def start_run(
     from mle_star.views.display import make_display
 
     folder = choose_folder(task, config, output)
+    stopped: RunInterrupted | None = None
     with (
         _notified(folder.root, notify),
         _served(folder.root, serve),
@@ -332,12 +334,14 @@ def start_run(
                 )
             )  # fmt: skip
         except PipelineError as error:
-            _write_report(folder.root)
             if not isinstance(error, RunInterrupted):
+                _write_report(folder.root)
                 raise
-            typer.echo(f"mle-star: {error}", err=True)
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+            stopped = error
         _write_report(folder.root)
+    if stopped is not None:  # said last, below the summary
+        typer.echo(f"mle-star: {stopped}", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED)
     if result.has_test and not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)
     return folder.root

@@ -175,6 +175,9 @@ def serve(server: GuardedServer, *, open_it: bool) -> None:
         server.stop()
 
 
+RULE = 100
+"""Characters of a line across the page: a pipe has no width."""
+
 # --- on the terminal ---------------------------------------------------------------------------------------------
 
 
@@ -216,7 +219,7 @@ def _show_step(console: Console, one: StepRecord) -> None:
     for name, value in one.facts:
         console.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))
     for name, content, kind in one.texts:
-        console.print(Rule(name, align="left", style="dim"))
+        console.print(Rule(name, align="left", style="dim"), width=min(console.width, RULE))
         shown = Text(text.clean(content, max_text=400_000).rstrip("\n"))
         if kind:  # as text, not as a block: the terminal may wrap it, and a pipe gets whole lines
             shown = Syntax("", kind, background_color="default").highlight(shown.plain)

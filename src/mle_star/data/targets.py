@@ -207,7 +207,7 @@ def _target_by_name(table: Table) -> Target:
     for column in candidates:
         if _plain(column) in TARGET_NAMES or re.search(r"(?i)^(target|label)[_ ]|[_ ](target|label)$", column):
             return Target((column,), table, f"The name of a column of {table.name} says so.")
-    reason = f"The last column of {table.name}, for want of a better sign. Look at this."
+    reason = f"The last column of {table.name}, no clearer hint found. Look at this."
     return Target((candidates[-1],), table, reason)
 
 

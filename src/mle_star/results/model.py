@@ -44,7 +44,7 @@ from mle_star.models import FinalResult, SolutionPhase, SolutionScript
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.finding import find_run
-from mle_star.run.folder import RunFolder, with_own_data
+from mle_star.run.folder import RunFolder, is_running, with_own_data
 from mle_star.views import text
 
 logger = logging.getLogger(__name__)
@@ -284,9 +284,11 @@ def read_result(run_dir: Path) -> FinalResult:
     try:
         result = FinalResult.model_validate_json(path.read_bytes())
     except OSError:
-        raise ConfigError(f"{run_dir} has no result yet; `mle-star resume {run_dir.name}` goes on with it") from None
+        if is_running(run_dir):
+            raise ConfigError(f"{run_dir.name} is still running; wait for its end") from None
+        raise ConfigError(f"{run_dir} has no result yet; `mle-star resume {run_dir.name}` continues it") from None
     except ValueError:
-        raise ConfigError(f"{path} is damaged; `mle-star resume {run_dir.name}` writes it anew") from None
+        raise ConfigError(f"{path} is damaged; `mle-star resume {run_dir.name}` writes it again") from None
     if not result.final_solution.content.strip():
         raise ConfigError(f"{run_dir} has no solution")
     return result

@@ -51,7 +51,7 @@ def _not_comparable(first: RunStory, second: RunStory) -> str:
     if first.score is None or second.score is None:
         return ""  # there is nothing to set against anything
     if _is_judged(first) != _is_judged(second):
-        return "one was measured by the harness, the other by its own script"
+        return "one was measured on held-out rows, the other by its own script"
     if (promise_of(first) is None) != (promise_of(second) is None):
         return "one was measured on rows kept for the end, the other on those of its search"
     return ""

@@ -168,7 +168,7 @@ def _ablation_finished(event: events.AblationFinished) -> Said:
         return "warning", "the ablation study failed"
     parts = sum(name.lower() != BASELINE for name in event.scores)
     what = f" of {text.plural(parts, 'part')}" if parts else ""
-    return "info", f"ablation study{what}: {event.summary}"
+    return "info", f"ablation study{what}: {text.prose(event.summary)}"
 
 
 @_said.register

@@ -295,7 +295,8 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.filters.update(
         score=text.score, signed=text.signed, money=text.money, duration=text.duration, clean=text.clean,
-        one_line=text.one_line, moment=text.moment, plural=text.plural, tokens=text.tokens, json=_json,
+        prose=text.prose, one_line=text.one_line, moment=text.moment, plural=text.plural, tokens=text.tokens,
+        json=_json,
     )  # fmt: skip
     environment.globals.update(phase_titles=PHASE_TITLES)
     return environment

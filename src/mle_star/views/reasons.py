@@ -92,7 +92,8 @@ def single_model(story: RunStory) -> tuple[str, float] | None:
 
 def is_single_model(story: RunStory) -> bool:
     """Is the result a candidate as it was, so that there is nothing to compare it with?"""
-    return handed_over(story, lineage_of(story)).startswith("phase1/candidate-")
+    line = lineage_of(story)
+    return not line.promoted and handed_over(story, line).startswith("phase1/candidate-")
 
 
 def yardsticks(story: RunStory) -> list[ScaleMark]:
@@ -173,7 +174,7 @@ def _winner(story: RunStory, line: Lineage) -> str:
     if line.source == "path" and line.paths:
         steps = text.plural(len(line.paths[0].gains), "accepted change")
         return f"{start} {lead}, refined on path {line.paths[0].index} by {steps}."
-    return f"{start} {lead}{' as it was' if story.paths else ''}."
+    return f"{start} {lead}{' unchanged' if story.paths else ''}."
 
 
 def _in_vain(story: RunStory) -> str:

@@ -48,6 +48,11 @@ def one_line(text: str, width: int = 160) -> str:
     return words if len(words) <= width else words[: width - 1].rstrip() + "…"
 
 
+def prose(text: str) -> str:
+    """A text without its lines of JSON, which are for programs."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("{"))
+
+
 def last_line(error: str, otherwise: str = "") -> str:
     """The line of an error that says what it was."""
     return next((line.strip() for line in reversed(error.splitlines()) if line.strip()), otherwise)

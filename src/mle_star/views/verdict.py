@@ -110,10 +110,12 @@ def _measured(story: RunStory) -> str:
     exam, promise = story.exam, promise_of(story)
     if exam is None or exam.why_not:
         return "self-reported: as the script itself measured it"
-    words = f"harness, {measured_rows(story, exam):,} hidden rows"
+    words = f"held-out rows ({measured_rows(story, exam):,})"
     if promise is not None and promise.low is not None and promise.high is not None:
         words += f", between {text.score(promise.low)} and {text.score(promise.high)}"
-    return words + (f"; a dummy gets {text.score(exam.baseline.score)}" if exam.baseline is not None else "")
+    classes = story.task is not None and "classification" in story.task.task_type.value
+    always = f"always guessing {'the commonest class' if classes else 'one value'}"
+    return words + (f"; {always}: {text.score(exam.baseline.score)}" if exam.baseline is not None else "")
 
 
 def _is_offline(story: RunStory) -> bool:
@@ -135,10 +137,10 @@ def _gain(story: RunStory) -> tuple[str, Level]:
         return "", "none"  # a failed run has gained nothing
     name, base = single
     against = f"the best single model ({name}, {text.score(base)})"
-    if now == base:
-        return f"no better than {against}", "flat"
     if is_single_model(story):
         return "a single model: nothing that was built on it was surely better", "flat"
+    if now == base:
+        return f"no better than {against}", "flat"
     better = is_improvement(now, base, story.direction)
     percent = text.gain_percent(base, now, story.direction)
     amount = text.signed(now - base) if percent is None else f"{abs(percent):.1f} %"
