@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
 from mle_star.evaluation.answers import read_answers
 from mle_star.evaluation.exam import Exam
@@ -37,7 +38,7 @@ def hits(truth, answers):
 class Answering(FixedExecutor):
     """Answers the test file that it sees by a rule, from the number of a row and its size."""
 
-    def __init__(self, rule: Callable[[int, int], int], **fields: object) -> None:
+    def __init__(self, rule: Callable[[int, int], int | str], **fields: object) -> None:
         super().__init__(**{"stdout": "done\n", **fields})  # type: ignore[arg-type]
         self.rule = rule
 
@@ -203,6 +204,24 @@ async def test_what_the_metric_cannot_be_computed_of_goes_to_the_debugger_with_t
     told = result.error_traceback or ""
     assert told.startswith(f"{HEADER}\nValueError: score.py:hits cannot be computed: ")
     assert told.endswith("hits failed: ValueError: seven is no answer")
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("accuracy", "holds 'xxx"), ("log_loss", "an answer is no number"), ("score.py:hits", "cannot be computed")],
+)
+async def test_an_answer_of_megabytes_is_told_in_a_line(
+    metric: str, words: str, open_run: OpenRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    direction = MetricDirection.maximize if metric.endswith("hits") else known_metric(metric).direction
+    own = task.model_copy(update={"evaluation_metric": metric, "metric_direction": direction})
+    exam = Exam.prepare(own, CONFIG, tmp_path / "run")
+    executor = Answering(lambda number, size: "x" * 5_000_000 if number == 3 else right(number, size))
+    with open_run(CONFIG, executor, shared=RunShared(exam=exam)) as run:
+        result = await execute_in_run(scored(0.1))
+    assert result.is_error and words in (result.error_traceback or "")
+    assert len(result.error_traceback or "") < 1000
+    assert run.journal.path.stat().st_size < 100_000
 
 
 async def test_a_script_that_answers_nothing_is_told_where_answers_belong(open_run: OpenRun, exam: Exam) -> None:

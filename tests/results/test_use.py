@@ -21,12 +21,15 @@ import mle_star
 from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
+from mle_star.execution import LocalExecutor
+from mle_star.models import ExecutionRawResult
 from mle_star.pipeline.rescore import rescore
 from mle_star.results.api import Run
 from mle_star.results.export import export_run, needs
 from mle_star.results.leaderboard import promote
 from mle_star.results.model import complete, load_model
 from mle_star.results.rows import read_new, write_new
+from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import first_line, last_config
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory
@@ -146,6 +149,45 @@ def test_new_rows_are_never_written_into_a_file_of_the_user(tmp_path: Path) -> N
     assert (tmp_path / "theirs.csv").read_text(encoding="utf-8") == "id\n1\n"
     with pytest.raises(ConfigError, match="cannot be written in the form of the training data"):
         write_new(pandas.DataFrame({"id": ["Łódź"]}), tmp_path / "shown.csv", Form(encoding="cp1252"))
+
+
+def test_a_run_folder_chooses_neither_interpreter_nor_caches_nor_network(
+    house_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come from somebody else."""
+    moved = shutil.copytree(house_run.path, tmp_path / "moved", symlinks=True)
+    evil = tmp_path / "evil"
+    evil.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    evil.chmod(0o755)
+    result = json.loads((moved / "result.json").read_text(encoding="utf-8"))
+    asked = {"python": str(evil), "model_caches": [str(tmp_path)], "allow_network": True}
+    result["config"].update(asked)
+    (moved / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    executor = Recording()
+    assert len(load_model(moved, executor=executor).predict(NEW)) == 3
+    assert executor.requests[0].env["HF_HUB_OFFLINE"] == "1"
+    assert len(load_model(moved).predict(NEW)) == 3
+    export_run(moved, tmp_path / "out")
+    assert not (tmp_path / "ran").exists()
+    lines = [record.getMessage() for record in caplog.records if "MLE_STAR_ALLOW_NETWORK" in record.getMessage()]
+    assert len(lines) == 3 and all(name in line and "\n" not in line for line in lines for name in asked)
+    monkeypatch.setenv("MLE_STAR_PYTHON", str(evil))
+    chosen = load_model(moved).config
+    assert (chosen.python, chosen.allow_network, chosen.model_caches) == (str(evil), False, ())
+    export_run(moved, tmp_path / "chosen")
+    assert (tmp_path / "ran").exists(), "what the user says counts"
+
+
+class Recording(LocalExecutor):
+    """Keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[ScriptRequest] = []
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        self.requests.append(request)
+        return await super().run(request)
 
 
 def test_a_script_that_takes_too_long_costs_nothing_of_what_was_fitted(house_run: Run, tmp_path: Path) -> None:

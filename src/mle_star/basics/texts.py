@@ -15,6 +15,14 @@ def digest_of(*parts: str) -> str:
     return hasher.hexdigest()
 
 
+QUOTED = 80
+
+
+def quoted(text: str) -> str:
+    """A text as a message quotes it: of a long one the beginning, and how long it is."""
+    return repr(text) if len(text) <= QUOTED else f"{text[:QUOTED]!r}... ({len(text)} characters)"
+
+
 def storable(value: Any) -> Any:
     """The same where it can be written as UTF-8; half a pair of surrogates, which cannot, as a script would spell it.
 

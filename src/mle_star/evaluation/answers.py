@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from mle_star.basics.texts import quoted
 from mle_star.data.dialect import Dialect, long_cells
 from mle_star.data.files import MAX_LINE, bounded_lines
 from mle_star.data.values import is_number
@@ -93,7 +94,7 @@ def _in_order(data: Data, header: list[str], rows: list[list[str]], view: View) 
         by_key, asked = {label_of(row[place]): row for row in rows}, list(map(label_of, asked))
     absent = [text for text in asked if text not in by_key]
     if absent:
-        raise Ungradable(f"{len(absent)} values of {key} of the test file are missing, such as {absent[0]!r}")
+        raise Ungradable(f"{len(absent)} values of {key} of the test file are missing, such as {quoted(absent[0])}")
     return [by_key[text] for text in asked]
 
 

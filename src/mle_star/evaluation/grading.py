@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from mle_star.basics.texts import quoted
 from mle_star.data.dialect import comma_columns, with_point
 from mle_star.data.formulas import likely_label
 from mle_star.data.metrics import Metric
@@ -62,9 +63,8 @@ class Judge:
             counts = Counter(cells)
             value, often = counts.most_common(1)[0]
             if len(cells) >= FEWEST_DOUBTED and often > CONSTANT_SHARE * len(cells) and not self._is_lopsided(place):
-                return (
-                    f"{often} of {len(cells)} answers in the column {name} are {value!r}: the model tells nothing apart"
-                )
+                what = f"{often} of {len(cells)} answers in the column {name} are {quoted(value)}"
+                return f"{what}: the model tells nothing apart"
             if problem := self._outside(list(counts), place):
                 return f"the column {name} {problem}"
         return ""
@@ -84,7 +84,11 @@ class Judge:
         if needs == "labels" and len(self.data.layout.target.names) == 1:
             known = set(map(label_of, self.classes))
             strange = next((cell for cell in cells if label_of(cell) not in known), None)
-            return "" if strange is None else f"holds {strange!r}, which is none of the labels {sorted(known)[:10]}"
+            return (
+                ""
+                if strange is None
+                else f"holds {quoted(strange)}, which is none of the labels {_some(sorted(known))}"
+            )
         if needs not in ("numbers", "probabilities"):
             return ""
         values = self.numbers([(cell,) for cell in cells])[:, 0]
@@ -287,8 +291,9 @@ class Judge:
 
         try:
             values = np.array([[float(self._pointed(cell)) for cell in row] for row in rows])
-        except ValueError as error:
-            raise Ungradable(f"an answer is no number: {error}") from None
+        except ValueError:
+            strange = next((cell for row in rows for cell in row if not is_number(self._pointed(cell))), "")
+            raise Ungradable(f"an answer is no number: {quoted(strange)}") from None
         if not np.isfinite(values).all():
             raise Ungradable("an answer is not a finite number")
         return values
@@ -395,8 +400,13 @@ def _places(cells: Sequence[str], classes: list[str]) -> Any:
     found = {cell: place.get(label_of(cell)) for cell in set(cells)}
     unknown = [cell for cell in cells if found[cell] is None]
     if unknown:
-        raise Ungradable(f"{unknown[0]!r} is none of the classes {classes[:10]} of the training rows")
+        raise Ungradable(f"{quoted(unknown[0])} is none of the classes {_some(classes)} of the training rows")
     return np.array([found[cell] for cell in cells])
+
+
+def _some(labels: Sequence[str]) -> str:
+    """Ten of these labels."""
+    return f"[{', '.join(map(quoted, labels[:10]))}]"
 
 
 def _marked(rows: Sequence[set[str]], labels: Sequence[str]) -> Any:

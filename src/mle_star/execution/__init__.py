@@ -22,6 +22,7 @@ from mle_star.execution.outcome import (
     extract_traceback,
     trim_traceback,
 )
+from mle_star.execution.own_metric import OwnMetric as OwnMetric  # how metrics of the user's own are run
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import (
     check_submission_format,

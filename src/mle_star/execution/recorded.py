@@ -47,6 +47,8 @@ logger = logging.getLogger("mle_star.execution")
 
 KEPT_TEXT = 64 * 1024
 """Characters of each stream that a step keeps: the journal and the prompts see no more."""
+KEPT_PROBLEM = 2000
+"""Characters that are kept of why answers cannot be judged: a message may quote them."""
 
 _NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device|the disk is full")
 """How a script, a library or the quota says that there was no room."""
@@ -310,7 +312,7 @@ def _affordable(result: EvaluationResult, seconds: float, views: int) -> int:
 
 def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
     """A run whose answers cannot be judged, as a case for the debugger."""
-    text = f"{HEADER}\nValueError: {problem}"
+    text = f"{HEADER}\nValueError: {shorten(problem, KEPT_PROBLEM)}"
     return result.model_copy(update={"is_error": True, "score": None, "error_traceback": text})
 
 
@@ -410,11 +412,11 @@ def log_outcome(path: str, limit: float, raw: ExecutionRawResult, result: Evalua
         logger.warning("error: exit code %d, %s %s", result.exit_code, HEADER, exception_line(debug_text(result)))
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, most: int = KEPT_TEXT) -> str:
     """Head and tail of a long text, with a mark where the middle was."""
-    if len(text) <= KEPT_TEXT:
+    if len(text) <= most:
         return text
-    half = KEPT_TEXT // 2
+    half = most // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 

@@ -57,7 +57,7 @@ def fit(
         work = run_pipeline(task, config, run_dir=folder, listeners=listeners, console=False, **options)
         complete(work)
     write_report(folder)
-    return Run(folder)
+    return Run(folder, config)
 
 
 def _check_target(target: object) -> None:
@@ -98,6 +98,8 @@ class Run:
     """A finished run: how good it is, what it predicts, how it came about."""
 
     path: Path
+    settings: PipelineConfig | None = None
+    """The user's own, where they are known: `predict` asks no run's folder what a script may reach."""
 
     @classmethod
     def load(cls, name: str | Path) -> Run:
@@ -138,7 +140,7 @@ class Run:
 
     def predict(self, data: Any) -> Any:
         """Predictions for new rows: a data frame, or the path of a table."""
-        return Model.of(self.path).predict(data)
+        return Model.of(self.path, settings=self.settings).predict(data)
 
     def leaderboard(self) -> Any:
         """Every script that has a score, the best first, as a data frame."""

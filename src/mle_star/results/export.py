@@ -143,7 +143,7 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
         raise ConfigError(f"{target}: exists already and is not empty; name a new folder")
     model = Model.of(run_dir)
     result = model.result
-    python = inspect_interpreter(result.config.python)
+    python = inspect_interpreter(model.config.python)
     scripts = [result.final_solution.content]
     target.mkdir(parents=True, exist_ok=True)
     _copy_data(model, target / "input")

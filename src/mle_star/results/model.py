@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from mle_star.config import PREFIX, load_config
 from mle_star.data.columns import moments_of
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
@@ -40,7 +41,7 @@ from mle_star.execution.fitted import (
 from mle_star.execution.removal import remove_entry
 from mle_star.execution.submission import verify_submission
 from mle_star.execution.workspace import hidden_from, reset_working_directory
-from mle_star.models import FinalResult, SolutionPhase, SolutionScript
+from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.finding import find_run
@@ -54,29 +55,36 @@ EXAMPLES = 3
 T = TypeVar("T")
 
 
-def load_model(run: str | Path, *, executor: Executor | None = None) -> Model:
-    """The model of a finished run, by its folder, its name or `latest`."""
-    return Model.of(find_run(run), executor=executor)
+OWN_SETTINGS = ("python", "model_caches", "allow_network", "allow_outside_links", "require_sandbox")
+"""What decides what a script can reach: a run's folder may come from somebody else, so it does not say."""
+
+
+def load_model(run: str | Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:
+    """The model of a finished run, by its folder, its name or `latest`; `settings` or the environment confine it."""
+    return Model.of(find_run(run), executor=executor, settings=settings)
 
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """The solution of a run, ready to predict."""
+    """The solution of a run, ready to predict. `config` is the run's, with the user's `OWN_SETTINGS`."""
 
     run_dir: Path
     result: FinalResult
     layout: Layout
     data_dir: Path
+    config: PipelineConfig
     executor: Executor | None = None
 
     @classmethod
-    def of(cls, run_dir: Path, *, executor: Executor | None = None) -> Model:
-        """What the run in `run_dir` handed over."""
+    def of(cls, run_dir: Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:
+        """What the run in `run_dir` handed over; `settings` are the user's, by default those of the environment."""
         result = read_result(run_dir)
         data = Path(with_own_data(RunFolder(run_dir), result.task).data_dir)
         if not data.is_dir():
             raise ConfigError(f"the training data of {run_dir.name} are gone ({data}): without them nothing is fitted")
-        return cls(run_dir.resolve(), result, find_layout(data, result.task.description), data.resolve(), executor)
+        config = _with_own_settings(result.config, settings or load_config())
+        layout = find_layout(data, result.task.description)
+        return cls(run_dir.resolve(), result, layout, data.resolve(), config, executor)
 
     @property
     def features(self) -> list[str]:
@@ -194,7 +202,7 @@ class Model:
         A script that fails with what it fitted before runs once more without it.
         """
         digest = fitted_digest(script.content, DataFolder(self.data_dir, ours=self.run_dir))
-        config = self.result.config
+        config = self.config
         work = Path(prepare_path_directory(self.run_dir / "work", label))
         await asyncio.to_thread(reset_working_directory, str(work))
         link_input_data(str(shown), str(work), ours=self.run_dir)
@@ -276,6 +284,18 @@ class Model:
                 answers = answers.iloc[order]
         names = [name for name in answers.columns if name == key or name not in rows.columns]
         return answers[names].reset_index(drop=True)
+
+
+def _with_own_settings(config: PipelineConfig, own: PipelineConfig) -> PipelineConfig:
+    """The settings of a run with those of the user's that decide what a script can reach; says what is ignored."""
+    usual = PipelineConfig()
+    asked = {name: getattr(config, name) for name in OWN_SETTINGS}
+    ignored = {name: value for name, value in asked.items() if value not in (getattr(own, name), getattr(usual, name))}
+    if ignored:
+        words = ", ".join(f"{name}={value!r}" for name, value in ignored.items())
+        names = ", ".join(f"{PREFIX}{name.upper()}" for name in ignored)
+        logger.warning("of the run's settings, %s are ignored: to allow them, set %s yourself", words, names)
+    return config.model_copy(update={name: getattr(own, name) for name in OWN_SETTINGS})
 
 
 def read_result(run_dir: Path) -> FinalResult:

@@ -1,0 +1,181 @@
+"""A metric that is a function in the user's task folder: run in a confined process, which has no credential.
+
+The process is started for the first figure, serves many, and ends when none is wanted for a while. Requests lie in
+files of its folder and are named on a pipe; what it answers is one line of JSON, and nothing else of it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import select
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from mle_star.basics.texts import quoted
+from mle_star.data.metrics import run_own_metrics_by
+from mle_star.errors import ConfigError, MleStarError
+from mle_star.execution.environment import script_environment
+from mle_star.execution.local import PREFIX, LocalExecutor
+from mle_star.execution.removal import own_prefix, remove_entry
+from mle_star.execution.workspace import prepare_path_directory
+from mle_star.models import PipelineConfig
+from mle_star.run.context import ScriptRequest
+
+IDLE_SECONDS = 2.0
+CALL_SECONDS = 120.0
+MOST_ANSWER = 4096  # what goes through a pipe in one piece
+
+_SERVER = """
+import importlib.util, json, os, pickle, select
+requests, answers = os.open("requests", os.O_RDONLY), os.open("answers", os.O_WRONLY)
+function = None
+while select.select([requests], [], [], {idle})[0]:
+    name = os.read(requests, 4096).decode().split()[-1]
+    try:
+        if function is None:
+            spec = importlib.util.spec_from_file_location({stem!r}, {path!r})
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            function = getattr(module, {name!r})
+        with open(name, "rb") as file:
+            told = {{"value": float(function(*pickle.load(file)))}}
+    except BaseException as error:
+        told = {{"error": " ".join(f"{{type(error).__name__}}: {{error}}".split())[:300]}}
+    os.write(answers, json.dumps({{"of": name, **told}}).encode() + b"\\n")
+"""
+
+
+class _Ended(Exception):
+    """The process has ended without an answer."""
+
+
+class _Process:
+    """One life of the confined process, in a folder of its own."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._place = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
+        self._place.chmod(0o755)
+        self._work = Path(prepare_path_directory(self._place, "metric"))
+        self._pipes = []
+        for pipe in ("requests", "answers"):
+            os.mkfifo(self._work / pipe)
+            (self._work / pipe).chmod(0o666)  # root's script may become nobody
+            self._pipes.append(
+                os.open(self._work / pipe, os.O_RDWR | os.O_NONBLOCK)
+            )  # so that no side waits for the other
+        script = self._work / "solution.py"
+        script.write_text(
+            _SERVER.format(idle=IDLE_SECONDS, stem=path.stem, path=str(path), name=name), encoding="utf-8"
+        )
+        config = PipelineConfig()
+        self._request = ScriptRequest(
+            script_path=str(script), working_dir=str(self._work), timeout_seconds=86400.0,
+            env=script_environment(config), readable=(str(path),),
+        )  # fmt: skip
+        self._executor, self._end = LocalExecutor(config), ""
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(self._executor.run(self._request))
+        self._thread = threading.Thread(target=self._serve, name="mle-star-metric")
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            raw = self._loop.run_until_complete(self._task)
+            self._end = (raw.stderr.strip().splitlines() or [f"exit code {raw.exit_code}"])[-1] if raw.exit_code else ""
+        except (MleStarError, OSError, asyncio.CancelledError) as error:
+            self._end = str(error)
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+            remove_entry(self._place)
+
+    @property
+    def lives(self) -> bool:
+        """Does it still serve?"""
+        return self._thread.is_alive()
+
+    def ask(self, given: bytes) -> dict[str, Any]:
+        """Its answer; `_Ended` when there will be none."""
+        try:
+            number, path = tempfile.mkstemp(dir=self._work)  # never by a name that was there before
+            with os.fdopen(number, "wb") as file:
+                file.write(given)
+            os.chmod(path, 0o644)  # noqa: PTH101
+            name = Path(path).name
+            os.write(self._pipes[0], f"{name}\n".encode())
+        except OSError:
+            raise _Ended(self._end) from None
+        said, deadline = b"", time.monotonic() + CALL_SECONDS
+        while not said.endswith(b"\n") and len(said) <= MOST_ANSWER:
+            if select.select([self._pipes[1]], [], [], 0.05)[0]:
+                said += os.read(self._pipes[1], MOST_ANSWER)
+            elif not self.lives:
+                raise _Ended(self._end)
+            elif time.monotonic() > deadline:
+                self.stop()
+                return {"error": f"it took more than {CALL_SECONDS:g} s"}
+        Path(path).unlink(missing_ok=True)
+        try:
+            told = json.loads(said)
+        except ValueError:
+            told = None
+        if isinstance(told, dict) and told.get("of") == name:
+            return told
+        self.stop()  # it says more than it is asked, and may wait for somebody to read it
+        return {}
+
+    def stop(self) -> None:
+        """End it now."""
+        with suppress(RuntimeError):  # it has just ended by itself
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join()
+
+    def close(self) -> None:
+        """Let go of its pipes, once it has ended."""
+        self._thread.join()
+        for pipe in self._pipes:
+            os.close(pipe)
+
+
+class OwnMetric:
+    """The function `name` of the file `path`, as a formula."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path, self._name = path.resolve(), name
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+
+    def __call__(self, truth: Any, answer: Any) -> float:
+        """The figure; `ConfigError` says in one line why there is none."""
+        given = pickle.dumps((truth, answer))
+        with self._lock:
+            told = self._ask(given)
+        value = told.get("value")
+        if not isinstance(value, (int, float)):
+            why = told.get("error") or "it gave no number"
+            raise ConfigError(f"{self._path}:{self._name} failed: {str(why)[:400]}")
+        return float(value)
+
+    def _ask(self, given: bytes) -> dict[str, Any]:
+        for _ in range(2):  # it may end just now because nothing was asked
+            if self._process is None or not self._process.lives:
+                if self._process is not None:
+                    self._process.close()
+                self._process = _Process(self._path, self._name)
+            try:
+                return self._process.ask(given)
+            except _Ended as ended:
+                why = str(ended)
+        return {"error": f"its process ended without an answer: {quoted(why)}"}
+
+
+run_own_metrics_by(lru_cache(maxsize=16)(OwnMetric))

@@ -1,0 +1,95 @@
+"""A metric of the user's own is code of the task folder: it runs confined, without credentials, for many calls."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pandas
+import pytest
+
+import mle_star.execution  # noqa: F401 - what runs such a metric
+from mle_star.data.metrics import Metric, known_metric
+from mle_star.errors import ConfigError
+from mle_star.models import MetricDirection
+
+TRUTH = pandas.DataFrame({"y": [1.0, 2.0, 3.0]})
+CODE = """
+import os, socket
+import numpy
+
+CALLS = []
+
+def error(truth, answer):
+    return numpy.abs(truth["y"] - answer["y"]).mean()
+
+def calls(truth, answer):
+    CALLS.append(1)
+    return len(CALLS)
+
+def spy(truth, answer):
+    found = [name for name in os.environ if "KEY" in name]
+    for place in ("SECRET", f"/proc/{os.getppid()}/environ"):
+        try:
+            found.append(open(place, "rb").read())
+        except OSError:
+            pass
+    try:
+        found.append(socket.create_connection(("127.0.0.1", PORT), 5))
+    except OSError:
+        pass
+    try:
+        open("WRITTEN", "w").close()
+    except OSError:
+        pass
+    raise ValueError(f"found {found!r}")
+
+def same(truth, answer):
+    return os.getpid() == HARNESS
+
+def ends(truth, answer):
+    os._exit(3)
+
+def lies(truth, answer):
+    os.write(4, b"x" * 100000)
+    return "many\\nlines of no number"
+"""
+
+
+def own(folder: Path, name: str, port: int = 9) -> Metric:
+    text = (
+        CODE.replace("PORT", str(port))
+        .replace("SECRET", str(folder / "secret"))
+        .replace("WRITTEN", str(folder / "written"))
+    )
+    (folder / "score.py").write_text(text.replace("HARNESS", str(os.getpid())), encoding="utf-8")
+    return known_metric(f"score.py:{name}", folder=folder, direction=MetricDirection.minimize)
+
+
+def test_it_is_computed_elsewhere_and_finds_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-77")
+    (tmp_path / "secret").write_text("sk-canary-77")
+    assert own(tmp_path, "error").compute(TRUTH, TRUTH + 0.5) == 0.5
+    assert own(tmp_path, "same").compute(TRUTH, TRUTH) == 0.0
+    server = socket.create_server(("127.0.0.1", 0))
+    with server, pytest.raises(ConfigError) as refused:
+        own(tmp_path, "spy", server.getsockname()[1]).compute(TRUTH, TRUTH)
+    assert str(refused.value) == f"{tmp_path}/score.py:spy failed: ValueError: found []"
+    assert not (tmp_path / "written").exists()
+
+
+def test_one_process_serves_many_calls_and_another_one_after_a_pause(tmp_path: Path) -> None:
+    metric = own(tmp_path, "calls")
+    assert [metric.compute(TRUTH, TRUTH) for _ in range(200)] == list(range(1, 201))
+    time.sleep(4)
+    assert metric.compute(TRUTH, TRUTH) == 1
+
+
+@pytest.mark.parametrize("name", ["ends", "lies", "missing"])
+def test_what_gives_no_number_is_told_in_a_line(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        own(tmp_path, name).compute(TRUTH, TRUTH)
+    assert f"score.py:{name} failed: " in str(refused.value)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 800
