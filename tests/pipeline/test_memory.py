@@ -123,3 +123,25 @@ def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
             "- path 1, step 1, try 2: bin the ages -> failed: data leakage was found and could not be mended, 12 s"
         )
         assert memory.steps_without_gain(0) == 1
+
+
+def test_what_wins_after_a_leak_is_compared_with_what_its_step_began_with() -> None:
+    leak = script("phase2/path-0/t-0/k-0/script", 0.99)
+    found = LeakageChecked(step="phase2/path-0/t-0/check/leakage", found=1, fixed=0, leaking=[digest_of(leak.script)])
+    events: list[AnyEvent] = [
+        AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.5),
+        leak,
+        attempt(0, 0, 0, "peek", 0.99, 0.99, ok=True),
+        attempt(0, 0, 1, "bin", 0.6, 0.99, ok=False),
+        attempt(0, 0, 2, "scale", 0.65, 0.99, ok=False),
+        found,
+        attempt(0, 0, 2, "scale", 0.65, 0.65, ok=True),
+    ]
+    memory = memory_of(events)
+    assert [(e.outcome, e.score, e.change and round(e.change, 3)) for e in memory.entries] == [
+        ("failed", None, None), ("rejected", 0.6, None), ("accepted", 0.65, 0.15),
+    ]  # fmt: skip
+    assert memory.steps_without_gain(0) == 0
+    for event in events:  # as a resumed run says them again
+        memory.hear(event)
+    assert (memory.entries[2].outcome, memory.steps_without_gain(0)) == ("accepted", 0)

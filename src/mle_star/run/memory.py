@@ -89,6 +89,7 @@ class RunMemory:
         self._scripts: dict[str, _End] = {}  # by place: how the last script ended that ran there
         self._repairs: dict[str, dict[str, str]] = {}  # by place and step: the errors that repairs were asked for
         self._best: dict[int, float] = {}  # by path
+        self._starts: dict[int, float] = {}  # by path, what its last study began with
         self._ran: dict[str, Ran] = {}  # by script
 
     @classmethod
@@ -125,9 +126,13 @@ class RunMemory:
             self._note(event.step, "data check", "use data that was ignored before", event.score, accepted=True)
         elif isinstance(event, AblationFinished):
             self._best.setdefault(event.path, event.solution_score)
+            self._starts[event.path] = event.solution_score
         elif isinstance(event, RefinementTried):
             known = self._tried.get(event.step)
             before = self._best.get(event.path) if known is None else None
+            if known is not None and known.outcome == "rejected" and event.accepted:  # those ahead of it leak
+                self._tried[event.step] = known.model_copy(update={"score": None})
+                before = self._starts.get(event.path)
             self._note(
                 event.step, f"path {event.path + 1}, step {event.t + 1}, try {event.k + 1}", event.plan, event.score,
                 before=before, accepted=event.accepted, path=event.path, t=event.t,
@@ -157,6 +162,9 @@ class RunMemory:
             self._tried[place] = known.model_copy(update=nothing)
             if known.path is not None:
                 self._best.pop(known.path, None)  # the next study says what the path has
+            for other, one in self._tried.items():
+                if one.path is not None and (one.path, one.t) == (known.path, known.t):
+                    self._tried[other] = one.model_copy(update={"change": None})  # it may be against the leak
 
     def _note(
         self,
