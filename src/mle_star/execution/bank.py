@@ -9,7 +9,7 @@ from mle_star.basics.texts import digest_of
 from mle_star.evaluation.agreement import agreement
 from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.exam import Exam
-from mle_star.models import Measure, SolutionScript
+from mle_star.models import Measure, SolutionScript, is_improvement
 from mle_star.run.context import RunContext
 from mle_star.run.events import AnyEvent, ScriptFinished
 
@@ -33,9 +33,13 @@ def incumbent(exam: Exam, judged: Iterable[ScriptFinished], views: int | None = 
     """The best script that ran on at least so many views; by default on as many as any."""
     scripts = [event for event in judged if event.score is not None]
     enough = max((len(event.answers) for event in scripts), default=0) if views is None else views
-    sign = 1 if exam.judge.metric.higher_is_better else -1
-    measured = [event for event in scripts if len(event.answers) >= enough]
-    return max(measured, key=lambda event: sign * (event.score or 0.0), default=None)
+    best: tuple[float, ScriptFinished] | None = None
+    for event in scripts:
+        if event.score is None or len(event.answers) < enough:
+            continue
+        if best is None or is_improvement(event.score, best[0], exam.judge.metric.direction):
+            best = event.score, event
+    return best[1] if best else None
 
 
 def compared(
@@ -60,8 +64,8 @@ def compared(
     reference = None if best is None else answers_of(exam, run_dir, best)
     measure = exam.measure(answers, rows, printed=printed, reference=reference)
     score = measure.score
-    if best is not None and best.score is not None:
-        score = min(score, best.score) if exam.judge.metric.higher_is_better else max(score, best.score)
+    if best is not None and best.score is not None and is_improvement(score, best.score, exam.judge.metric.direction):
+        score = best.score
     return measure.model_copy(update={"score": score, "estimated": True})
 
 
