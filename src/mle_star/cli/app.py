@@ -98,7 +98,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "export",
         "mle_star.cli.model:export",
-        "Write a folder that runs on its own: script, training data, fitted state, requirements, Dockerfile, model card.",
+        "Write a folder that runs on its own: script, data, fitted state, requirements, Dockerfile, model card.",
     ),
     Command(
         "promote",

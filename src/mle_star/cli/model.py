@@ -70,7 +70,7 @@ def export(
     run_folder: Run,
     target: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
 ) -> None:
-    """Write a folder that runs on its own: script, training data, fitted state, requirements, Dockerfile, model card.
+    """Write a folder that runs on its own: script, data, fitted state, requirements, Dockerfile, model card.
 
     \b
     Examples:
