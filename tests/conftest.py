@@ -33,7 +33,7 @@ OTHERS = ("IS_SANDBOX", "NO_COLOR", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE")
 """Not secret, but they change what the program does, or how long its hundreds of processes take to start."""
 KEPT = ("MLE_STAR_SOAK",)  # asks for the long versions of some tests
 TO_THE_LETTER = {"MLE_STAR_SCORING": "self_reported"}
-"""Most tests hold the program to the letter of the specification: scripts score themselves. See `as_delivered`."""
+"""Most tests let scripts score themselves, and leave all else as people get it. See `mode` and `as_delivered`."""
 
 
 def _strip_environment() -> None:
@@ -108,12 +108,41 @@ def config(tmp_path: Path) -> ConfigFactory:
     """A factory of configurations that do everything once, in `tmp_path`."""
 
     def make(**settings: Any) -> PipelineConfig:
-        small: dict[str, Any] = dict.fromkeys(LETTERS.values(), 1)
+        small: dict[str, Any] = {**dict.fromkeys(LETTERS.values(), 1), **mode_settings()}
         small.update(max_debug_attempts=1, time_limit_seconds=600, model="offline", work_dir=str(tmp_path))
         small.update({LETTERS.get(name, name): value for name, value in settings.items()})
         return PipelineConfig(**small)
 
     return make
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests marked `modes("usual", "letter")` run in both; the mark nearest to a test counts."""
+    marker = metafunc.definition.get_closest_marker("modes")
+    if marker is not None and marker.args != ("usual",):
+        metafunc.parametrize("mode", marker.args, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the test's settings are: `usual` as above, `letter` by that preset, `delivered` as people get them.
+
+    It stands in the environment, where `run_pipeline` and all commands look; what makes settings by itself asks
+    `mode_settings`.
+    """
+    name: str = getattr(request, "param", "usual")
+    if name != "usual":
+        for variable in TO_THE_LETTER:
+            monkeypatch.delenv(variable, raising=False)
+    if name == "letter":
+        monkeypatch.setenv("MLE_STAR_PRESET", "letter")
+    return name
+
+
+def mode_settings() -> dict[str, Any]:
+    """What the mode of the running test says, for whoever makes settings without the environment."""
+    preset = os.environ.get("MLE_STAR_PRESET")
+    return {"preset": preset} if preset else {}
 
 
 @pytest.fixture

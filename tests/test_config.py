@@ -78,6 +78,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "leakage_checks": ("promising", "promising"),
     "sample_first": ("off", "off"),
     "task_in_prompts": ("true", True),
+    "letter": ("true", True),
     "briefing": ("[data, memory]", ("data", "memory")),
     "diversity": ("[]", ()),
     "knowledge": ("notes", "notes"),

@@ -485,7 +485,7 @@ def test_a_score_function_takes_a_script_and_a_task_at_once(task: TaskDescriptio
     [
         ("Final Validation Performance: 0.8196", 0.8196),
         ("x\nFinal Validation Performance:   -1e-3\ny", -1e-3),
-        ("Final Validation Performance:\n12", None),  # see docs/deviations.md: one whole line
+        ("Final Validation Performance:\n12", 12.0),
         ("final validation performance: 0.5", None),
         ("Final Validation Performance: 0.85.", None),
         ("Final Validation Performance: nan", None),

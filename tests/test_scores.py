@@ -47,7 +47,24 @@ LINE = "Final Validation Performance: "
     ],
 )
 def test_the_last_score_line_decides(stdout: str, score: float | None) -> None:
-    assert parse_score(stdout) == score
+    assert parse_score(stdout) == read_score(stdout).score == score
+
+
+@pytest.mark.req("REQ-EX-011", "REQ-DM-027")
+@pytest.mark.parametrize(
+    ("line", "score"),
+    [
+        (f"{LINE}85%", 85.0),
+        (f"{LINE}1,234.56", 1.0),
+        (f"{LINE}0.85 (std 0.01)", 0.85),
+        (f"{LINE}\n0.85", 0.85),
+        (f"epoch 3 {LINE}0.7", 0.7),
+        (f"{LINE}0.5 {LINE}0.6", 0.6),
+        (f"{LINE}x", 0.5),
+    ],
+)
+def test_the_specified_function_takes_whatever_the_pattern_hits(line: str, score: float) -> None:
+    assert parse_score(f"{LINE}0.5\n{line}\nended\n") == score
 
 
 @pytest.mark.req("REQ-EX-011")
@@ -72,7 +89,7 @@ def test_the_last_score_line_decides(stdout: str, score: float | None) -> None:
 def test_a_line_that_is_not_one_plain_number_is_no_score_and_says_why(line: str, problem: str) -> None:
     assert read_score(f"begun\n{line}\nended\n") == ScoreReading(None, problem)
     if "nan" not in line:
-        assert parse_score(f"{LINE}0.5\n{line}\n") is None, "no earlier line counts instead"
+        assert read_score(f"{LINE}0.5\n{line}\n").score is None, "no earlier line counts instead"
 
 
 @pytest.mark.parametrize(
@@ -111,14 +128,15 @@ TEXT = st.text(max_size=80).filter(lambda text: "Final Validation" not in text)
 @given(score=st.floats(allow_nan=False, allow_infinity=False), before=TEXT, after=TEXT, earlier=st.lists(st.floats()))
 def test_scores_survive_any_surrounding_text(score: float, before: str, after: str, earlier: list[float]) -> None:
     lines = "".join(f"{LINE}{number}\n" for number in earlier)
-    assert parse_score(f"{before}\n{lines}{before}\n{LINE}{score}\n{after}") == score
+    stdout = f"{before}\n{lines}{before}\n{LINE}{score}\n{after}"
+    assert parse_score(stdout) == read_score(stdout).score == score
 
 
 @pytest.mark.req("REQ-EX-011", "REQ-DM-027")
 @given(st.lists(st.sampled_from([LINE, "0.5", "1e5", "nan", "inf", "-", "e", ".", " ", "\n", "Final ", "0.85.", "%"])))
 def test_every_score_stands_alone_on_a_line_and_is_a_hit_of_the_pattern(parts: list[str]) -> None:
     stdout = "".join(parts)
-    score = parse_score(stdout)
+    score = read_score(stdout).score
     whole = [line.strip() for line in stdout.split("\n") if line.strip().startswith(LINE.strip())]
     assert score is None or score in [float(hit) for line in whole for hit in re.findall(f"^{SCORE_PATTERN}$", line)]
 
@@ -141,7 +159,8 @@ def test_a_megabyte_of_output_is_read_in_milliseconds(stdout: str) -> None:
 @pytest.mark.parametrize("filler", [f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above "])
 def test_a_megabyte_of_lines_that_are_none_takes_time_in_proportion(filler: str) -> None:
     text = filler * (1_000_000 // len(filler))
-    assert min(timeit.repeat(lambda: parse_score(text), number=1, repeat=5)) < 2
+    for read in (parse_score, read_score):
+        assert min(timeit.repeat(lambda: read(text), number=1, repeat=5)) < 2  # noqa: B023
 
 
 def test_ablation_lines_are_read_in_order() -> None:

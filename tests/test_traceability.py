@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import yaml
 from tools import trace
+
+from mle_star.models import PRESETS, PipelineConfig
 
 MARKED = """
 import pytest
@@ -62,9 +66,10 @@ def test_the_table_in_the_docs_is_current() -> None:
 
 DEPARTURES = """# Deviations
 REQ-DM-001
-## REQ-DM-002, REQ-P3-018: no `None`, ever
+## Restored
+### REQ-DM-002, REQ-P3-018: no `None`, ever
 REQ-DM-003
-## REQ-DM-002: of REQ-DM-004
+### REQ-DM-002: of REQ-DM-004
 """
 
 
@@ -75,3 +80,33 @@ def test_each_requirement_that_a_deviation_names_is_marked_with_a_link_to_the_en
     own = "[of REQ-DM-004](deviations.md#req-dm-002-of-req-dm-004)"
     assert {row[0][2:]: row[2] for row in rows if row[2]} == {"REQ-DM-002": f"{both}; {own}", "REQ-P3-018": both}
     assert len(rows) == 436
+
+
+REASONS = {"SDK", "machine", "safety"}
+ABOUT_THE_SOURCE = {"REQ-DM-045", "REQ-EX-040", "REQ-OR-055"}
+"""No setting says how the code is divided into files."""
+MOST_THAT_REMAIN = 30
+
+
+def test_every_deviation_is_restored_by_the_preset_letter_or_says_what_forbids_it() -> None:
+    text = trace.DEVIATIONS.read_text(encoding="utf-8")
+    departed, preset, remaining = trace.departures(text), PipelineConfig(preset="letter"), set()
+    assert not re.search(r"^## .*REQ-", text, re.MULTILINE), "entries are headings of the third level"
+    entries = {trace.anchor(heading): heading for heading in re.findall(r"^### (.+)$", text, re.MULTILINE)}
+    rows = re.findall(r"^\| \[(.+?)\]\(#(\S+)\) \| (.+) \|$", text, re.MULTILINE)
+    assert [link for _, link, _ in rows] == list(entries), "a row for each entry, in their order"
+    for title, link, cell in rows:
+        names, _, told = entries[link].partition(": ")
+        identifiers = set(names.split(", "))
+        assert title == told and identifiers <= set(trace.requirements()) & set(departed)
+        settings = [yaml.safe_load(pair) for pair in re.findall(r"`(.+?)`", cell)]
+        reason, _, why = cell.partition(": ")
+        if not settings:
+            assert why and reason in (REASONS | {"source"} if identifiers <= ABOUT_THE_SOURCE else REASONS), cell
+            remaining |= identifiers
+        for name, value in (item for pair in settings for item in pair.items()):
+            wanted = "off" if value is False and name == "sample_first" else value  # what YAML makes of it
+            assert getattr(preset, name) == getattr(PipelineConfig(**{name: wanted}), name), cell
+    assert len(remaining) <= MOST_THAT_REMAIN
+    restored = {name for _, _, cell in rows for name in re.findall(r"`(\w+):", cell)}
+    assert restored == set(PRESETS["letter"]) - {"agents"}, "the preset sets nothing without a deviation that needs it"

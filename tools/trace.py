@@ -99,16 +99,20 @@ def _texts(arguments: list[ast.expr], known: dict[str, ast.expr]) -> Iterator[st
 def departures(text: str) -> Departures:
     """The requirements that the headings of docs/deviations.md name, each with the entries about it."""
     found: Departures = defaultdict(list)
-    for heading in re.findall(r"^## (.+)$", text, re.MULTILINE):
+    for heading in re.findall(r"^### (.+)$", text, re.MULTILINE):
         for identifier in re.findall(r"REQ-\w+-\w+", heading.partition(":")[0]) or [heading]:
             found[identifier].append(heading)
     return found
 
 
+def anchor(heading: str) -> str:
+    """The anchor that Markdown gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def _link(heading: str) -> str:
     """A link to an entry of docs/deviations.md, named by what comes after its requirements."""
-    anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-    return f"[{heading.partition(': ')[2]}]({DEVIATIONS.name}#{anchor})"
+    return f"[{heading.partition(': ')[2]}]({DEVIATIONS.name}#{anchor(heading)})"
 
 
 def problems(proofs: Proofs, departed: Departures) -> list[str]:

@@ -215,9 +215,10 @@ def _inherited(base: PipelineConfig, above: Iterable[Said]) -> Said:
     own = {name: value for name, value in had.items() if value != usual.get(name)}
     own["agents"] = {name: role for name, role in had["agents"].items() if role != usual["agents"].get(name)}
     own |= {"preset": base.preset, "model": base.model}
-    if next((said["preset"][1] for said in above if "preset" in said), base.preset) != base.preset:
-        sizes = {name for preset in PRESETS.values() for name in preset} - {"agents"}
-        own = {name: value for name, value in own.items() if name not in sizes}
+    new = next((said["preset"][1] for said in above if "preset" in said), base.preset)
+    if new != base.preset:
+        sizes = {name for key, preset in PRESETS.items() if key in ("quick", "good", "best", new) for name in preset}
+        own = {name: value for name, value in own.items() if name not in sizes - {"agents"}}
     return {name: (f"the earlier run: {name}", value) for name, value in own.items()}
 
 

@@ -156,11 +156,12 @@ async def result_of_the_search(
     phase3_result: Phase3Result | None,
     *,
     reason: str,
+    failed: bool = False,
     members: Iterable[str] | None = None,
 ) -> FinalResult:
     """What is handed over when finalization was cut off or failed: the best that there is, with all that was said."""
     run = current_run()
-    submission = await use_kept_submission(solution, reason=reason)
+    submission = await use_kept_submission(solution, reason=reason, failed=failed)
     script, remarks = submission.script, run.shared.search.remarks
     scripts = {digest_of(content) for content in members or [solution.content]}
     if script.leaking or script.content in run.shared.leaking:
@@ -316,7 +317,7 @@ async def _run_and_verify(
         script, result = await _run(await repair(script, NO_SUBMISSION), repair, task, config)
     if not _is_submitted(result):
         reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
-        return await use_kept_submission(validated, reason=reason)
+        return await use_kept_submission(validated, reason=reason, failed=True)
     fitted = await asyncio.to_thread(keep_fitted, current_run(), first=True)
     return await _hand_over(
         script, validated, subsampling_removed=full.content != validated.content, fitted=fitted
@@ -381,11 +382,12 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
     return Submission(done.script, done.path, [*told.warnings, *done.warnings], facts=done.facts)
 
 
-async def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submission:
+async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: bool = False) -> Submission:
     """Step 6: the best submission that was kept on the way and the script that made it, else the validated script.
 
     Where scripts are judged by their answers, it is what the judged script itself said of the test rows in the search.
-    A run that was cut off after its submission was handed over keeps that one.
+    A run that was cut off after its submission was handed over keeps that one. To the letter, what `failed`, and was
+    not ended by a limit, leaves no submission.
     """
     run = current_run()
     if run.shared.search.submission is not None:
@@ -393,6 +395,8 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str) -> Submi
     logger.info("step 6: fall back")
     warnings = [f"no submission by a script of its own: {reason}"]
     score, source = run.shared.kept_submission or (None, "")
+    if failed and run.config.letter and not run.budget.degraded:
+        source = ""
     if (said := searched_submission(run, solution)) is not None:
         path = await asyncio.to_thread(_publish, said)
         warnings.append("the submission is what the judged script itself said in the search")
@@ -494,7 +498,7 @@ async def _without_subsampling(block: str) -> str | None:
 
 def _replace_subsampling(solution: SolutionScript, block: str, new: str) -> SolutionScript:
     try:
-        replaced = solution.replace_block(*replacement(solution.content, block, new))
+        replaced = solution.replace_block(*replacement(solution.content, block, new, first=current_run().config.letter))
     except ValueError as error:
         logger.warning("replacement result: done: no, %s", error)
         return solution

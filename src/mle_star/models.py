@@ -145,9 +145,14 @@ def _as_text(value: Any) -> str:
 
 
 class RetrieverOutput(_ListAnswer):
-    """The retriever's answer; `notes` is what it found beyond the models."""
+    """The retriever's answer."""
 
     models: Annotated[list[RetrievedModel], AfterValidator(_refuse_empty)]
+
+
+class RetrieverNotes(RetrieverOutput):
+    """The retriever's answer with `notes`: what it found beyond the models."""
+
     notes: Annotated[str, BeforeValidator(_as_text)] = ""
 
 
@@ -500,11 +505,18 @@ def build_default_agent_configs(tool_profile: ToolProfile = "minimal") -> dict[A
     }
 
 
-def agent_config(agent: AgentType, variant: str | None = None, tool_profile: ToolProfile = "minimal") -> AgentConfig:
-    """The settings for one kind of call: a variant may drop the schema or the tools of its agent."""
+def agent_config(
+    agent: AgentType, variant: str | None = None, tool_profile: ToolProfile = "minimal", *, notes: bool = False
+) -> AgentConfig:
+    """The settings for one kind of call: a variant may drop the schema or the tools of its agent.
+
+    With `notes` the retriever may tell what it found beyond the models.
+    """
     config = build_default_agent_configs(tool_profile)[agent].model_copy(update={"variant": variant})
     if agent is AgentType.leakage and variant in ("correction", "rewrite"):
         return config.model_copy(update={"output_schema": None, "description": "Removes data leakage from a script."})
+    if agent is AgentType.retriever and notes:
+        return config.model_copy(update={"output_schema": RetrieverNotes})
     if (agent, variant) == (AgentType.test, "contamination"):
         judges = "Judges whether a script copies a post of a forum."
         return config.model_copy(

@@ -285,7 +285,12 @@ class _Pipeline:
         return result
 
     def _partial_phase1(self) -> Phase1Result | None:
-        """What Phase 1 had when it was cut off, a script included that was scored and not taken in yet."""
+        """What Phase 1 had when it was cut off, a script included that was scored and not taken in yet.
+
+        To the letter a run whose Phase 1 did not end is over: the error tells of the best candidate.
+        """
+        if self.config.letter:
+            return None
         partial = partial_phase1()
         known = None if partial is None else partial.initial_solution
         return phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
@@ -307,7 +312,8 @@ class _Pipeline:
     async def _phase3(self, phase1: Phase1Result, solutions: list[SolutionScript]) -> Phase3Result | None:
         why = "there is one path only" if self.config.num_parallel_solutions == 1 else ""
         scripts = {solution.content for solution in solutions}
-        if scripts == {phase1.initial_solution.content} and self.stages.outcomes.get("phase2") == "cancelled":
+        stuck = scripts == {phase1.initial_solution.content} and not self.config.letter
+        if stuck and self.stages.outcomes.get("phase2") == "cancelled":
             why = why or "no path got beyond the initial solution in its time"
         if why := why or self.stages.reason_to_skip("phase3") or ("" if solutions else "Phase 2 was skipped"):
             self.stages.skip("phase3", why)
@@ -377,10 +383,10 @@ class _Pipeline:
             result = await self.stages.within(seconds, work, "finalization")
         except BudgetExceeded as stop:
             stage.ended("cancelled", str(stop))
-            reason = str(stop)
+            reason, failed = str(stop), False
         except Exception as error:
             logger.exception("finalization failed")
-            reason = f"{type(error).__name__}: {error}"
+            reason, failed = f"{type(error).__name__}: {error}", True
             stage.ended("failed", reason)
         else:
             written = bool(result.submission_path) or not result.has_test
@@ -388,7 +394,7 @@ class _Pipeline:
             return result
         solution = self.context.shared.search.stand_in or solution
         return await result_of_the_search(
-            solution, self.task, self.config, phase1, phase2, phase3, reason=reason, members=members
+            solution, self.task, self.config, phase1, phase2, phase3, reason=reason, failed=failed, members=members
         )
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:

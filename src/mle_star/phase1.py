@@ -26,7 +26,7 @@ from mle_star.models import (
     Phase1Result,
     PipelineConfig,
     RetrievedModel,
-    RetrieverOutput,
+    RetrieverNotes,
     SolutionPhase,
     SolutionScript,
     TaskDescription,
@@ -249,7 +249,7 @@ async def find_models(task: TaskDescription, config: PipelineConfig) -> list[Ret
 
 async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list[RetrievedModel]:
     """Between one and M models from the web; a reply that cannot be used is asked for once more."""
-    for tries_left in reversed(range(RETRIEVAL_TRIES)):
+    for tries_left in reversed(range(1 if config.letter else RETRIEVAL_TRIES)):
         try:
             models, notes = await _retrieve_once(task, config)
             break
@@ -276,10 +276,10 @@ async def _retrieve_once(task: TaskDescription, config: PipelineConfig) -> tuple
     return models, answer.notes.strip()
 
 
-def parse_retriever_output(response: str) -> RetrieverOutput:
+def parse_retriever_output(response: str) -> RetrieverNotes:
     """The retriever's answer; a `ValueError` says what is wrong with it and quotes its beginning."""
     try:
-        return RetrieverOutput.model_validate_json(response)
+        return RetrieverNotes.model_validate_json(response)
     except ValidationError as error:
         problem, head = error.errors()[0]["msg"], response[:QUOTED_CHARACTERS]
         raise ValueError(f"the retriever's reply cannot be used ({problem}): {head}") from error
@@ -306,13 +306,19 @@ async def _try_candidates(progress: Phase1Progress, config: PipelineConfig) -> N
     """Lines 2-5: a script for each model, checked and evaluated.
 
     Candidates are independent: all are generated at once and evaluated as the harness has room, the first one written
-    first; a repair waits behind the others. When the time is up, those still under way are cancelled, unless no
-    candidate has a score yet: then the phase goes on until one has.
+    first; a repair waits behind the others. To the letter they come one after another. When the
+    time is up, those still under way are cancelled, unless no candidate has a score yet: then the phase goes on until
+    one has.
     """
     run, models = current_run(), progress.models
-    end = run.budget.share_end
+    end, turns = run.budget.share_end, asyncio.Semaphore(1 if config.letter else len(models))
+
+    async def in_turn(index: int) -> None:
+        async with turns:
+            await _try_candidate(index, progress, config)
+
     tasks = {
-        index: asyncio.create_task(_try_candidate(index, progress, config))
+        index: asyncio.create_task(in_turn(index))
         for index in range(len(models))
         if f"candidate-{index}" not in progress.passed
     }
@@ -354,7 +360,7 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
         run.record(CandidateEvaluated(index=index, model_name=name, score=trial.script.score, error=trial.error))
     progress.trials[index] = trial
     if trial.script.score is None:
-        logger.warning("candidate skipped: %s: %s", name, trial.error)
+        logger.warning("candidate skipped: %s: %s", name, trial.summary)
 
 
 async def generate_candidate(task: TaskDescription, model: RetrievedModel, config: PipelineConfig) -> SolutionScript:
@@ -427,7 +433,7 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
     mended = s_0
     if changed and not corrected.leaking:
         mended = await _evaluated_or(s_0, corrected, progress.task, config)
-    if corrected.leaking or (changed and mended is s_0):
+    if corrected.leaking or (changed and mended is s_0 and not config.letter):
         progress.s_0 = await _instead_of(s_0, progress, config)
         _mark_leaking(progress, score=None, is_executable=False)
     elif changed:

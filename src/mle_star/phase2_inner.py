@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 PLANNER_FAILED = "[planner failed]"
 """Stands in the history for a plan that never came."""
+SKIPPED = "[skipped]"
+"""Stands in the history for a plan that was not asked for, because the run was told to finish."""
 
 
 # --- Algorithm 2, lines 9-25 -----------------------------------------------------------------------------
@@ -45,7 +47,7 @@ async def run_phase2_inner_loop(
     """Try K plans on one block; the best script wins, a later one on ties.
 
     There are exactly K attempts, failed ones included, unless the run is told to finish: then the attempts that were
-    begun, and no more.
+    begun, and no more. To the letter the rest is in the history as skipped.
     """
     run, state = current_run(), BlockProgress(code_block, solution, best_score)
     run.shared.search.blocks[run.label] = state
@@ -74,6 +76,9 @@ async def run_phase2_inner_loop(
         "%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s",
         run.place, len(state.attempts), sum(s is not None for s in state.scores), state.best_score, yes_no(improved),
     )  # fmt: skip
+    while config.letter and len(state.attempts) < config.inner_loop_steps:
+        plan = SKIPPED if state.attempts else initial_plan
+        state.attempts.append(RefinementAttempt(plan=plan, score=None, code_block="", was_improvement=False))
     return InnerLoopResult(
         best_solution=state.best_solution, best_score=state.best_score, attempts=state.attempts, improved=improved
     )
@@ -158,7 +163,9 @@ def _replace(solution: SolutionScript, code_block: CodeBlock, new_block: str | N
         return None
     place, old = current_run().place, code_block.content
     try:
-        replaced = solution.replace_block(*replacement(solution.content, old, new_block))
+        replaced = solution.replace_block(
+            *replacement(solution.content, old, new_block, first=current_run().config.letter)
+        )
     except ValueError as error:
         logger.warning("%s: code block replacement failed: %s", place, error)
         logger.warning("%s: attempt skipped: replacement failed", place)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from mle_star.execution import evaluate_with_retry, exception_line
-from mle_star.execution.outcome import SCRIPT_NAME
+from mle_star.execution.outcome import HEADER, SCRIPT_NAME
 from mle_star.method.codeblocks import locate_block
 from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis, parse_score
 from mle_star.models import (
@@ -57,12 +57,15 @@ async def run_phase2_outer_loop(
     """Refine a solution in T steps, each on the block that an ablation study points at.
 
     There are exactly T steps, skipped ones included, unless the run is told to finish: then the steps that were begun,
-    and no more.
+    and no more. To the letter the rest is in the history as skipped.
     """
     run, started = current_run(), time.monotonic()
     path = PathProgress(initial_solution.model_copy(update={"score": initial_score}), initial_score, task)
     run.shared.search.paths[run.label] = path
     for t in range(config.outer_loop_steps):
+        if run.should_stop and config.letter:
+            path.finish(StepProgress(t))  # skipped, and in the history
+            continue
         if run.should_stop:
             break
         with scope(f"t-{t}"):
@@ -170,7 +173,7 @@ async def execute_ablation(
     timeout = limit_in_run(run, "ablation")
 
     async def repair(failed: SolutionScript, traceback: str) -> SolutionScript:
-        logger.warning("%s: ablation script failed: %s", run.place, exception_line(traceback))
+        logger.warning("%s: ablation script failed: %s %s", run.place, HEADER, exception_line(traceback))
         return await debug(failed, traceback) if _time_for("debugger-ablation") else failed
 
     logger.info("%s: ablation script starts: %s, timeout %.0f s", run.place, run.work_dir / SCRIPT_NAME, timeout)
@@ -184,7 +187,7 @@ def _time_for(call: str) -> bool:
     """Would a study have as long as the solution takes, if it began now? Where the call was made before, it counts."""
     run = current_run()
     takes, place = run.solution_seconds, "/".join((*run.parts, call))
-    if takes is None or limit_in_run(run, "ablation") >= takes:
+    if run.config.letter or takes is None or limit_in_run(run, "ablation") >= takes:
         return True
     return any(isinstance(event, AgentFinished) and event.step.startswith(place) for event in run.journal.events)
 
@@ -193,7 +196,7 @@ async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str
     """The summary of a study, empty for one that failed; the journal keeps its numbers."""
     run, summary = current_run(), ""
     if not study.failed:
-        note = "" if study.comparable or study.printed is None else _not_comparable(study.printed)
+        note = "" if study.comparable or study.printed is None or run.config.letter else _not_comparable(study.printed)
         summary = await invoke_summarize(study.code, study.output, note=note)
     run.record(
         AblationFinished(
@@ -242,7 +245,8 @@ def _find_block(plan: RefinePlan, solution: SolutionScript) -> RefinePlan | None
     """The plan with its block as it stands in the solution: as given, else apart from blanks at its borders and line
     ends. A block that only cuts a word in two is none: it could not be replaced."""
     place = current_run().place
-    located = locate_block(plan.code_block, solution.content)
+    exact = current_run().config.letter and plan.code_block.strip() and validate_code_block(plan.code_block, solution)
+    located = plan.code_block if exact else locate_block(plan.code_block, solution.content)
     if not located:
         logger.info("%s: code block validation failed", place)
         return None

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 ENS_PLANNER_FAILED = "[ens_planner failed]"
 """Stands in the history for a plan that never came."""
+SKIPPED = "[skipped]"
+"""Stands in the history for a plan that was not asked for, because the run was told to finish."""
 
 
 # --- Algorithm 3 -----------------------------------------------------------------------------------------
@@ -37,7 +39,8 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     """Try R ensembles of the solutions; the best ensemble is the result, a later one on ties.
 
     There are exactly R attempts, failed ones included, unless the run is told to finish: then the rounds that were
-    begun, and no more. Only when no ensemble has a score is the result one of the inputs.
+    begun, and no more (to the letter the rest counts as skipped). Only when no ensemble has a score is the result one
+    of the inputs.
     """
     if not solutions:
         raise ValueError("Phase 3 requires at least one solution")
@@ -59,6 +62,10 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     if checks_later(config):
         with scope("check"):
             await _check_winner(attempts, task, config)
+    if config.letter:
+        empty = SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
+        rest = config.ensemble_rounds - len(attempts)
+        attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=empty)] * rest
     best = _best_round(attempts, task.metric_direction)  # r*
     result = _result(solutions, attempts, best, task)
     logger.info(
@@ -182,7 +189,7 @@ async def _evaluate(
     run = current_run()
     trial = await check_and_evaluate(ensemble, task, config)
     if trial.result.is_error:
-        logger.warning("%s: round failed: %s; plan %r", run.place, trial.error, (plan or "")[:200])
+        logger.warning("%s: round failed: %s; plan %r", run.place, trial.summary, (plan or "")[:200])
     elif not verify_submission(str(run.work_dir)):
         logger.warning("%s: the ensemble left no final/submission.csv", run.place)
     return trial.script

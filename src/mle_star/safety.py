@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from mle_star.basics.texts import digest_of
+from mle_star.basics.texts import TRACEBACK_HEADER, digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
     debug_text,
@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 DebugCallback = Callable[[SolutionScript, str], Awaitable[SolutionScript]]
 
-TRACEBACK_HEADER = "Traceback (most recent call last):"
 SCORE_TEXT = "Final Validation Performance"
 SCORE_LINE = 'print(f"Final Validation Performance: {final_validation_score}")'
 ALL_USED = "All the provided information is used."
@@ -126,11 +125,9 @@ def make_debug_callback(
     async def repair(solution: SolutionScript, traceback: str) -> SolutionScript:
         nonlocal attempts
         attempts += 1
-        variant = None if purpose == "solution" else purpose
-        if solution.phase is SolutionPhase.final:
-            variant = "submission"
-        repaired = await _repair(solution, traceback, config, attempt=attempts, variant=variant)
-        if repaired is solution or not leakage_check or variant == "ablation":
+        kind = "submission" if solution.phase is SolutionPhase.final else purpose
+        repaired = await _repair(solution, traceback, config, attempt=attempts, kind=kind)
+        if repaired is solution or not leakage_check or kind == "ablation":
             return repaired
         if checks_later(config) and digest_of(solution.content) not in current_run().shared.checked:
             return repaired
@@ -158,11 +155,12 @@ def synthetic_traceback(exception: str) -> str:
 
 
 async def _repair(
-    solution: SolutionScript, traceback: str, config: PipelineConfig, *, attempt: int, variant: str | None
+    solution: SolutionScript, traceback: str, config: PipelineConfig, *, attempt: int, kind: ScriptPurpose
 ) -> SolutionScript:
-    """Ask once for a fix; without a usable one the script itself comes back."""
+    """Ask once for a fix; without a usable one the script itself comes back. To the letter there is one prompt."""
     if not traceback:
         raise ValueError("No traceback provided for debugging")
+    variant = None if kind == "solution" or config.letter else kind
     place, error = current_run().place, exception_line(traceback)
     if TRACEBACK_HEADER not in traceback:
         logger.warning("%s: the error for the debugger is no traceback: %s", place, error)
@@ -174,7 +172,7 @@ async def _repair(
     if not code:
         logger.info("%s: debug end: not fixed: %s", place, NO_CODE)
         return solution
-    if variant is None:
+    if kind == "solution":
         code = with_score_line(code)
     logger.info("%s: debug end: a fix to try, %+d characters", place, len(code) - len(solution.content))
     return solution.model_copy(update={"content": code, "score": None, "is_executable": True})
@@ -253,6 +251,8 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     await _remember(
         step, leaks, left, {solution.content, current.content} if left else {solution.content} - {current.content}
     )
+    if current_run().config.letter:
+        return current
     if left:
         place = current_run().place
         logger.warning("%s: %d of %d leaks stay: the score of this script will not count", place, left, len(leaks))
@@ -269,14 +269,20 @@ async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -
         if corrected is None:
             left.append(answer)
         solution = corrected or solution
+    if current_run().config.letter:
+        return solution, len(left)
     rewritten = await _rewrite_leaking(solution, left) if left else solution
     return (solution, len(left)) if rewritten is None else (rewritten, 0)
 
 
 async def _remember(step: str, leaks: list[LeakageAnswer], left: int, scripts: set[str]) -> None:
-    """None of these scripts, which leak, may be the best: nothing that is kept rests on what they said."""
-    run, blocks, digests = current_run(), [answer.code_block for answer in leaks], sorted(map(digest_of, scripts))
-    fixed = len(leaks) - left
+    """None of these scripts, which leak, may be the best: nothing that is kept rests on what they said.
+
+    To the letter they count as any other.
+    """
+    run, blocks = current_run(), [answer.code_block for answer in leaks]
+    scripts = set() if run.config.letter else scripts
+    digests, fixed = sorted(map(digest_of, scripts)), len(leaks) - left
     run.record(LeakageChecked(step=step, found=len(leaks), fixed=fixed, blocks=blocks, leaking=digests))
     if scripts:
         run.shared.leaking |= scripts
@@ -344,9 +350,10 @@ async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer] | Non
 
 async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> SolutionScript | None:
     """The script with one leaking block rewritten, or None when that cannot be done."""
-    place, block = current_run().place, locate_block(answer.code_block, solution.content)
+    place, letter = current_run().place, current_run().config.letter
+    block = answer.code_block if letter else locate_block(answer.code_block, solution.content)
+    said = answer.code_block[:80]
     if block is None:
-        said = answer.code_block[:80]
         logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", place, said)
         return None
     logger.info("%s: correction start: block of %d characters", place, len(block))
@@ -354,7 +361,10 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
     if not new or new.strip() == block.strip():
         logger.warning("%s: correction end: no other block came back, not replaced", place)
         return None
-    replaced = solution.replace_block(*replacement(solution.content, block, new))
+    if block not in solution.content:
+        logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", place, said)
+        return None
+    replaced = solution.replace_block(*replacement(solution.content, block, new, first=letter))
     if compiles(solution.content) and not compiles(replaced.content):
         logger.warning("%s: correction end: the script would no longer compile, not replaced", place)
         return None
@@ -399,7 +409,7 @@ async def check_data_usage(solution: SolutionScript, task: TaskDescription) -> S
         logger.info("%s: data end: no reply, the script stays as it is", place)
         return solution
     checked = parse_data_agent_response(reply.text, solution)
-    said_so = _CONFIRMS.search(reply.text) is not None
+    said_so = _confirms(reply.text)
     logger.info(
         "%s: data end: %s", place, "confirmed" if said_so else "unchanged" if checked is solution else "modified"
     )
@@ -409,9 +419,16 @@ async def check_data_usage(solution: SolutionScript, task: TaskDescription) -> S
     return checked
 
 
+def _confirms(reply: str) -> bool:
+    """Does the reply say that all data is used? To the letter it does wherever it holds the sentence."""
+    if current_run().config.letter:
+        return ALL_USED.lower() in reply.lower()
+    return _CONFIRMS.search(reply) is not None
+
+
 def parse_data_agent_response(response: str, original_solution: SolutionScript) -> SolutionScript:
     """The revised script, or the original object when all data is used already or no valid script came back."""
-    if _CONFIRMS.search(response):
+    if _confirms(response):
         return original_solution
     code = code_of(response)
     if not code or not compiles(code):

@@ -152,11 +152,11 @@ def test_no_tools_is_said_as_an_empty_list_because_a_missing_one_means_all() -> 
 
 
 @pytest.mark.req("REQ-OR-010")
-def test_only_agents_that_read_files_are_offered_ours() -> None:
+def test_all_agents_that_have_tools_are_offered_ours() -> None:
     definitions = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=True)
     offered = {name for name, definition in definitions.items() if set(MCP_TOOLS) <= set(definition.tools or [])}
     configs = build_default_agent_configs("minimal")
-    assert offered == {agent.value for agent, config in configs.items() if "Read" in (config.tools or [])}
+    assert offered == {agent.value for agent, config in configs.items() if config.tools}
     without = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=False)
     assert not any(set(MCP_TOOLS) & set(definition.tools or []) for definition in without.values())
 

@@ -45,6 +45,7 @@ from mle_star.run.context import (
 )
 from mle_star.run.events import AgentStarted, Event
 from mle_star.run.journal import Journal
+from tests.conftest import mode_settings
 
 E = TypeVar("E", bound=Event)
 Fault = Literal["empty", "garbage", "raises"]
@@ -307,7 +308,7 @@ def settings(**changes: Any) -> PipelineConfig:
     values: dict[str, Any] = {
         "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
         "ensemble_rounds": 2, "time_limit_seconds": 3600, "diversity": (), "max_debug_attempts": 2,
-        "task_in_prompts": True,
+        "task_in_prompts": True, **mode_settings(),
     }  # fmt: skip
     return PipelineConfig(**{**values, **{_LETTERS.get(name, name): value for name, value in changes.items()}})
 

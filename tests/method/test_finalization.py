@@ -59,6 +59,8 @@ from tests.method.conftest import (
 )
 from tests.method.loops import measured
 
+pytestmark = pytest.mark.modes("usual", "letter")
+
 SAMPLED = "rows = list(range(9))\nrows = rows[:5]  # subsample\nlevel = len(rows)\n" + script(0.8)
 BLOCK = "rows = rows[:5]  # subsample\nlevel = len(rows)"
 FULL = SAMPLED.replace(BLOCK, "level = len(rows)")
@@ -161,6 +163,7 @@ async def test_without_subsampling_nothing_is_removed(
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-FN-003", "REQ-FN-008", "REQ-FN-039")
 @pytest.mark.parametrize(
     "reply",
@@ -188,6 +191,7 @@ async def test_a_removal_without_code_keeps_the_script(run: ScriptedRun, reply: 
 # --- the test script -------------------------------------------------------------------------------------
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-FN-011", "REQ-FN-012", "REQ-FN-014", "REQ-FN-015", "REQ-FN-016", "REQ-FN-017", "REQ-FN-047")
 async def test_the_prompt_asks_for_a_complete_submission_with_small_changes(run: ScriptedRun) -> None:
     await generate_test_submission(run.task, BEST)
@@ -314,6 +318,7 @@ async def test_the_test_script_runs_at_full_length_in_an_empty_output_folder(run
     assert {event.purpose for event in run.events(ScriptStarted)} == {"submission"}
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-FN-021", "REQ-FN-023")
 @pytest.mark.parametrize("first", [writer(""), NO_FILE, broken_script("in the test script"), "while True print(1)"])
 async def test_a_test_script_that_leaves_no_file_is_repaired(run: ScriptedRun, first: str) -> None:
@@ -355,6 +360,7 @@ async def test_an_odd_file_is_a_warning_and_never_more(
     assert [f"submission: {line}" for line in result.warnings] == lines_of(caplog, "WARNING")
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-FN-023", "REQ-FN-024")
 @pytest.mark.parametrize("limit", [1, 2, 4])
 async def test_crashes_and_missing_files_share_one_limit(run: ScriptedRun, limit: int) -> None:
@@ -382,6 +388,7 @@ async def test_when_nothing_helps_the_validated_script_comes_back(
     assert result.warnings
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-FN-040")
 @pytest.mark.parametrize("reply", [GARBAGE, "", AgentError("down", agent="test")])
 async def test_without_a_test_script_the_debugger_makes_one(
@@ -399,6 +406,7 @@ async def test_without_a_test_script_the_debugger_makes_one(
         assert any(GARBAGE[:50] in line for line in lines_of(caplog, "WARNING", "mle_star.run.asking"))
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-FN-040")
 async def test_a_missing_test_script_uses_up_one_attempt(quick_run: ScriptedRun) -> None:
     best = solution(NO_FILE, score=0.8)
@@ -409,6 +417,7 @@ async def test_a_missing_test_script_uses_up_one_attempt(quick_run: ScriptedRun)
     assert result.submission_path == "" and result.final_solution == best
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-FN-046")
 @pytest.mark.parametrize("call", ["quit()", "exit()", "import sys; sys.exit(0)", "import os; os._exit(0)"])
 async def test_a_script_that_ends_itself_goes_to_the_debugger(run: ScriptedRun, call: str) -> None:
@@ -449,6 +458,7 @@ async def keep(run: ScriptedRun, content: str, *place: str) -> None:
         await evaluate_solution(solution(content), run.task, run.config)
 
 
+@pytest.mark.modes("usual")
 async def test_when_nothing_helps_the_kept_submission_is_handed_over_with_its_script(run: ScriptedRun) -> None:
     await keep(run, script(0.7, note="kept"), "phase1", "candidate-1")
     run.agents.always("test", GARBAGE)
@@ -461,6 +471,7 @@ async def test_when_nothing_helps_the_kept_submission_is_handed_over_with_its_sc
     assert any("kept on the way" in line for line in result.warnings) and result.lineage["finalization"]["fallback"]
 
 
+@pytest.mark.modes("usual")
 async def test_a_kept_submission_of_the_solution_itself_leaves_the_solution(run: ScriptedRun) -> None:
     best = solution(script(0.7), score=0.7, phase=SolutionPhase.refined)
     await keep(run, best.content, "phase2", "path-0")
@@ -495,6 +506,7 @@ async def test_with_the_money_gone_the_test_script_is_all_that_is_asked_for(poor
     assert result.contamination is None
 
 
+@pytest.mark.modes("usual")
 async def test_with_the_money_gone_one_repair_is_all_there_is(quick_path: Path) -> None:
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=10.0)) as run:
         run.agents.cost_usd = 0.4
@@ -508,6 +520,7 @@ async def test_with_the_money_gone_one_repair_is_all_there_is(quick_path: Path) 
         assert run.context.budget.spent_usd == pytest.approx(10.8)
 
 
+@pytest.mark.modes("usual")
 async def test_with_the_money_gone_a_refused_repair_is_not_asked_for_again(poor: ScriptedRun) -> None:
     trains = "model.fit(x)\nprint('Final Validation Performance: 1')"
     poor.agents.reply("test", fenced(trains))
@@ -808,6 +821,7 @@ async def test_the_log_tells_a_submission_step_by_step(
     ]
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-FN-042")
 async def test_the_log_tells_a_fall_back_step_by_step(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     await keep(quick_run, script(0.7), "phase1", "candidate-0")
@@ -892,6 +906,7 @@ async def test_the_submission_script_is_recorded_for_what_it_is(run: ScriptedRun
     assert (event.purpose, event.step, event.is_error) == ("submission", "finalization/submission-script", False)
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize(
     ("reply", "mended", "said"),
     [

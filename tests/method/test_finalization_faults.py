@@ -24,6 +24,8 @@ from tests.method.conftest import (
     solution,
 )
 
+pytestmark = pytest.mark.modes("usual", "letter")
+
 CONFIG = settings(max_debug_attempts=1)
 CUT = "rows = list(range(9))\nrows = rows[:5]\nlevel = 0.7\nprint(f'Final Validation Performance: {level}')"
 BEST = solution(CUT, score=0.7, phase=SolutionPhase.refined)
@@ -81,6 +83,7 @@ def check(result: FinalResult, *, submitted: bool, kept: bool) -> None:
         assert Path(result.submission_path).read_text() == "id,target\n1,0\n2,1\n"
 
 
+@pytest.mark.modes("usual")
 async def test_without_a_failure_every_listed_step_happens(tmp_path: Path) -> None:
     with scripted_run(tmp_path, config=CONFIG) as run:
         stage(run)
@@ -88,6 +91,7 @@ async def test_without_a_failure_every_listed_step_happens(tmp_path: Path) -> No
         assert [call.step for call in run.agents.log] == STEPS
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_failure_of_any_call_still_gives_a_result(quick_path: Path, step: str, fault: Fault) -> None:
@@ -100,6 +104,7 @@ async def test_a_failure_of_any_call_still_gives_a_result(quick_path: Path, step
             assert (result.contamination is None) == (step == "finalization/test-contamination")
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize("kept", [False, True])
 async def test_a_crash_of_every_test_script_still_gives_a_result(tmp_path: Path, kept: bool) -> None:
     with scripted_run(tmp_path, config=CONFIG) as run:

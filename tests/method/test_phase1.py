@@ -15,6 +15,7 @@ import pytest
 from mle_star import phase1
 from mle_star.errors import AgentError, AgentFailure, BudgetExceeded, Phase1Error
 from mle_star.execution import LocalExecutor, evaluate_solution
+from mle_star.execution.outcome import HEADER
 from mle_star.models import (
     AgentConfig,
     AgentType,
@@ -62,6 +63,8 @@ from tests.method.conftest import (
 )
 from tests.method.loops import CheckedFirst, measured
 
+pytestmark = pytest.mark.modes("usual", "letter")
+
 MODEL = RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
 
 
@@ -107,6 +110,7 @@ async def test_models_are_asked_for_with_web_tools_and_a_schema(quick_run: Scrip
     assert [event.names for event in quick_run.events(ModelsRetrieved)] == [["alpha", "beta", "gamma"]]
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize(
     "reply",
     [
@@ -189,6 +193,7 @@ async def test_models_without_name_or_code_and_repeated_ones_are_left_out(
     assert len(warnings_of(caplog)) == 3
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-005", "REQ-P1-006")
 async def test_no_usable_model_at_all_is_an_error(quick_run: ScriptedRun) -> None:
     quick_run.agents.always("retriever", {"models": [{"model_name": "", "example_code": "x"}]})
@@ -197,6 +202,7 @@ async def test_no_usable_model_at_all_is_an_error(quick_run: ScriptedRun) -> Non
     assert quick_run.agents.names == ["retriever", "retriever"], "one bad reply is forgiven, two are not"
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize("bad", [GARBAGE, "", {"models": []}, AgentError("down", agent="retriever")])
 async def test_one_bad_reply_of_the_retriever_is_forgiven(quick_run: ScriptedRun, bad: object) -> None:
     quick_run.agents.reply("retriever", bad)
@@ -207,6 +213,7 @@ async def test_one_bad_reply_of_the_retriever_is_forgiven(quick_run: ScriptedRun
 # --- init and merger -------------------------------------------------------------------------------------
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-010", "REQ-P1-012")
 async def test_a_candidate_carries_its_model(run: ScriptedRun) -> None:
     run.agents.reply("init", fenced(script(0.5)))
@@ -239,6 +246,7 @@ async def test_the_longest_block_is_the_script_and_prose_is_none(run: ScriptedRu
     assert [m.content for m in merged] == [script(0.5), script(0.6), ""]
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-014", "REQ-P1-015", "REQ-P1-017", "REQ-P1-045")
 async def test_a_merge_works_the_reference_into_the_base(run: ScriptedRun) -> None:
     base, reference = solution("base = {1}", score=0.5), solution("reference = {2}", score=0.4)
@@ -349,6 +357,7 @@ async def test_a_merge_that_is_repaired_counts(run: ScriptedRun) -> None:
     assert result.initial_score == 0.95 and result.initial_solution.phase == SolutionPhase.merged
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-021", "REQ-P1-029", "REQ-P1-032")
 async def test_failed_candidates_are_kept_in_place_but_never_merged(
     run: ScriptedRun, caplog: pytest.LogCaptureFixture
@@ -367,7 +376,8 @@ async def test_failed_candidates_are_kept_in_place_but_never_merged(
     assert run.agents.calls("merger") == []
     skipped = [line for line in warnings_of(caplog) if "candidate skipped" in line]
     assert sorted(line.split("skipped: ")[1] for line in skipped) == [
-        "m0: RuntimeError: early", "m2: RuntimeError: late", "m3: no score was printed", "m4: no code in the reply",
+        f"m0: {HEADER} RuntimeError: early", f"m2: {HEADER} RuntimeError: late", "m3: no score was printed",
+        "m4: no code in the reply",
     ]  # fmt: skip
     assert {e.index: e.error for e in run.events(CandidateEvaluated)}[1] == ""
 
@@ -479,6 +489,7 @@ async def test_a_leak_that_flattered_the_score_is_gone_at_the_end(run: ScriptedR
     assert again.score == result.initial_score
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-031")
 async def test_a_leakage_fix_that_does_not_run_is_given_up(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     config = stage(run, 0.95)
@@ -524,6 +535,7 @@ async def test_every_script_that_ran_was_checked_for_leakage_first(quick_run: Sc
 # --- side by side ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-034")
 async def test_candidates_are_written_side_by_side(quick_run: ScriptedRun) -> None:
     config, second_asked = stage(quick_run, 0.5, 0.6), asyncio.Event()
@@ -554,6 +566,7 @@ class _Together:
         return await self.inner.run(request)
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-035")
 async def test_candidates_run_side_by_side_as_the_harness_has_room(tmp_path: Path) -> None:
     config = settings(M=3, max_concurrent_scripts=2)
@@ -689,6 +702,7 @@ def test_the_phase_itself_takes_no_time(quick_run: ScriptedRun) -> None:
     assert result.initial_score == 0.97 and waited == 0 and worked < 5
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-038")
 async def test_every_event_is_logged(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mle_star.phase1")
@@ -706,7 +720,7 @@ async def test_every_event_is_logged(quick_run: ScriptedRun, caplog: pytest.LogC
         ("INFO", f"generation done: m0, {size} characters"),
         ("INFO", "evaluation done: m0, 0.9, "),
         ("INFO", "evaluation done: m2, failed, "),
-        ("WARNING", "candidate skipped: m2: RuntimeError: oh"),
+        ("WARNING", f"candidate skipped: m2: {HEADER} RuntimeError: oh"),
         ("INFO", "ranked: m0 0.9, m1 0.8"),
         ("INFO", "merge start: index 1, base score 0.9, reference m1"),
         ("INFO", "merge result: index 1, score 0.5, rejected"),

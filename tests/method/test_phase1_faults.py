@@ -29,6 +29,8 @@ from tests.method.conftest import (
     settings,
 )
 
+pytestmark = pytest.mark.modes("usual", "letter")
+
 CONFIG = settings(M=2, max_debug_attempts=1, max_concurrent_scripts=1)
 
 
@@ -109,6 +111,7 @@ async def test_without_a_failure_every_listed_step_happens(tmp_path: Path) -> No
         assert len(run.executor.scripts) == len(SCRIPTS) + 2, "two scripts are broken anyway"
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize("step", CALLS)
 async def test_a_failure_of_any_call_costs_no_more_than_it_must(quick_path: Path, step: str, fault: Fault) -> None:
@@ -118,6 +121,7 @@ async def test_a_failure_of_any_call_costs_no_more_than_it_must(quick_path: Path
         check(await run_phase1(run.task, run.config), CALLS[step])
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize("line", SCRIPTS)
 async def test_a_crash_of_any_script_costs_no_more_than_it_must(tmp_path: Path, line: str) -> None:
     with scripted_run(tmp_path, config=CONFIG) as run:

@@ -41,7 +41,7 @@ async def test_phase_1_is_told_from_its_start_to_its_end(
         (INFO, ("generation start: 1 of 3, alpha",)),
         (INFO, (f"generation done: alpha, {len(script(0.5))} characters",)),
         (INFO, ("evaluation done: alpha, 0.5, ", " s")),
-        (WARNING, ("candidate skipped: beta: RuntimeError: broken",)),
+        (WARNING, ("candidate skipped: beta: Traceback (most recent call last): RuntimeError: broken",)),
         (INFO, ("ranked: alpha 0.5, gamma 0.4",)),
         (INFO, ("merge start: index 1, base score 0.5, reference gamma",)),
         (INFO, ("merge result: index 1, score 0.6, accepted",)),

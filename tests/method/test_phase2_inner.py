@@ -53,6 +53,8 @@ from .loops import (
     section,
 )
 
+pytestmark = pytest.mark.modes("usual", "letter")
+
 
 async def refine(run: ScriptedRun, k: int = 4, **changes: Any) -> InnerLoopResult:
     """One inner loop of `k` attempts at the base script, which scores 0.5."""
@@ -74,6 +76,7 @@ def accepted(result: InnerLoopResult) -> list[bool]:
 # --- the two agents --------------------------------------------------------------------------------------
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2I-001", "REQ-P2I-008")
 @pytest.mark.parametrize("agent", [AgentType.coder, AgentType.planner])
 async def test_coder_and_planner_have_no_tools_and_no_schema(agent: AgentType, quick_run: ScriptedRun) -> None:
@@ -389,6 +392,7 @@ async def test_a_plan_that_the_extractor_left_empty_fails_only_the_first_attempt
     assert scores(result) == [None, 0.6]
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2I-030", "REQ-P2I-031", "REQ-SF-022")
 async def test_every_script_that_runs_was_checked_first_repairs_included(quick_run: ScriptedRun) -> None:
     quick_run.executor.inner = witness = CheckedFirst(quick_run.agents, quick_run.executor.inner)
@@ -540,6 +544,7 @@ async def test_the_log_tells_of_crashes_and_of_what_cannot_be_asked_or_replaced(
 BEST = "Best block so far"
 
 
+@pytest.mark.modes("usual")
 async def test_planner_and_coder_are_told_the_script_around_the_block_and_the_best_block_so_far(
     quick_run: ScriptedRun,
 ) -> None:
@@ -696,6 +701,7 @@ async def test_the_signals_to_stop_pass_through(signal: BaseException, position:
     assert len(quick_run.agents.log) == position + 1
 
 
+@pytest.mark.modes("usual")
 async def test_a_run_that_is_told_to_finish_ends_the_loop_after_the_attempt(quick_run: ScriptedRun) -> None:
     def finish(_: Any) -> Any:
         quick_run.context.budget.finish_requested = True

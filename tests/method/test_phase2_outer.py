@@ -80,6 +80,8 @@ from .loops import (
     section,
 )
 
+pytestmark = pytest.mark.modes("usual", "letter")
+
 STUDY = "print('Ablation baseline: 0.5')\nprint('Ablation no level: 0.1')\n"
 BROKEN_STUDY = "print('Ablation baseline: 0.5')\nlevel = 1 / 0\n"
 STEP_FIELDS = {
@@ -115,6 +117,7 @@ def assert_aligned(result: Phase2Result, steps: int) -> None:
 # --- the three agents ------------------------------------------------------------------------------------
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012")
 @pytest.mark.parametrize(
     ("agent", "tools", "schema"),
@@ -180,6 +183,7 @@ SUMMARY = (
 )
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-009", "REQ-P2O-010", "REQ-P2O-011")
 async def test_the_summariser_is_asked_about_code_and_output(quick_run: ScriptedRun) -> None:
     output = "Baseline: 0.8196\nNo StandardScaler: 0.8102\nNo OneHotEncoder: 0.7886\nNo Imputation: 0.8196"
@@ -197,6 +201,7 @@ async def test_the_summariser_is_asked_about_code_and_output(quick_run: Scripted
     assert await invoke_summarize("print()", "") == "The level matters most."  # no output is odd, but allowed
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-011", "REQ-P2O-016")
 async def test_a_summary_is_kept_and_passed_on_word_by_word(quick_run: ScriptedRun) -> None:
     play_steps(quick_run.agents, [[0.6], [0.7]])
@@ -306,6 +311,7 @@ async def test_blanks_at_line_ends_and_fences_do_not_hide_a_block(
     assert len(quick_run.agents.log) == 2
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-018")
 async def test_a_block_is_taken_as_it_can_be_replaced(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     """Part of a number is no block, and the line end before a block belongs to the comment that it ends."""
@@ -340,6 +346,7 @@ async def test_a_block_that_is_not_in_the_solution_is_asked_for_twice_more(
     assert not any("9" * 100 in record.getMessage() for record in caplog.records)  # 100 characters of the block
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-018")
 async def test_after_three_wrong_blocks_any_other_plan_of_the_newest_answer_will_do(quick_run: ScriptedRun) -> None:
     wrong, right = ("not there", "p"), "from pathlib import Path"
@@ -424,6 +431,7 @@ async def test_the_study_runs_in_the_paths_directory_and_its_output_is_summarise
     assert run.events(AblationFinished)[0].path == 3
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-010", "REQ-P2O-020", "REQ-P2O-021")
 @pytest.mark.parametrize("crashes", [0, 3])
 @pytest.mark.parametrize("words", ["without the encoder 0.79 instead of 0.82", ""])
@@ -478,6 +486,7 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(run: Scrip
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 
 
+@pytest.mark.modes("usual")
 async def test_no_repair_means_that_the_study_is_not_run_again(quick_run: ScriptedRun) -> None:
     for name in ("debugger", "debugger-ablation"):
         quick_run.agents.always(name, "I cannot.")
@@ -486,6 +495,7 @@ async def test_no_repair_means_that_the_study_is_not_run_again(quick_run: Script
     assert len(quick_run.executor.scripts) == 1 and len(quick_run.agents.log) == 2
 
 
+@pytest.mark.modes("usual")
 async def test_where_the_time_left_would_not_do_for_the_baseline_there_is_no_study_and_no_repair_of_one(
     quick_path: Path,
 ) -> None:
@@ -536,6 +546,7 @@ def test_a_study_may_take_half_a_share_and_ten_minutes_at_most(limit: int, steps
     assert ablation_limit(config, left=limit) == timeout
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-035")
 async def test_the_timeout_is_what_the_study_runs_under(quick_path: Path) -> None:
     now = [0.0]
@@ -549,6 +560,7 @@ async def test_the_timeout_is_what_the_study_runs_under(quick_path: Path) -> Non
     assert [request.timeout_seconds for request in run.executor.requests] == [500.0, 100.0]
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-035")
 async def test_a_study_of_a_slow_solution_may_take_its_variants_at_that_pace(quick_path: Path) -> None:
     config = settings(T=4, time_limit_seconds=86400)
@@ -579,6 +591,7 @@ class Hasty:
         )  # fmt: skip
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-021", "REQ-P2O-035")
 async def test_a_study_that_takes_too_long_is_a_case_for_the_debugger(quick_path: Path) -> None:
     config, slow = settings(script_timeout_seconds=1, max_debug_attempts=1), study("import time\ntime.sleep(30)")
@@ -590,6 +603,7 @@ async def test_a_study_that_takes_too_long_is_a_case_for_the_debugger(quick_path
     assert not result.is_error and "quick" in result.stdout and "quick" in script.content
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize(
     ("baseline", "score", "comparable"),
     [
@@ -859,6 +873,7 @@ def assert_valid(result: Phase2Result, steps: int, k: int = 1) -> None:
     assert Phase2Result.model_validate_json(result.model_dump_json()).best_score == result.best_score
 
 
+@pytest.mark.modes("usual")
 async def test_the_eventful_path_calls_every_agent(quick_run: ScriptedRun) -> None:
     eventful(quick_run.agents)
     result = await follow(quick_run, t=2)
@@ -866,6 +881,7 @@ async def test_the_eventful_path_calls_every_agent(quick_run: ScriptedRun) -> No
     assert [record["best_score_after_step"] for record in result.step_history] == [0.6, 0.8]
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-036", "REQ-P2O-021")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize("position", range(len(EVENTFUL)))
@@ -894,6 +910,7 @@ async def test_when_everything_fails_every_step_is_skipped(fault: Fault, quick_r
     assert result.best_solution.content == base_solution(blocks=4).content
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.parametrize("position", range(len(EVENTFUL)))
 @pytest.mark.parametrize("signal", [BudgetExceeded(limit="time", used=2, allowed=1), asyncio.CancelledError()])
 async def test_the_signals_to_stop_pass_through(signal: BaseException, position: int, quick_run: ScriptedRun) -> None:
@@ -949,6 +966,7 @@ async def test_a_path_that_ended_has_its_whole_result(quick_run: ScriptedRun) ->
     assert partial_result("path-7") is None
 
 
+@pytest.mark.modes("usual")
 async def test_a_run_that_is_told_to_finish_ends_the_path_after_the_step(quick_run: ScriptedRun) -> None:
     def finish(_: Any) -> Any:
         quick_run.context.budget.finish_requested = True

@@ -43,6 +43,8 @@ from .conftest import (
 )
 from .loops import LONG_PLAN, Outcome, assert_says, measured, play_rounds, section
 
+pytestmark = pytest.mark.modes("usual", "letter")
+
 
 def inputs(*scores: float | None) -> list[SolutionScript]:
     """One refined solution per score."""
@@ -60,6 +62,7 @@ async def ensemble(run: ScriptedRun, r: int = 5, *, of: list[SolutionScript] | N
 # --- the two agents --------------------------------------------------------------------------------------
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P3-001", "REQ-P3-010")
 @pytest.mark.parametrize(("agent", "tools"), [(AgentType.ens_planner, None), (AgentType.ensembler, ["Read"])])
 async def test_the_two_agents_are_set_up_as_specified(
@@ -301,6 +304,7 @@ async def test_every_ensemble_is_checked_for_leakage_before_it_runs(run: Scripte
     assert result.ensemble_scores == [0.8, 0.7] and result.best_ensemble.content == script(0.8)
 
 
+@pytest.mark.modes("usual")
 async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_stays_the_best(quick_path: Path) -> None:
     """The best is mended and worse then, the second leaks for good, the third is clean; the fourth is never checked."""
     config = settings(R=4, leakage_checks="promising")
@@ -405,6 +409,7 @@ def test_phase_3_is_one_module_that_knows_no_client() -> None:
     assert not re.search(r"claude_agent_sdk|anthropic|subprocess|httpx|urllib|requests", source)
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P3-039")
 async def test_the_log_tells_every_event_of_phase_3(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="mle_star.phase3")
@@ -536,6 +541,7 @@ async def test_the_signals_to_stop_pass_through(signal: BaseException, position:
     assert len(quick_run.agents.log) == position + 1
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P3-039")
 async def test_a_run_that_is_told_to_finish_ends_the_phase_after_the_round(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture

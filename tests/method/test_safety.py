@@ -55,6 +55,8 @@ from tests.method.conftest import (
 )
 from tests.method.loops import measured
 
+pytestmark = pytest.mark.modes("usual", "letter")
+
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 2\nRuntimeError: broken'
 
 HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validation Performance: {s}')"
@@ -177,6 +179,7 @@ def test_the_score_line_stands_before_the_main_block(run: ScriptedRun) -> None:
     assert with_score_line(script(0.5)) == script(0.5)
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-SF-010")
 @pytest.mark.parametrize("purpose", ["submission", "ablation"])
 async def test_scripts_that_need_no_score_get_no_line(run: ScriptedRun, purpose: str) -> None:
@@ -288,6 +291,7 @@ async def test_only_answers_that_say_yes_are_corrected(run: ScriptedRun) -> None
     assert fixed.content == LEAKY.replace("scaled = 3", "scaled = 4")
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-SF-021")
 async def test_a_block_that_is_not_in_the_script_is_skipped(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     run.agents.reply("leakage-detection", leaky("level  =  0.9", "", "scaled = 3"))
@@ -298,6 +302,7 @@ async def test_a_block_that_is_not_in_the_script_is_skipped(run: ScriptedRun, ca
     assert [(e.found, e.fixed) for e in run.events(LeakageChecked)] == [(3, 1)]
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-SF-019")
 @pytest.mark.parametrize("reply", [fenced("level = 0.9"), fenced(" level = 0.9 "), GARBAGE, "", "```python\n\n```"])
 async def test_a_correction_that_changes_nothing_is_skipped(
@@ -329,6 +334,7 @@ async def test_a_correction_that_lost_its_indentation_is_moved_back_in(run: Scri
     assert fixed.content == "def f():\n    level = 0.7\n    x = 2\n    return level\n"
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-SF-021")
 @pytest.mark.parametrize("block", ["level = 0.9 ", "a = 1  \nlevel = 0.9", "```python\nlevel = 0.9\n```"])
 async def test_a_leak_is_found_although_blanks_differ(run: ScriptedRun, block: str) -> None:
@@ -338,6 +344,7 @@ async def test_a_leak_is_found_although_blanks_differ(run: ScriptedRun, block: s
     assert "level = 0.7" in fixed.content and "0.9" not in fixed.content and not fixed.leaking
 
 
+@pytest.mark.modes("usual")
 async def test_a_script_whose_leak_stays_has_no_score_and_is_no_best(run: ScriptedRun) -> None:
     run.agents.reply("leakage-detection", leaky("level = 0.99"), NO_LEAKAGE)
     run.agents.reply("leakage-correction", "I cannot.")
@@ -364,6 +371,7 @@ async def test_an_unreadable_verdict_counts_as_clean(
     assert any("parse failure" in line and "leakage" in line for line in warnings_of(caplog))
 
 
+@pytest.mark.modes("usual")
 async def test_a_check_that_failed_clears_no_script_that_leaks(run: ScriptedRun) -> None:
     run.agents.reply("leakage-detection", leaky("level = 0.9"), GARBAGE)
     run.agents.always("leakage-correction", GARBAGE)
@@ -372,6 +380,7 @@ async def test_a_check_that_failed_clears_no_script_that_leaks(run: ScriptedRun)
     assert LEAKY in run.context.shared.leaking
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-SF-010")
 async def test_a_final_script_that_is_rewritten_needs_no_score(run: ScriptedRun) -> None:
     run.agents.always("leakage-detection", leaky("not in it"))
@@ -585,6 +594,7 @@ async def test_every_event_is_logged_at_its_level(run: ScriptedRun, caplog: pyte
         assert any(level == found and words in line for found, line in lines), (level, words)
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-SF-038", "REQ-SF-039", "REQ-SF-040", "REQ-SF-041")
 async def test_a_warning_shows_the_head_of_a_reply_and_debug_all_of_it(
     run: ScriptedRun, caplog: pytest.LogCaptureFixture

@@ -205,7 +205,7 @@ class AgentClient:
         """Connect a client for a call that is to come, so that it need not wait."""
         if self._pool is None:
             return
-        config = agent_config(agent, variant, self.config.tool_profile)
+        config = self._config_of((agent.value, variant))
         keep = {self._launcher.key(self._config_of(key), name) for name, key in self._expected.items()}
         self._pool.prepare(config, label, self._cap_hint, copies=copies, keep=keep)
 
@@ -274,7 +274,10 @@ class AgentClient:
                     self._launcher.sends_schema(config),
                 ):
                     continue
-                if outcome.reason == "unparseable" and not again:
+                if outcome.reason == "unparseable":
+                    level = logging.WARNING if self.config.letter else logging.DEBUG
+                    logger.log(level, "%s: the whole reply, which cannot be read: %r", agent, outcome.reply)
+                if outcome.reason == "unparseable" and not again and not self.config.letter:
                     again = _SAY_AGAIN.format(problem=outcome.message)
                     continue
                 if outcome.reason == "budget" and not whole and _was_narrow(turn, left):
@@ -414,7 +417,8 @@ class AgentClient:
         return sum(expected == guess for expected in self._expected.values())
 
     def _config_of(self, key: AgentKey) -> AgentConfig:
-        return agent_config(AgentType(key[0]), key[1], self.config.tool_profile)
+        notes = "research" in self.config.briefing
+        return agent_config(AgentType(key[0]), key[1], self.config.tool_profile, notes=notes)
 
     def _make_worker(self, config: AgentConfig, label: str, cap: float | None) -> Worker:
         from mle_star.agents.connection import Worker

@@ -146,8 +146,8 @@ def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:
 
 
 def takes_our_tools(tools: list[str]) -> bool:
-    """Are the score and data tools for an agent with these tools? The retriever looks at the web, not at files."""
-    return "Read" in tools
+    """Are the score and data tools for an agent with these tools? For every one that has any."""
+    return bool(tools)
 
 
 def tool_names(config: AgentConfig, profile: ToolProfile, *, mcp: bool) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from mle_star.agents.connection import Turn
 
-logger = logging.getLogger(__name__)
 
 MAX_JSON_STARTS = 1000
 MAX_REPAIRED = 200_000
@@ -49,6 +47,7 @@ class Failure:
 
     reason: AgentFailure
     message: str
+    reply: str = ""  # all of it, where it cannot be read
 
 
 def judge_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
@@ -117,9 +116,8 @@ def _structured(schema: type[BaseModel], text: str, *values: Any) -> Answer | Fa
     if value is None:
         value = read_structured(schema, _repaired(text))
     if value is None:
-        logger.debug("the whole reply that is no %s: %r", schema.__name__, text)
         wanted = ", ".join(f"`{name}`" for name in schema.model_fields)
-        return Failure("unparseable", f"the reply holds no JSON with {wanted}, but {text[:200]!r}")
+        return Failure("unparseable", f"the reply holds no JSON with {wanted}, but {text[:200]!r}", text)
     return Answer(text, value)
 
 

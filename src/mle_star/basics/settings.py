@@ -60,7 +60,7 @@ Briefing = Literal["data", "limits", "memory", "script", "best", "errors", "know
 around a block, the best so far, an error analysis, knowledge files, the retriever's notes, to refit on all rows, to
 keep the final model."""
 Diversity = Literal["families", "starts", "emphasis", "borrowing"]
-Preset = Literal["quick", "good", "best"]
+Preset = Literal["quick", "good", "best", "letter"]
 
 _HARD: dict[str, dict[str, str]] = {name: {"effort": "high"} for name in ("planner", "extractor", "ens_planner")}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -77,8 +77,14 @@ PRESETS: dict[str, dict[str, Any]] = {
             "summarize": {"effort": "low"},
         },
     },
+    "letter": {
+        "letter": True, "scoring": "self_reported", "sample_first": "off", "leakage_checks": "all", "use_cache": False,
+        "task_in_prompts": True, "briefing": (), "diversity": (), "tool_profile": "full", "prefer_best_input": False,
+        "agents": {},
+    },
 }  # fmt: skip
-"""Sizes, roles and efforts under one name; every setting that is given goes before its preset."""
+"""Settings under one name; every setting that is given goes before its preset. `letter` is the specification as
+written: docs/deviations.md says what it restores, and what it cannot."""
 
 
 class PipelineConfig(Frozen):
@@ -103,7 +109,9 @@ class PipelineConfig(Frozen):
         default="auto", description="`none`: JSON is asked for in the text, for servers without tools; auto finds out"
     )
     prices_file: str | None = Field(default=None, description="a YAML file with prices: `name: [input, output]`")
-    preset: Preset | None = Field(default=None, description="sizes, roles and efforts under one name")
+    preset: Preset | None = Field(
+        default=None, description="sizes, roles and efforts under one name; `letter`: the specification"
+    )
     agents: dict[AgentType, RoleSettings] = Field(
         default={}, description="model, effort and thinking by agent, where they differ"
     )
@@ -188,6 +196,9 @@ class PipelineConfig(Frozen):
     )
     diversity: tuple[Diversity, ...] = Field(
         default=get_args(Diversity), description="how candidates and paths are kept from being twins"
+    )
+    letter: StrictBool = Field(
+        default=False, description="do what the specification says, also where something else works better"
     )
     knowledge: str | None = Field(default=None, description="folder of your own knowledge files (*.md) for the agents")
     reference_files: tuple[str, ...] = Field(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+TRACEBACK_HEADER = "Traceback (most recent call last):"
+
 
 def digest_of(*parts: str) -> str:
     """A digest of texts, each told apart from the next."""

@@ -49,7 +49,9 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file w
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be given several times.")
 ]
-PresetName = Annotated[str | None, typer.Option("--preset", help="quick, good or best: sizes, roles and efforts.")]
+PresetName = Annotated[
+    str | None, typer.Option("--preset", help="quick, good, best: sizes, roles, efforts; letter: as specified.")
+]
 Knowledge = Annotated[
     Path | None, typer.Option("--knowledge", metavar="DIR", help="Knowledge files (*.md) for the agents.")
 ]

@@ -139,7 +139,7 @@ async def evaluate_solution(
                 script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=data
             )  # fmt: skip
             raw = await LocalExecutor(config).run(request)
-    result = build_evaluation_result(raw, task=task, timeout_seconds=limit)
+    result = build_evaluation_result(raw, task=task, timeout_seconds=limit, letter=config.letter)
     log_outcome(script_path, limit, raw, result)
     return result
 
@@ -219,14 +219,15 @@ async def evaluate_with_retry(
         if not (result.is_error or (require_score and result.score is None)):
             break
         logger.info("retry %d of %d", number, retries)
-        told = where_it_failed(sample[0], debug_text(result)) if sample else debug_text(result)
+        told = debug_text(result, letter=config.letter)
+        told = where_it_failed(sample[0], told) if sample else told
         try:
             repaired = await debug_callback(solution, told)
         except AgentError as error:
             logger.warning("the debugger failed: %s", error)
             continue
-        if repaired is None or repaired.content == solution.content:  # it would only fail again, at full length
-            continue
+        if repaired is None or (repaired.content == solution.content and not config.letter):
+            continue  # it would only fail again, at full length
         solution = repaired
         sample = await _failed_on_sample(solution) if meets and number < retries else None
         result = sample[1] if sample else await evaluate(solution)

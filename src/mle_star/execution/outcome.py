@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import signal
 
+from mle_star.basics.texts import TRACEBACK_HEADER
 from mle_star.data.metrics import find_metric
 from mle_star.execution.output import NOTE
-from mle_star.method.scores import Scale, read_score
+from mle_star.method.scores import Scale, ScoreReading, parse_score, read_score
 from mle_star.models import EvaluationResult, ExecutionRawResult, TaskDescription
 from mle_star.run.events import ScriptPurpose
 
-HEADER = "Traceback (most recent call last):"
+HEADER = TRACEBACK_HEADER
 GROUP_HEADER = f"  + Exception Group {HEADER}"
 SCRIPT_NAME = "solution.py"
 MAX_MESSAGE = 4000
@@ -87,10 +88,18 @@ def build_evaluation_result(
     purpose: ScriptPurpose = "solution",
     task: TaskDescription | None = None,
     timeout_seconds: float | None = None,
+    *,
+    letter: bool = False,
 ) -> EvaluationResult:
-    """Judge a run. A score that was printed before a crash stays visible beside `is_error`."""
+    """Judge a run. A score that was printed before a crash stays visible beside `is_error`.
+
+    To the `letter`, the score is what the pattern hits, and the traceback is not trimmed.
+    """
     failed = script_failed(raw, purpose)
     reading = read_score(raw.stdout, None if task is None else scale_of(task))
+    if letter:
+        reading = ScoreReading(parse_score(raw.stdout))
+    last_words = extract_traceback if letter else _last_words
     return EvaluationResult(
         score=reading.score,
         score_problem=reading.problem,
@@ -101,7 +110,7 @@ def build_evaluation_result(
         timed_out=raw.timed_out,
         timeout_seconds=timeout_seconds,
         is_error=failed,
-        error_traceback=_last_words(raw.stderr) if failed else None,
+        error_traceback=last_words(raw.stderr) if failed else None,
         isolation=raw.isolation,
         machine=raw.machine,
         reruns=raw.reruns,
@@ -177,11 +186,14 @@ def _shorten(text: str, most: int) -> str:
     return f"{text[:half]}\n  ... {len(text) - most} characters left out ...\n{text[-half:]}"
 
 
-def debug_text(result: EvaluationResult) -> str:
+def debug_text(result: EvaluationResult, *, letter: bool = False) -> str:
     """What the debugger is told: the traceback that ended the script, else the last lines of its log and the cause.
 
-    A GPU whose memory ran out is named as the cause, which tracebacks say in many ways.
+    A GPU whose memory ran out is named as the cause, which tracebacks say in many ways. To the `letter` it is told the
+    last traceback wherever there is one, and no more.
     """
+    if letter and result.error_traceback:
+        return result.error_traceback
     text = _debug_text(result)
     return f"{text}\n{_GPU_ADVICE}" if result.is_error and _GPU_MEMORY.search(text) else text
 

@@ -352,7 +352,7 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> E
     _warn_once(run)
     if raw.reruns:
         run.record(Notice(level="warning", message="a machine was lost while a script ran there: it ran again"))
-    result = build_evaluation_result(raw, job.purpose, run.task, limit)
+    result = build_evaluation_result(raw, job.purpose, run.task, limit, letter=run.config.letter)
     if await asyncio.to_thread(data.changed_since, before):
         result = _spoiled(run, result)
     log_outcome(script_path, limit, raw, result)

@@ -39,27 +39,28 @@ class _Block:
         return not installs and _PYTHON_TAG.fullmatch(self.tag.strip("{}. ")) is not None
 
 
-def extract_code_block(response: str) -> str:
+def extract_code_block(response: str, *, by_line: bool = False) -> str:
     """The code of a reply: its longest fenced block, Python or untagged before others, else the whole reply, stripped.
 
     Only blank lines at the borders of a fenced block are cut, so that the indentation of its first line survives.
+    `by_line` is REQ-SF-005 as written: every line of three backticks or tildes is a fence, and the longest block wins.
     """
-    blocks = _fenced_blocks(response)
+    blocks = _fenced_blocks(response, by_line=by_line)
     if not blocks:
         return response.strip()
-    return max(blocks, key=lambda block: (bool(block.text) and block.is_python, len(block.text))).text
+    return max(blocks, key=lambda block: (not by_line and bool(block.text) and block.is_python, len(block.text))).text
 
 
-def has_code_fence(response: str) -> bool:
+def has_code_fence(response: str, *, by_line: bool = False) -> bool:
     """Is there a fenced block of Python, be it an empty one?"""
-    return any(block.is_python for block in _fenced_blocks(response))
+    return any(by_line or block.is_python for block in _fenced_blocks(response, by_line=by_line))
 
 
-def has_extractable_code(response: str) -> bool:
+def has_extractable_code(response: str, *, by_line: bool = False) -> bool:
     """Does the reply hold code: a fenced block of Python that is not blank, or plain text that is a Python program?"""
-    blocks = _fenced_blocks(response)
+    blocks = _fenced_blocks(response, by_line=by_line)
     if blocks:
-        return any(block.is_python and block.text for block in blocks)
+        return any((by_line or block.is_python) and block.text for block in blocks)
     tree = parsed(response.strip())
     return tree is not None and any(isinstance(node, _STATEMENTS) for node in ast.walk(tree))
 
@@ -102,21 +103,22 @@ def locate_block(block: str, script: str) -> str | None:
     return _locate_ignoring_trailing_blanks(wanted, script)
 
 
-def replacement(script: str, old: str, new: str) -> tuple[str, str]:
+def replacement(script: str, old: str, new: str, *, first: bool = False) -> tuple[str, str]:
     """What to hand to `SolutionScript.replace_block` so that the block `old` becomes `new`.
 
     Whole lines come before parts of lines; where the wanted place is not the first one, both texts begin further up.
     `new` is indented like `old` when it lost its indentation on the way: the first variant that compiles is taken, and
-    when none does, `new` as it is.
+    when none does, `new` as it is. With `first`, the first hit is replaced, and `new` as it is comes first.
     """
-    start = _place(script, old) if old.strip() else None
+    found = script.find(old) if first else _place(script, old) if old.strip() else None
+    start = None if found == -1 or not old else found
     if start is None:
         raise ValueError(f"block not found in the script: {old[:80]!r}")
     before, after = script[:start], script[start + len(old) :]
     indent, is_before = _indentation(script, start)
     shifted = _shift(new, indent, is_before)
     # Text that lost its indentation may compile and yet leave the branch it belongs to: the shifted one goes first.
-    variants = [shifted, new] if len(_leading_blanks(new)) < len(indent) else [new, shifted]
+    variants = [shifted, new] if not first and len(_leading_blanks(new)) < len(indent) else [new, shifted]
     if old.endswith("\n") and not new.endswith("\n"):
         variants += [f"{variant}\n" for variant in variants]  # the line end belonged to the block
     chosen = next((variant for variant in variants if compiles(before + variant + after)), new)
@@ -171,9 +173,11 @@ def _joins(script: str, place: int) -> bool:
 # --- fences ----------------------------------------------------------------------------------------------
 
 
-def _fenced_blocks(text: str) -> list[_Block]:
+def _fenced_blocks(text: str, *, by_line: bool = False) -> list[_Block]:
     """All fenced blocks, outermost first; a tagged fence inside a block nests, a bare one closes."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if by_line:
+        return list(_scan_by_line(lines))
     blocks = list(_scan(lines))
     indented = None if blocks else next((m for m in map(_INDENTED_FENCE.match, lines) if m), None)
     if indented is not None:  # so far in that Markdown calls it a paragraph or indented code
@@ -203,6 +207,23 @@ def _nesting_fence(state: StateBlock, first: int, end: int, silent: bool) -> boo
 # Prose needs no parsing; only what can hold or hide a fence does.
 _PARSER = MarkdownIt("zero").enable(["code", "fence", "list", "blockquote"])
 _PARSER.block.ruler.at("fence", _nesting_fence, {"alt": ["paragraph", "reference", "blockquote", "list"]})
+
+
+def _scan_by_line(lines: list[str]) -> Iterator[_Block]:
+    """As REQ-SF-005 has it: outside a block any fence opens; inside, a tagged one nests and a bare one closes."""
+    depth, tag, held = 0, "", list[str]()
+    for line in lines:
+        found = FENCE_LINE.match(line)
+        if depth and found is not None:
+            depth += 1 if found[2] else -1
+            if not depth:
+                yield _Block(_cut_blank_borders("\n".join(held)), tag)
+        elif found is not None:
+            depth, tag, held = 1, found[2], []
+            continue
+        held.append(line)
+    if depth:
+        yield _Block(_cut_blank_borders("\n".join(held)), tag)
 
 
 def _same_fence(line: str, markup: str) -> re.Match[str] | None:

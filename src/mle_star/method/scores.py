@@ -41,8 +41,9 @@ class ScoreReading:
 
 
 def parse_score(stdout: str) -> float | None:
-    """The number of the last score line, or None when there is none, or none that is a finite number."""
-    return read_score(stdout).score
+    """REQ-EX-011 as written: the number of the pattern's last hit; None without one, or when it is no finite number."""
+    hits = _HIT.findall(stdout)
+    return _finite(hits[-1]) if hits else None
 
 
 def read_score(stdout: str, scale: Scale | None = None) -> ScoreReading:

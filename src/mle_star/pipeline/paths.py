@@ -139,8 +139,11 @@ class Paths:
         )  # fmt: skip
 
     def _substitute(self, reached: Phase2Result, start: SolutionScript) -> Phase2Result:
-        """What a path that failed submits: the best it had, or `s_0` where it won nothing; its last record says so."""
-        if reached.best_solution.content == start.content:
+        """What a path that failed submits: the best it had, or `s_0` where it won nothing; its last record says so.
+
+        To the letter it is `s_0` in any case.
+        """
+        if self._context.config.letter or reached.best_solution.content == start.content:
             s_0, score = self._phase1.initial_solution.model_copy(deep=True), self._phase1.initial_score
             reached = reached.model_copy(update={"best_solution": s_0, "best_score": score})
         if not reached.step_history:

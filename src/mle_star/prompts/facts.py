@@ -24,8 +24,11 @@ def facts_section(
 ) -> str:
     """What is known in numbers and names, as one line of JSON; scripts stay in the fences above, prose is not repeated.
 
-    It is the same whenever the same question is asked: no clock, no limit, nothing that may differ on resume.
+    It is the same whenever the same question is asked: no clock, no limit, nothing that may differ on resume. To the
+    letter there is none, except for the embedded engineer, who reads nothing else.
     """
+    if config.letter and config.model != "offline":
+        return ""
     facts: dict[str, Any] = {
         "agent": agent.value,
         "variant": variant,

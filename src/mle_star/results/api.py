@@ -41,8 +41,8 @@ def fit(
 ) -> Run:
     """Run the whole method on a data frame, a table, a zip, a data folder or a task folder; wait for the result.
 
-    `preset` is quick, good or best, `time_limit` is in seconds, `settings` are any of `PipelineConfig` by name, and
-    `options` those of `run_pipeline`.
+    `preset` is quick, good, best or letter, `time_limit` is in seconds, `settings` are any of `PipelineConfig` by name,
+    and `options` those of `run_pipeline`.
     It works under a running event loop, too, and writes the report.
     """
     _check_target(target)

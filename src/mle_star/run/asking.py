@@ -90,13 +90,14 @@ async def try_agent(
 
 def code_of(reply: str) -> str:
     """The code in a reply, without its fences; empty when it holds none."""
-    return extract_code_block(reply) if has_extractable_code(reply) else ""
+    by_line = current_run().config.letter
+    return extract_code_block(reply, by_line=by_line) if has_extractable_code(reply, by_line=by_line) else ""
 
 
 def warn_unusable(agent: AgentType, reply: str) -> None:
-    """Say that a reply cannot be used: its head as a warning, all of it for those who debug."""
-    place = current_run().place
-    logger.warning("%s: parse failure: unusable reply of %s: %r", place, agent.value, reply[:200])
+    """Say that a reply cannot be used: its head as a warning, or all of it to the letter; all for those who debug."""
+    place, shown = current_run().place, reply if current_run().config.letter else reply[:200]
+    logger.warning("%s: parse failure: unusable reply of %s: %r", place, agent.value, shown)
     logger.debug("%s: the whole reply of %s: %r", place, agent.value, reply)
 
 
@@ -158,7 +159,7 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
     """An agent's reply to its template: replayed when recorded, else paid for and recorded."""
     run = current_run()
     essence = _prompt(run, agent, variant, remark, values)
-    config = agent_config(agent, variant, run.config.tool_profile)
+    config = agent_config(agent, variant, run.config.tool_profile, notes="research" in run.config.briefing)
     step = run.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
     digest = digest_of(run.agents.fingerprint(config), variant or "", essence)
     known = run.journal.find(AgentFinished, step, digest)

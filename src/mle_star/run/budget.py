@@ -83,11 +83,13 @@ def ablation_limit(
     """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
 
     A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
-    minutes at most.
+    minutes at most. To the letter every solution has that, as far as the time goes.
     """
+    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
+    if config.letter:
+        return min(specified, left)
     if explicit is not None:
         return min(explicit, left)
-    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
     return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
 
 
@@ -104,6 +106,7 @@ class Budget:
     ) -> None:
         self.time_limit = float(config.time_limit_seconds)
         self.max_usd = config.max_budget_usd
+        self._letter = config.letter
         self.spent_usd = spent_usd
         self.cost_by_phase: dict[str, float] = defaultdict(float)
         self.cost_by_path: dict[str, float] = defaultdict(float)
@@ -237,7 +240,9 @@ class Budget:
         if self.elapsed() >= self.share_end:
             return True
         threshold = min(max(0.1 * self.time_limit, 300.0), 0.5 * self.time_limit)
-        if self._kept_for_later:  # deadlines keep the time of later phases, so a short run need not stop half way
+        if (
+            self._kept_for_later and not self._letter
+        ):  # deadlines keep the time of later phases, so a short run need not stop half way
             threshold = min(threshold, self._kept_for_later)
         return self.time_limit - self.elapsed() < threshold
 

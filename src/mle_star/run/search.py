@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mle_star.basics.texts import TRACEBACK_HEADER
 from mle_star.method.ranking import rank_solutions
 from mle_star.models import (
     CodeBlock,
@@ -62,6 +63,11 @@ class Trial:
     def outcome(self) -> str:
         """For log lines."""
         return "failed" if self.script.score is None else str(self.script.score)
+
+    @property
+    def summary(self) -> str:
+        """The error for log lines: the first line of its traceback, and the one that names the exception."""
+        return f"{TRACEBACK_HEADER} {self.error}" if self.result.is_error and self.script.content else self.error
 
 
 @dataclass
