@@ -251,14 +251,12 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     await _remember(
         step, leaks, left, {solution.content, current.content} if left else {solution.content} - {current.content}
     )
-    if current_run().config.letter:
-        return current
-    if left:
+    if left and not current_run().config.letter:
         place = current_run().place
         logger.warning("%s: %d of %d leaks stay: the score of this script will not count", place, left, len(leaks))
     else:
         shared.checked.add(digest_of(current.content))
-    return current.model_copy(update={"leaking": left > 0})
+    return current.model_copy(update={"leaking": left > 0 and not current_run().config.letter})
 
 
 async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -> tuple[SolutionScript, int]:

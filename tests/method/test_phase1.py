@@ -24,6 +24,7 @@ from mle_star.models import (
     Phase1Result,
     PipelineConfig,
     RetrievedModel,
+    RetrieverNotes,
     RetrieverOutput,
     SolutionPhase,
     TaskDescription,
@@ -105,7 +106,8 @@ async def test_models_are_asked_for_with_web_tools_and_a_schema(quick_run: Scrip
     assert [model.model_name for model in found] == ["alpha", "beta", "gamma"]
     [call] = quick_run.agents.log
     assert call.config.tools == ["WebSearch", "WebFetch"]
-    assert call.config.to_output_format() == {"type": "json_schema", "schema": RetrieverOutput.model_json_schema()}
+    schema = RetrieverNotes if "research" in quick_run.config.briefing else RetrieverOutput
+    assert call.config.to_output_format() == {"type": "json_schema", "schema": schema.model_json_schema()}
     assert quick_run.task.description in call.prompt and "list 3 of them" in call.prompt
     assert [event.names for event in quick_run.events(ModelsRetrieved)] == [["alpha", "beta", "gamma"]]
 

@@ -567,6 +567,7 @@ async def test_planner_and_coder_are_told_the_script_around_the_block_and_the_be
     assert "# Whole script" not in quick_run.agents.log[-1].prompt and BEST not in quick_run.agents.log[-1].prompt
 
 
+@pytest.mark.modes("usual")
 async def test_the_best_block_is_the_one_that_was_scored_not_the_one_before_its_repair(quick_run: ScriptedRun) -> None:
     start, repaired = base_solution(), "level = 0.9\n# without what took too long"
     quick_run.agents.reply("coder", fenced("raise TimeoutError('too long')"), "No code.", fenced("level = 0.99"))

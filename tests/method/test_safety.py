@@ -192,6 +192,7 @@ async def test_scripts_that_need_no_score_get_no_line(run: ScriptedRun, purpose:
     assert ("leakage-detection" in run.agents.names) == (purpose == "submission"), "ablations are run, not evaluated"
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-SF-040", "REQ-SF-005")
 @pytest.mark.parametrize("reply", [GARBAGE, "Run this:\n```bash\npip install lightgbm\n```\nand try once more."])
 async def test_a_reply_without_code_uses_up_an_attempt(
@@ -452,6 +453,7 @@ async def test_a_revision_that_uses_a_forgotten_file_becomes_the_script(run: Scr
     assert original.model_dump() == before
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-SF-028")
 def test_the_sentence_wins_over_code_in_any_case(run: ScriptedRun) -> None:
     original = solution("a = 1", score=0.5, phase=SolutionPhase.merged).model_copy(
