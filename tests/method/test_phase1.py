@@ -458,6 +458,7 @@ async def test_a_data_revision_counts_even_when_it_scores_worse(
     assert sum("uses all" in prompt for prompt in checked) == 2, "before its run and at the end"
 
 
+@pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P1-030", "REQ-P1-033", "REQ-SF-008")
 @pytest.mark.parametrize(
     ("revision", "why"),
