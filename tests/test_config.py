@@ -129,6 +129,11 @@ def test_an_explicit_argument_beats_the_environment_even_when_it_equals_the_defa
     given = PipelineConfig(model="sonnet")
     effective = effective_config(given, {"MLE_STAR_MODEL": "opus", "MLE_STAR_SEED": "7"})
     assert (effective.model, effective.seed) == ("sonnet", 7)
+    limits = PipelineConfig(max_budget_usd=2, time_limit_seconds=60)
+    short = effective_config(limits, {"MLE_STAR_MAX_BUDGET": "9", "MLE_STAR_TIME_LIMIT": "99"})
+    assert (short.max_budget_usd, short.time_limit_seconds) == (2, 60)
+    spelt = [("MLE_STAR_MAX_BUDGET", "1"), ("MLE_STAR_MAX_BUDGET_USD", "2")]  # the specification's name wins
+    assert [effective_config(PipelineConfig(), dict(both)).max_budget_usd for both in (spelt, spelt[::-1])] == [1, 1]
     assert effective is not given
     assert given.seed == 42
 

@@ -77,6 +77,8 @@ def test_the_system_prompt_says_who_what_and_on_which_machine(task: TaskDescript
     headings = [line for line in prompt.splitlines() if line.startswith("# ")]
     assert headings == ["# Task", "# Metric", "# Data", "# Hardware", "# Python"]
     assert task.description in prompt
+    long = task.model_copy(update={"description": "Every word counts. " * 2000 + "The end."})
+    assert long.description in build_system_prompt(long, FACTS)
     assert "`accuracy`, `maximize`" in prompt
     assert f"The data folder is `{Path(task.data_dir).resolve()}`; scripts see it as `./input`." in prompt
     assert "- `sample_submission.csv` (" in prompt

@@ -127,6 +127,28 @@ async def test_trouble_while_closing_does_not_reach_the_run(open_bench: OpenBenc
 
 
 @pytest.mark.req("REQ-OR-011")
+async def test_an_error_while_closing_hides_neither_the_result_nor_the_error_of_a_run(
+    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stuck:
+        """What is left of a pool that cannot be closed."""
+
+        async def close(self) -> None:
+            raise OSError("the pool is stuck")
+
+    async with open_bench() as bench:
+        await bench.agents._pool.close()  # type: ignore[union-attr]
+        bench.agents._pool = Stuck()  # type: ignore[assignment]
+    assert "closing the agents' clients failed" in caplog.messages
+    with pytest.raises(ZeroDivisionError):
+        async with open_bench() as bench:
+            await bench.agents._pool.close()  # type: ignore[union-attr]
+            bench.agents._pool = Stuck()  # type: ignore[assignment]
+            raise ZeroDivisionError
+    assert marked_processes(bench.agents.marker) == []
+
+
+@pytest.mark.req("REQ-OR-011")
 async def test_a_run_that_is_cancelled_while_it_closes_still_leaves_nothing(open_bench: OpenBench) -> None:
     entered = asyncio.Event()
     marker = ""

@@ -238,6 +238,17 @@ async def test_no_prompt_holds_a_hidden_label_or_a_place_outside_the_view(
     assert {event.agent for event in events(tmp_path / "run", AgentFinished)} >= set(AgentType) - {AgentType.debugger}
 
 
+@pytest.mark.req("REQ-OR-016")
+async def test_every_ensemble_may_be_selected(quick: QuickRun, tmp_path: Path) -> None:
+    """The first round is the best one, and no path comes near it."""
+    rounds = iter([0.01, 0.45])
+    agents = liars(ensembler=lambda _: fenced(solution(next(rounds), 0.9)))
+    result = await quick(settings(scoring="auto", K=1, R=2), agents=agents, executor=AnsweringExecutor())
+    (judged,) = events(tmp_path / "run", FinalistsJudged)
+    assert judged.chosen == "ensemble 0" and noise_of(result) == 0.01
+    assert {"ensemble 0", "ensemble 1"} <= {one["name"] for one in judged.finalists}
+
+
 async def test_a_leak_is_told_by_the_gap_between_claim_and_worth(quick: QuickRun, tmp_path: Path) -> None:
     await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor())
     told = [event.message for event in events(tmp_path / "run", Notice) if "leaks" in event.message]

@@ -236,12 +236,51 @@ async def test_out_of_money_in_finalization_the_run_says_so_and_what_was_not_che
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+async def test_when_the_last_call_of_a_phase_spends_the_last_cent_the_next_one_is_passed_over(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    whole = await quick(name="whole", agents=MindAgents(cost_usd=0.25))
+    limit = whole.cost_breakdown["phase1_cost_usd"]
+    agents = MindAgents(cost_usd=0.25)
+    result = await quick(settings(max_budget_usd=limit), agents=agents)
+    assert result.phases_completed == ["finalization"] and result.stopped_by == "money"
+    passed = [event for event in events(tmp_path / "run", PhaseFinished) if event.outcome == "skipped"]
+    assert [(event.phase, event.detail) for event in passed] == [
+        ("phase2", "the money is spent"), ("phase3", "the money is spent"),
+    ]  # fmt: skip
+    assert (agents.count("ablation"), agents.count("test"), agents.calls[-1]) == (0, 1, ("main", "test"))
+
+
+@pytest.mark.req("REQ-OR-024", "REQ-OR-030")
+@in_its_own_time
+async def test_when_only_the_time_of_finalization_is_left_phase_3_does_not_begin(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    """A path that does not let go when its time is over takes that of Phase 3."""
+
+    async def cling(label: str, agent: str) -> None:
+        if agent == "planner":
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                await asyncio.sleep(19)
+                raise
+
+    agents = MindAgents(before=cling)
+    result = await quick(settings(time_limit_seconds=100), agents=agents)
+    passed = [event for event in events(tmp_path / "run", PhaseFinished) if event.outcome == "skipped"]
+    assert [(event.phase, event.detail) for event in passed] == [("phase3", "the time is nearly used up")]
+    assert (agents.count("ens_planner"), agents.count("test"), result.stopped_by) == (0, 2, "time")
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 async def test_out_of_money_in_phase_1_the_best_so_far_is_handed_over(quick: QuickRun, tmp_path: Path) -> None:
     agents = MindAgents(cost_usd=0.01)
     result = await quick(settings(max_budget_usd=0.06), agents=agents)  # both candidates, and no merge that was checked
     assert result.final_solution.score == result.phase1.initial_score == 0.51
     assert Path(result.submission_path).is_file()
     assert result.phases_completed == ["finalization"] and result.phases_skipped == ["phase2", "phase3"]
+    assert result.cost_breakdown["phase2_per_path_cost_usd"] == [0.0, 0.0]
     ended = events(tmp_path / "run", PhaseFinished)[0]
     assert (ended.phase, ended.outcome, ended.score) == ("phase1", "cancelled", 0.51)
 

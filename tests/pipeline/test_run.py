@@ -110,6 +110,7 @@ def test_there_is_a_way_without_an_event_loop(task: TaskDescription, tmp_path: P
     [
         ({"data_dir": "/nowhere"}, "data_dir: /nowhere is not a directory"),
         ({"data_dir": "EMPTY"}, "data_dir: there is no file"),
+        ({"data_dir": "FOLDERS"}, "data_dir: there is no file"),
         ({"competition_id": "  "}, "competition_id"),
     ],
 )
@@ -117,8 +118,9 @@ async def test_wrong_inputs_are_refused_before_anything_happens(
     task: TaskDescription, tmp_path: Path, change: dict[str, str], words: str
 ) -> None:
     (tmp_path / "empty").mkdir()
-    if change.get("data_dir") == "EMPTY":
-        change = {"data_dir": str(tmp_path / "empty")}
+    (tmp_path / "folders" / "of" / "nothing").mkdir(parents=True)
+    if (name := change.get("data_dir", "").lower()) in ("empty", "folders"):
+        change = {"data_dir": str(tmp_path / name)}
     agents = MindAgents()
     with pytest.raises(ValueError, match=words):
         await run_pipeline(task.model_copy(update=change), settings(), agents=agents, run_dir=tmp_path / "run")
@@ -240,13 +242,14 @@ async def test_paths_run_side_by_side_under_their_own_labels(quick: QuickRun, tm
         assert (phase == "phase2") == place.startswith("path-")
 
 
-@pytest.mark.req("REQ-OR-019", "REQ-OR-026")
+@pytest.mark.req("REQ-OR-019", "REQ-OR-020", "REQ-OR-026")
 async def test_paths_that_may_not_run_at_once_wait_their_turn(
     quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "mle_star"):
-        await quick(settings(L=3, max_concurrent_paths=1))
+        await quick(settings(L=3, max_concurrent_paths=1), executor=(executor := LevelExecutor()))
     assert "only 1 at a time" in caplog.text
+    assert executor.directories > {"main", "path-0", "path-1", "path-2"}, "each has its own all the same"
     begins = [event.at for event in events(tmp_path / "run", PhaseStarted) if event.path is not None]
     ends = [event.at for event in events(tmp_path / "run", PhaseFinished) if event.path is not None]
     assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
@@ -286,10 +289,21 @@ async def test_a_path_that_fails_leaves_the_others_alone(
     failed, fine = result.phase2_results
     assert failed.best_solution.content == result.phase1.initial_solution.content
     assert (failed.best_score, failed.step_history[-1]["failed"]) == (result.phase1.initial_score, True)
+    assert failed.best_solution.score == result.phase1.initial_score
     assert fine.best_score > failed.best_score
     assert result.phase3 is not None and len(result.phase3.input_solutions) == 2
     assert "RuntimeError: a bug" in caplog.text
     assert any("path-0 failed" in warning for warning in result.warnings)
+
+
+@pytest.mark.req("REQ-OR-040")
+async def test_a_path_that_fails_before_it_begins_has_the_initial_solution_with_its_score(quick: QuickRun) -> None:
+    """Its start is a candidate that is checked first, and the check fails."""
+    config = settings(diversity=("starts",), leakage_checks="promising")
+    result = await quick(config, agents=_BrokenPath("path-1", agent="leakage"))
+    failed, initial = result.phase2_results[1], result.phase1.initial_solution
+    assert (failed.best_solution.content, failed.best_solution.score) == (initial.content, initial.score)
+    assert (failed.best_score, failed.partial) == (initial.score, True) and failed.step_history[-1]["failed"]
 
 
 @pytest.mark.req("REQ-OR-042")
@@ -330,9 +344,13 @@ async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_sol
 async def test_when_the_ensemble_fails_the_best_path_goes_on(
     quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    result = await quick(agents=_BrokenPath("main", agent="ens_planner"))
+    agents = _BrokenPath("main", agent="ens_planner")
+    agents.mind.overrides["coder"] = lambda prompt: fenced(f"level = {next(levels_in_turn):.4f}")
+    levels_in_turn, agents.paths_alike = iter([0.7, 0.6, 0.6, 0.6]), True
+    result = await quick(settings(K=1, max_concurrent_paths=1), agents=agents)
     assert result.phase3 is None
-    assert result.final_solution.score == max(path.best_score for path in result.phase2_results)
+    assert [path.best_score for path in result.phase2_results] == [0.7, 0.6], "the first path is the best"
+    assert result.final_solution.score == 0.7
     assert result.phases_completed == ["phase1", "phase2", "finalization"]
     assert result.warnings == ["phase3 failed: RuntimeError: a bug"]
     assert _ends(tmp_path / "run")[2] == ("phase3", "failed", "RuntimeError: a bug", None)
@@ -474,6 +492,38 @@ async def test_the_lineage_leads_from_the_submission_back_to_the_model(quick: Qu
 
 
 @pytest.mark.req("REQ-OR-039")
+async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task: TaskDescription) -> None:
+    """The first candidate, the first path, the first try and the first round are the best ones."""
+    rounds, tries = iter([0.1, 0.45]), iter([0.3, 0.4, 0.45, 0.35])
+    mind = Mind(
+        overrides={
+            "merger": lambda _: fenced(script(0.9)), "ensembler": lambda _: fenced(script(next(rounds))),
+            "coder": lambda _: fenced(f"level = {next(tries):.4f}"),
+            "test": lambda _: fenced(script(0.1, note="the last\n# one")),
+        }
+    )  # fmt: skip
+    lower = task.model_copy(update={"metric_direction": MetricDirection.minimize, "evaluation_metric": "rmse"})
+    agents = MindAgents(mind, paths_alike=True)
+    origin = (await quick(settings(M=3, max_concurrent_paths=1), task=lower, agents=agents)).lineage
+    tried = [[{"t": 0, "k": 0, "score": 0.3}], [{"t": 0, "k": 0, "score": 0.45}, {"t": 0, "k": 1, "score": 0.35}]]
+    plans = [f"raise the level, idea {number}" for number in range(2)]
+    paths = [
+        {"score": best, "partial": False, "improvements": [{**one, "plan": plans[one["k"]]} for one in gains]}
+        for best, gains in zip((0.3, 0.35), tried, strict=True)
+    ]
+    assert origin["phase1"] == {
+        "retrieved_models": ["model 0", "model 1", "model 2"], "selected_candidate": "model 0",
+        "candidate_score": 0.5, "merged": [], "data_usage_changed": False, "initial_score": 0.5,
+    }  # fmt: skip
+    assert origin["phase2"] == {"best_path": 0, "best_score": 0.3, "paths": paths}
+    assert origin["phase3"] == {
+        "best_round": 0, "best_score": 0.1, "plan": "average them, idea 0", "inputs": [0.3, 0.35],
+    }  # fmt: skip
+    last, facts = origin["finalization"], ("from_phase", "from_score", "lines_added", "lines_removed")
+    assert [last[name] for name in facts] == ["ensemble", 0.1, 2, 1] and origin["final_selection"] is None
+
+
+@pytest.mark.req("REQ-OR-039")
 @pytest.mark.parametrize("works", [True, False])
 async def test_the_lineage_says_whether_subsampling_was_removed(quick: QuickRun, works: bool) -> None:
     asked: dict[str, Callable[[str], Answer]] = {
@@ -518,8 +568,10 @@ async def test_a_run_can_be_watched_while_it_goes_on(quick: QuickRun) -> None:
             (state.current_phase, state.agent_call_count, state.accumulated_cost_usd, state.best_score_so_far, statuses)
         )
 
-    agents = MindAgents(before=look)
+    agents = MindAgents(before=look, failing={"summarize": "no idea"})
     result = await quick(agents=agents, state=state)
+    assert {round(cost, 6) for _, _, cost, *_ in seen} == {round(0.01 * count, 6) for _, count, *_ in seen}
+    assert state.best_score_so_far == result.final_solution.score and state.run_dir is not None
     assert list(dict.fromkeys(phase for phase, *_ in seen)) == ["phase1", "phase2", "phase3", "finalization"]
     assert [count for _, count, *_ in seen] == sorted(count for _, count, *_ in seen)
     assert ("running", "running") in {statuses for *_, statuses in seen}
@@ -539,6 +591,17 @@ async def test_a_second_run_knows_nothing_of_the_first(quick: QuickRun, tmp_path
     results = [await quick(name=name) for name in ("second", "third")]
     assert story(results[0]) == story(results[1])
     assert results[0].total_cost_usd == results[1].total_cost_usd
+    state, seen = PipelineState(), list[tuple[object, ...]]()
+
+    async def look(label: str, agent: str) -> None:
+        if agent == "retriever":
+            said = state.current_phase, state.agent_call_count, state.best_score_so_far, [*state.phase2_path_statuses]
+            seen.append((*said, state.accumulated_cost_usd, state.elapsed_seconds < 60))
+
+    for name in ("fourth", "fifth"):
+        await quick(name=name, agents=MindAgents(before=look), state=state)
+        assert seen[-1] == ("phase1", 0, None, [], 0.0, True), "nor does a window that was used before"
+        assert state.run_dir == tmp_path / name
     assert Path(results[0].submission_path) != Path(results[1].submission_path)
     with pytest.raises(ValueError, match="holds a run already"):
         await quick(name="second")
@@ -630,12 +693,15 @@ async def test_scripts_of_the_past_take_no_memory(quick: QuickRun) -> None:
 
 
 @pytest.mark.req("REQ-OR-056")
-async def test_a_client_with_fewer_sessions_than_paths_gets_one_path_after_another(quick: QuickRun) -> None:
+@pytest.mark.parametrize("at_once", [None, 3])
+async def test_a_client_with_fewer_sessions_than_paths_gets_one_path_after_another(
+    quick: QuickRun, at_once: int | None
+) -> None:
     class Narrow(MindAgents):
         max_concurrent_sessions = 1
 
     agents = Narrow(delay=0.01)
-    result = await quick(settings(L=3, T=1, K=1), agents=agents)
+    result = await quick(settings(L=3, T=1, K=1, max_concurrent_paths=at_once), agents=agents)
     order = [label for label, _ in groupby(label for label, _ in agents.calls)]
     assert order == ["main", "path-0", "path-1", "path-2", "main"]
     assert not any(path.partial for path in result.phase2_results)
