@@ -175,7 +175,6 @@ def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = Non
 @contextmanager
 def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iterator[None]:
     """Whatever ends a run without a result is the last line of its journal."""
-
     folder = RunFolder(journal.path.parent)
 
     def close(state: RunState, message: str) -> None:
@@ -360,14 +359,9 @@ class _Pipeline:
         return phase3.best_ensemble
 
     async def _finalization(
-        self,
-        stage: Stage,
-        solution: SolutionScript,
-        phase1: Phase1Result,
-        phase2: list[Phase2Result],
-        phase3: Phase3Result | None,
-        picked: Pick | None,
-    ) -> FinalResult:
+        self, stage: Stage, solution: SolutionScript, phase1: Phase1Result, phase2: list[Phase2Result],
+        phase3: Phase3Result | None, picked: Pick | None,
+    ) -> FinalResult:  # fmt: skip
         if self.stages.cannot_write:
             RunFolder(self.context.run_dir).release_reserve()
         seconds = self.budget.open_finalization()
