@@ -137,13 +137,13 @@ async def test_an_error_while_closing_hides_neither_the_result_nor_the_error_of_
             raise OSError("the pool is stuck")
 
     async with open_bench() as bench:
-        await bench.agents._pool.close()  # type: ignore[union-attr]
-        bench.agents._pool = Stuck()  # type: ignore[assignment]
+        await bench.agents._pool.close()
+        bench.agents._pool = Stuck()
     assert "closing the agents' clients failed" in caplog.messages
     with pytest.raises(ZeroDivisionError):
         async with open_bench() as bench:
-            await bench.agents._pool.close()  # type: ignore[union-attr]
-            bench.agents._pool = Stuck()  # type: ignore[assignment]
+            await bench.agents._pool.close()
+            bench.agents._pool = Stuck()
             raise ZeroDivisionError
     assert marked_processes(bench.agents.marker) == []
 

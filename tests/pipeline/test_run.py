@@ -508,7 +508,7 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
     tried = [[{"t": 0, "k": 0, "score": 0.3}], [{"t": 0, "k": 0, "score": 0.45}, {"t": 0, "k": 1, "score": 0.35}]]
     plans = [f"raise the level, idea {number}" for number in range(2)]
     paths = [
-        {"score": best, "partial": False, "improvements": [{**one, "plan": plans[one["k"]]} for one in gains]}
+        {"score": best, "partial": False, "improvements": [{**one, "plan": plans[int(one["k"])]} for one in gains]}
         for best, gains in zip((0.3, 0.35), tried, strict=True)
     ]
     assert origin["phase1"] == {
