@@ -154,7 +154,7 @@ async def test_structured_replies_come_back_parsed_whatever_form_they_took(open_
 async def test_a_structured_reply_that_nothing_can_read_is_an_error_with_its_reason(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "mle_star.agents.replies")
+    caplog.set_level(logging.DEBUG, "mle_star.agents")
     async with open_bench(client_reuse="clear") as bench:
         for words in ("I have no plan.", '{"plans": []}'):
             reply, before = f"{words} {'x' * 300}", charged(bench.server.charges)
@@ -166,6 +166,23 @@ async def test_a_structured_reply_that_nothing_can_read_is_an_error_with_its_rea
             assert any(reply in record.getMessage() for record in caplog.records), "and DEBUG the whole"
             assert caught.value.agent == "extractor"
             assert caught.value.cost_usd == pytest.approx(charged(bench.server.charges) - before)
+
+
+@pytest.mark.req("REQ-SF-038", "REQ-P2O-034")
+async def test_to_the_letter_an_unreadable_reply_is_asked_for_once_and_shown_whole(
+    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply, attempts = f"I have no plan. {'x' * 300}", list[int]()
+    for letter in (False, True):
+        async with open_bench(client_reuse="clear", letter=letter) as bench:
+            caplog.clear()
+            bench.brain.always("extractor", reply)
+            with pytest.raises(AgentError) as caught:
+                await ask(bench, EXTRACTOR)
+            warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+            assert any(reply in line for line in warned) == letter
+            attempts.append(caught.value.attempts)
+    assert attempts[1] == attempts[0] - 1, "the one that tells of the problem"
 
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-032")

@@ -1,0 +1,312 @@
+"""The preset `letter`: in what it differs from the settings as people get them, call by call and rule by rule."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.errors import AgentError, PipelineTimeoutError
+from mle_star.method.codeblocks import extract_code_block, replacement
+from mle_star.models import FinalResult, PipelineConfig, SolutionPhase
+from mle_star.orchestrator import run_pipeline
+from mle_star.phase1 import retrieve_models, run_phase1
+from mle_star.phase2_inner import run_phase2_inner_loop
+from mle_star.phase2_outer import run_phase2_outer_loop
+from mle_star.phase3 import run_phase3
+from mle_star.run.budget import Budget, ablation_limit
+from mle_star.run.context import AgentReply
+from mle_star.safety import check_and_evaluate, make_debug_callback, parse_data_agent_response
+from tests.method.conftest import (
+    NO_LEAKAGE,
+    ScriptedAgents,
+    ScriptedCall,
+    ScriptedExecutor,
+    ScriptedRun,
+    broken_script,
+    by_step,
+    fenced,
+    leaky,
+    make_task,
+    script,
+    solution,
+    write_data,
+)
+from tests.method.loops import base_solution, block
+
+LETTER = pytest.mark.modes("letter")
+BOTH = pytest.mark.modes("usual", "letter")
+SMALL = {
+    "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
+    "ensemble_rounds": 1, "max_debug_attempts": 1,
+}  # fmt: skip
+
+
+# --- both presets side by side -------------------------------------------------------------------------------
+
+
+def chosen(call: ScriptedCall) -> dict[str, Any]:
+    """The extractor's reply: the level of the solution that it is shown."""
+    found = re.search(r"^level = \S+$", call.prompt, re.MULTILINE)
+    assert found is not None
+    return {"plans": [{"code_block": found[0], "plan": "raise the level"}]}
+
+
+def eventful() -> ScriptedAgents:
+    """Minds that make one mistake of each kind: a crash, a leak that no block holds, a study and a test that crash."""
+    agents = ScriptedAgents()
+    agents.always("init", by_step(candidate_0=fenced(broken_script()), otherwise=fenced(script(0.5, note="beta"))))
+    agents.always("ablation", fenced("raise RuntimeError('study')"))
+    agents.always("leakage-detection", by_step(candidate_1=leaky("nowhere = 1"), otherwise=NO_LEAKAGE))
+    agents.always("debugger", by_step(finalization="I cannot.", otherwise=fenced(script(0.4))))
+    agents.always("extractor", chosen)
+    agents.always("test", fenced("print('no file')"))
+    return agents
+
+
+async def played(root: Path, preset: str | None) -> tuple[dict[str, ScriptedCall], FinalResult]:
+    """All calls of a run by their step, and its result."""
+    agents = eventful()
+    config = PipelineConfig(**SMALL, preset=preset, work_dir=str(root))
+    result = await run_pipeline(
+        make_task(write_data(root / "data")), config, agents=agents, executor=ScriptedExecutor(), console=False,
+        run_dir=root / "run",
+    )  # fmt: skip
+    return {call.step: call for call in agents.log}, result
+
+
+def headings(calls: dict[str, ScriptedCall]) -> set[str]:
+    """What stands above the sections of all prompts; fenced scripts are left out."""
+    texts = (re.sub(r"^(`{3,})\w*\n.*?^\1$", "", call.prompt, flags=re.M | re.S) for call in calls.values())
+    return {found for text in texts for found in re.findall(r"^# (.+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.modes("delivered")
+@pytest.mark.req("REQ-OR-008", "REQ-SF-002", "REQ-SF-021", "REQ-P1-002", "REQ-DM-030")
+async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_path: Path) -> None:
+    (usual, _), (letter, result) = [await played(tmp_path / str(name), name) for name in (None, "letter")]
+    assert result.config.letter and len(usual) > 20
+    assert sorted(set(usual) - set(letter)) == [
+        "finalization/debugger-submission", "phase1/candidate-1/leakage-rewrite", "phase2/path-0/t-0/debugger-ablation",
+        "phase2/path-1/t-0/debugger-ablation",
+    ]  # fmt: skip
+    assert sorted(set(letter) - set(usual)) == [
+        "finalization/debugger", "phase1/candidate-1/leakage-correction",
+        "phase1/merge-1/leakage-detection", "phase1/merge-1/merger",  # who leaks counts, so there is a merge
+        "phase2/path-0/t-0/debugger", "phase2/path-1/t-0/debugger",
+    ]  # fmt: skip
+    assert sorted(headings(usual) - headings(letter)) == [
+        "After the score", "Best block so far", "Different families", "Emphasis of this path", "Facts", "Limits",
+        "Other candidates", "Research notes", "Scores of the solutions", "The current solution", "The model stays",
+        "What this run has tried", "Where the errors are", "Whole script",
+    ]  # fmt: skip
+    assert headings(letter) - headings(usual) == {"Base solution", "Reference solution"}, "those of the merger"
+    description = result.task.description
+    told = {name: sum(description in call.prompt for call in run.values()) for name, run in
+            (("usual", usual), ("letter", letter))}  # fmt: skip
+    assert told["usual"] == 0 < told["letter"]
+    tools = {call.agent.value: set(call.config.tools or ()) for call in letter.values()}
+    assert tools["coder"] == tools["test"] == {"Bash", "Edit", "Write", "Read"} and tools["planner"] == {"Read"}
+
+
+# --- prompts and replies -------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-SF-005")
+def test_fences_are_read_line_by_line_to_the_letter() -> None:
+    tilde = "```python\nx = 1\n~~~\nmore = 2\n"
+    assert extract_code_block(tilde, by_line=True) == "x = 1"
+    assert extract_code_block(tilde) == "x = 1\n~~~\nmore = 2"
+    text = "```text\na long text that is not code\n```\n```python\ny = 1\n```"
+    assert extract_code_block(text, by_line=True) == "a long text that is not code"
+    assert extract_code_block(text) == "y = 1"
+    nested = '~~~python\ns = """\n```bash\nls\n```\n"""\n~~~'
+    assert extract_code_block(nested, by_line=True) == 's = """\n```bash\nls\n```\n"""'
+    assert extract_code_block("```\nopen = 1", by_line=True) == "open = 1"
+
+
+@pytest.mark.req("REQ-P2I-022", "REQ-DM-010")
+def test_the_first_hit_is_replaced_to_the_letter() -> None:
+    code = "level = 0.51\nif True:\n    level = 0.5\n"
+    assert solution(code).replace_block(*replacement(code, "level = 0.5", "level = 2", first=True)).content == (
+        code.replace("level = 0.5", "level = 2", 1)
+    )
+    with pytest.raises(ValueError, match="not found"):
+        replacement(code, "level = 7", "x", first=True)
+    lost = "if True:\n    a = 1\n    b = 2\n"  # C-53: what does not compile as it is, is moved in
+    assert replacement(lost, "    a = 1\n    b = 2", "c = 3\nd = 4", first=True)[1] == "    c = 3\n    d = 4"
+
+
+@BOTH
+@pytest.mark.req("REQ-SF-028", "REQ-SF-039")
+def test_the_sentence_and_the_whole_reply_count_to_the_letter(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    original, letter = solution(script(0.5)), quick_run.config.letter
+    denied = f"Not all the provided information is used. {fenced(script(0.9))}"
+    assert (parse_data_agent_response(denied, original) is original) == letter
+    parse_data_agent_response(f"I do not know. {'x' * 300}", original)
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert any("x" * 300 in line for line in warned) == letter
+
+
+@LETTER
+@pytest.mark.req("REQ-P1-019", "REQ-P1-003", "REQ-DM-015")
+async def test_the_retriever_is_asked_once(quick_run: ScriptedRun) -> None:
+    quick_run.agents.always("retriever", AgentError("down", agent="retriever"))
+    with pytest.raises(AgentError):
+        await retrieve_models(quick_run.task, quick_run.config)
+    (call,) = quick_run.agents.calls("retriever")
+    assert call.config.output_schema is not None and list(call.config.output_schema.model_fields) == ["models"]
+
+
+@BOTH
+@pytest.mark.req("REQ-P1-034", "REQ-P1-035")
+async def test_candidates_come_one_after_another_to_the_letter(quick_run: ScriptedRun) -> None:
+    begun: list[str] = []
+
+    async def slow(call: ScriptedCall) -> str:
+        begun.append(call.step)
+        await asyncio.sleep(0.05)
+        begun.append("done")
+        return str(fenced(script(0.5)))
+
+    quick_run.agents.always("init", slow)
+    await run_phase1(quick_run.task, quick_run.config)
+    assert (begun[1] == "done") == quick_run.config.letter
+
+
+# --- debugger and leakage ------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.req("REQ-SF-002", "REQ-SF-010", "REQ-EX-021")
+async def test_there_is_one_debugger_prompt_and_an_unchanged_script_runs_again_to_the_letter(
+    quick_run: ScriptedRun,
+) -> None:
+    letter, config = quick_run.config.letter, quick_run.config
+    final = solution("print('x')", phase=SolutionPhase.final)
+    quick_run.agents.always("debugger", fenced("print('y')"))
+    repaired = await make_debug_callback(quick_run.task, config)(final, "Traceback (most recent call last):\nE: x")
+    assert repaired.content == "print('y')", "a final script needs no score line"
+    assert quick_run.agents.names[0] == ("debugger" if letter else "debugger-submission")
+    broken = broken_script()
+    quick_run.agents.always("debugger", fenced(broken))
+    await check_and_evaluate(solution(broken), quick_run.task, config)
+    runs = quick_run.executor.scripts.count(broken)
+    assert runs == (1 + config.max_debug_attempts if letter else 1)
+
+
+@BOTH
+@pytest.mark.req("REQ-SF-020", "REQ-SF-021")
+async def test_a_leak_that_stays_counts_to_the_letter(quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("leakage-detection", leaky("nowhere = 1"))
+    trial = await check_and_evaluate(solution(script(0.8)), quick_run.task, quick_run.config)
+    letter = quick_run.config.letter
+    assert trial.script.score == (0.8 if letter else None) and trial.script.leaking != letter
+    asked = [name for name in quick_run.agents.names if name != "leakage-detection"]
+    assert asked == ["leakage-correction" if letter else "leakage-rewrite"]
+
+
+@BOTH
+@pytest.mark.req("REQ-P1-031")
+async def test_an_initial_solution_stays_when_the_fix_of_its_leak_does_not_run_to_the_letter(
+    quick_run: ScriptedRun,
+) -> None:
+    scripts = {"candidate_0": fenced(script(0.7, note="a")), "otherwise": fenced(script(0.5, note="b"))}
+    quick_run.agents.always("init", by_step(**scripts))
+    quick_run.agents.always("merger", "No.")
+    quick_run.agents.always("leakage-detection", lambda call: leaky("level = 0.7") if "/leakage/" in call.step else
+                            NO_LEAKAGE)  # fmt: skip
+    quick_run.agents.always("leakage-correction", fenced("raise RuntimeError('no')"))
+    quick_run.agents.always("debugger", "I cannot.")
+    result = await run_phase1(quick_run.task, quick_run.config)
+    assert result.initial_score == (0.7 if quick_run.config.letter else 0.5)
+
+
+# --- time ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-P2O-035")
+@pytest.mark.parametrize(("seconds", "steps", "limit"), [(86400, 4, 600), (3600, 4, 450)])
+def test_a_study_has_the_specified_limit_to_the_letter(seconds: int, steps: int, limit: float) -> None:
+    config = PipelineConfig(time_limit_seconds=seconds, outer_loop_steps=steps, letter=True)
+    for measured in (None, 1.0, 500.0):
+        assert ablation_limit(config, left=50_000, measured=measured, explicit=9) == limit
+    assert ablation_limit(config, left=100, measured=500) == 100
+
+
+@pytest.mark.req("REQ-OR-034")
+@pytest.mark.parametrize("letter", [False, True])
+def test_loops_end_at_the_specified_time_to_the_letter(letter: bool) -> None:
+    now = [0.0]
+    budget = Budget(PipelineConfig(time_limit_seconds=600, letter=letter), clock=lambda: now[0])
+    budget.open_phase("phase2")
+    now[0] = 301  # less than five minutes are left
+    assert budget.finalize_now == letter
+
+
+@LETTER
+@pytest.mark.req("REQ-P2I-029", "REQ-P2O-030", "REQ-P3-033")
+async def test_histories_are_whole_after_an_early_end(quick_run: ScriptedRun) -> None:
+    def finish(_: ScriptedCall) -> Any:
+        quick_run.context.budget.finish_requested = True
+        return fenced("level = 0.9")
+
+    config = quick_run.config.model_copy(update={"inner_loop_steps": 3, "outer_loop_steps": 2, "ensemble_rounds": 3})
+    quick_run.agents.reply("coder", finish)
+    inner = await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, quick_run.task, config)
+    assert [(a.plan, a.score) for a in inner.attempts] == [("plan 0", 0.9), ("[skipped]", None), ("[skipped]", None)]
+    path = await run_phase2_outer_loop(base_solution(), 0.5, quick_run.task, config)
+    assert [(s["outer_step"], s["was_skipped"]) for s in path.step_history] == [(0, True), (1, True)]
+    assert len(path.ablation_summaries) == len(path.refined_blocks) == 2
+    phase3 = await run_phase3([base_solution(0.5), base_solution(0.6)], quick_run.task, config)
+    assert phase3.ensemble_plans == ["[skipped]"] * 3 and phase3.best_ensemble_score == 0.6
+
+
+# --- fallbacks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("REQ-FN-025", "REQ-OR-036", "REQ-OR-043")
+async def test_a_test_script_that_never_works_leaves_no_submission_to_the_letter(tmp_path: Path) -> None:
+    for preset, submitted in ((None, True), ("letter", False)):
+        _, result = await played(tmp_path / str(preset), preset)
+        assert bool(result.submission_path) == submitted and result.final_solution.phase is not SolutionPhase.final
+
+
+class _Breaks(ScriptedAgents):
+    """One agent has a bug, from its `after`th call on."""
+
+    def __init__(self, agent: str, after: int = 0) -> None:
+        super().__init__()
+        self.always("extractor", chosen)
+        self.agent, self.left = agent, after
+
+    async def ask(self, config: Any, prompt: str, **more: Any) -> AgentReply:
+        if config.agent_type.value == self.agent:
+            self.left -= 1
+            if self.left < 0:
+                raise RuntimeError("a bug")
+        return await super().ask(config, prompt, **more)
+
+
+@LETTER
+@pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-030", "REQ-OR-042")
+async def test_a_failed_path_gives_the_initial_solution_and_phase_1_ends_or_raises(tmp_path: Path) -> None:
+    task = make_task(write_data(tmp_path / "data"))
+    options: dict[str, Any] = {"executor": ScriptedExecutor(), "console": False}
+    config = PipelineConfig(**SMALL, work_dir=str(tmp_path))
+    result = await run_pipeline(task, config, agents=_Breaks("planner"), run_dir=tmp_path / "late", **options)
+    assert [path.best_score for path in result.phase2_results] == [result.phase1.initial_score] * 2
+    assert all(path.step_history[-1]["failed"] for path in result.phase2_results)
+    assert result.phase3 is not None and len(result.phase3.input_solutions) == 2
+    agents = ScriptedAgents()
+    agents.cost_usd = 0.01
+    poor = config.model_copy(update={"max_budget_usd": 0.06})
+    with pytest.raises(PipelineTimeoutError) as caught:
+        await run_pipeline(task, poor, agents=agents, run_dir=tmp_path / "poor", **options)
+    assert caught.value.diagnostics["reason"] == "money"
