@@ -109,7 +109,7 @@ WRONG: list[tuple[str, str]] = [
     ("run classes --model offline --script-timeout 0s", "--script-timeout"),
     ("run classes --model offline --max-budget -1", "max_budget_usd"),
     ("run classes --model offline --max-budget lots", "--max-budget"),
-    ("run classes --model offline --preset bst", "must be one of quick, good, best or none"),
+    ("run classes --model offline --preset bst", "must be one of quick, good, best, letter or none"),
     ("run classes --model offline -M 0", "num_retrieved_models"),
     ("run classes --model offline -K many", "-K"),
     ("run classes --model offline --set outer_loop=2", "did you mean outer_loop_steps"),
