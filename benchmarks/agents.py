@@ -24,11 +24,6 @@ from typing import Any, NamedTuple
 import httpx2
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, query
 
-from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts, build_system_prompt
-from mle_star.agents.credentials import Upstream
-from mle_star.agents.definitions import effective_tools
-from mle_star.agents.hooks import CallSite
-from mle_star.agents.proxy import CredentialProxy
 from mle_star.engineer.server import MessagesServer
 from mle_star.models import (
     AgentConfig,
@@ -43,6 +38,11 @@ from mle_star.models import (
 from mle_star.orchestrator import run_pipeline
 from mle_star.pipeline.setup import gather_facts
 from mle_star.prompts import Prompt
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts, build_system_prompt
+from mle_star.sdk.credentials import Upstream
+from mle_star.sdk.definitions import effective_tools
+from mle_star.sdk.hooks import CallSite
+from mle_star.sdk.proxy import CredentialProxy
 from mle_star.testing.scripted import ScriptedBrain
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt
 from mle_star.data.folder import load_task
 from mle_star.data.formulas import spearman
 from mle_star.engineer.brain import EngineerBrain
@@ -38,6 +37,7 @@ from mle_star.execution.interpreter import InterpreterInfo, inspect_interpreter
 from mle_star.models import AgentConfig, PipelineConfig
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import AgentReply, current_run
+from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / ".bench" / "truth.jsonl"

@@ -83,7 +83,7 @@ from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
 
 if TYPE_CHECKING:
-    from mle_star.agents import CanUseTool
+    from mle_star.sdk import CanUseTool
 
 __all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_sync"]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.agents.replies import read_structured
 from mle_star.method.codeblocks import extract_code_block
 from mle_star.method.continuation import joined
 from mle_star.models import ExtractorOutput
+from mle_star.sdk.replies import read_structured
 
 SCRIPT = '''import json
 

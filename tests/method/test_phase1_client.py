@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.engineer.server import BrainRequest, MessagesServer
 from mle_star.finalization import run_finalization
 from mle_star.models import DataContaminationResult, RetrieverOutput, SolutionPhase
 from mle_star.phase1 import run_phase1
 from mle_star.run.context import enter_run
 from mle_star.run.events import AgentFinished, DebugAttempted, LeakageChecked
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.testing.scripted import ScriptedBrain
 from tests.method.conftest import (
     NO_LEAKAGE,

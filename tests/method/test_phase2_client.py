@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.engineer.server import MessagesServer
 from mle_star.models import ExtractorOutput, LeakageDetectionOutput
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
 from mle_star.run.context import enter_run
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.testing.scripted import ScriptedBrain
 
 from .conftest import NO_LEAKAGE, fenced, leaky, script, scripted_run, settings

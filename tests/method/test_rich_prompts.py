@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from mle_star.agents import EnvironmentFacts, build_system_prompt
-from mle_star.agents.definitions import ScriptShare
 from mle_star.data.brief import data_brief
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.sample import Sample
@@ -50,6 +48,8 @@ from mle_star.run.events import (
 )
 from mle_star.run.search import BlockProgress, Phase1Progress, Trial
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback, synthetic_traceback
+from mle_star.sdk import EnvironmentFacts, build_system_prompt
+from mle_star.sdk.definitions import ScriptShare
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, leaky, scripted_run, settings
 from tests.prompt_samples import NAMES, parts
 

@@ -622,7 +622,7 @@ def test_a_phase_knows_neither_the_sdk_nor_processes_nor_the_network(name: str) 
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not {module.split(".")[0] for module in imported} & FORBIDDEN
-    assert not {module for module in imported if module.startswith("mle_star.agents")}, "only through the run context"
+    assert not {module for module in imported if module.startswith("mle_star.sdk")}, "only through the run context"
 
 
 @pytest.mark.parametrize("name", METHOD_MODULES)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from mle_star.agents import build_system_prompt
 from mle_star.errors import ConfigError
 from mle_star.evaluation.exam import Exam
 from mle_star.models import (
@@ -39,6 +38,7 @@ from mle_star.run.events import (
     SolutionExamined,
     SubmissionKept,
 )
+from mle_star.sdk import build_system_prompt
 from mle_star.views import write_report
 from tests.method.conftest import crash
 from tests.pipeline.conftest import QuickRun, events, settings, story

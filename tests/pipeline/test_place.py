@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.agents.definitions import build_system_prompt
-from mle_star.agents.tools import list_data_files
 from mle_star.cli.app import main
 from mle_star.data import guess_task, load_task, place
 from mle_star.data.place import DataFolder
@@ -26,11 +24,13 @@ from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.pipeline.setup import check_inputs
 from mle_star.run.events import ScriptFinished
-from tests.agents.conftest import FACTS
+from mle_star.sdk.definitions import build_system_prompt
+from mle_star.sdk.tools import list_data_files
 from tests.conftest import ConfigFactory
 from tests.execution.conftest import OpenRun, open_run, script
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import MindAgents
+from tests.sdk.conftest import FACTS
 
 __all__ = ["open_run"]  # a fixture
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from mle_star.agents import AgentClient
-from mle_star.agents.definitions import build_system_prompt
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
 from mle_star.pipeline.setup import (
@@ -28,6 +26,8 @@ from mle_star.pipeline.setup import (
 from mle_star.run.events import ExamPrepared, Interpreter, Notice, RunStarted
 from mle_star.run.folder import new_run_folder, request_finish, take_request, write_whole
 from mle_star.run.journal import Journal
+from mle_star.sdk import AgentClient
+from mle_star.sdk.definitions import build_system_prompt
 
 
 async def test_the_embedded_model_brings_its_api_along_and_needs_no_credential() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from claude_agent_sdk import PermissionResultDeny
 
-from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
 from mle_star.models import (
     ExtractorOutput,
@@ -24,6 +23,7 @@ from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import request_finish
 from mle_star.run.prices import price_of
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from tests.pipeline.conftest import clients_left, events, settings
 from tests.pipeline.mind import Mind, MindBrain, broken, fenced, levels, script
 

@@ -16,8 +16,8 @@ import typer
 from mle_star.errors import AgentFailure
 
 if TYPE_CHECKING:
-    from mle_star.agents import AgentClient
     from mle_star.models import AgentConfig, PipelineConfig
+    from mle_star.sdk import AgentClient
 
 ESSENTIAL = ("numpy", "pandas", "scikit-learn")
 """Without these no generated script gets far."""
@@ -90,7 +90,7 @@ def _show(write: Callable[[str], None], finding: Finding) -> None:
 
 
 def _sdk() -> Iterator[Finding]:
-    from mle_star.agents.version import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
+    from mle_star.sdk.version import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
 
     version = installed_sdk_version()
     try:
@@ -109,8 +109,8 @@ def _sdk() -> Iterator[Finding]:
 
 
 def _credentials(config: PipelineConfig) -> Finding:
-    from mle_star.agents import find_credentials, require_credentials
     from mle_star.errors import CredentialError
+    from mle_star.sdk import find_credentials, require_credentials
 
     found = ", ".join(f"{one.description} ({one.source})" for one in find_credentials())
     try:
@@ -123,9 +123,9 @@ def _credentials(config: PipelineConfig) -> Finding:
 
 
 def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
-    from mle_star.agents.definitions import EnvironmentFacts, plain_name
     from mle_star.errors import ConfigError
     from mle_star.execution import inspect_interpreter
+    from mle_star.sdk.definitions import EnvironmentFacts, plain_name
 
     try:
         info = inspect_interpreter(config.python)
@@ -157,8 +157,8 @@ def _gpus() -> Finding:
 
 
 def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
-    from mle_star.agents.options import missing_for_a_shell
     from mle_star.execution import sandbox, seccomp
+    from mle_star.sdk.options import missing_for_a_shell
 
     walls = sandbox.find_walls() if sys.platform.startswith("linux") else sandbox.Walls()
     if not walls.gap:
@@ -193,11 +193,11 @@ async def _calls(config: PipelineConfig) -> list[Finding]:
     import tempfile
     from contextlib import AsyncExitStack
 
-    from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
     from mle_star.errors import MleStarError
     from mle_star.models import AgentType, DataModality, MetricDirection, TaskDescription, TaskType, agent_config
     from mle_star.pipeline.setup import served_model
     from mle_star.prompts import render
+    from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 
     study = "print('Ablation baseline: 0.9')\nprint('Ablation no_scaling: 0.8')"
     told = "Ablation baseline: 0.9\nAblation no_scaling: 0.8"

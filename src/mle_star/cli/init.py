@@ -59,9 +59,9 @@ def init(
 
 def _model_words() -> str:
     """What to add so that the run works with what this machine has."""
-    from mle_star.agents.credentials import find_credentials
     from mle_star.config import load_config
     from mle_star.pipeline.setup import served_model
+    from mle_star.sdk.credentials import find_credentials
 
     if served_model(load_config().model) is not None or find_credentials():
         return ""

@@ -14,8 +14,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.agents import AgentClient, EnvironmentFacts, require_credentials
-from mle_star.agents.definitions import ScriptShare, plain_name
 from mle_star.config import setup_logging
 from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
@@ -39,9 +37,11 @@ from mle_star.run.context import Agents
 from mle_star.run.events import AnyEvent, ExamPrepared, Interpreter, Notice, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, Spent, config_of, new_run_folder, spent_by
 from mle_star.run.journal import Journal
+from mle_star.sdk import AgentClient, EnvironmentFacts, require_credentials
+from mle_star.sdk.definitions import ScriptShare, plain_name
 
 if TYPE_CHECKING:
-    from mle_star.agents import CanUseTool
+    from mle_star.sdk import CanUseTool
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ import httpx2
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from mle_star.agents.credentials import Upstream
-from mle_star.agents.meter import Meter
-from mle_star.agents.proxy import CredentialProxy
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer
 from mle_star.errors import ConfigError
+from mle_star.sdk.credentials import Upstream
+from mle_star.sdk.meter import Meter
+from mle_star.sdk.proxy import CredentialProxy
 from mle_star.serving.loopback import LoopbackServer
 from mle_star.testing.scripted import ScriptedBrain
-from tests.agents.test_wire import Reply, ask, body
+from tests.sdk.test_wire import Reply, ask, body
 
 SECRET = "sk-canary-0123456789"
 HEADERS = {"x-api-key": SECRET, "authorization": f"Bearer {SECRET}", "x-team": "a"}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.agents import AgentClient, EnvironmentFacts, find_credentials, require_credentials
-from mle_star.agents.credentials import Upstream, client_environment, find_upstream
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import PipelineConfig, TaskDescription
+from mle_star.sdk import AgentClient, EnvironmentFacts, find_credentials, require_credentials
+from mle_star.sdk.credentials import Upstream, client_environment, find_upstream
 
 
 def environment(

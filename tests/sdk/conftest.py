@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
-from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
-from mle_star.agents.processes import marked_processes
 from mle_star.engineer.server import Brain, Charge, MessagesServer
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import Agents
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.sdk.processes import marked_processes
 from mle_star.testing.scripted import ScriptedBrain
 
 MODEL = "claude-sonnet-4-5"

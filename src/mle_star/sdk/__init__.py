@@ -1,11 +1,11 @@
-"""The agents: the only door to the Claude Agent SDK."""
+"""The only door to the Claude Agent SDK: from a prompt to a checked reply."""
 
 from typing import TYPE_CHECKING
 
-from mle_star.agents.client import AgentClient, CallPolicy
-from mle_star.agents.credentials import Credential, find_credentials, require_credentials
-from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt
-from mle_star.agents.version import check_sdk_version, installed_sdk_version, require_sdk
+from mle_star.sdk.client import AgentClient, CallPolicy
+from mle_star.sdk.credentials import Credential, find_credentials, require_credentials
+from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt
+from mle_star.sdk.version import check_sdk_version, installed_sdk_version, require_sdk
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool

@@ -7,9 +7,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.agents.definitions import MCP_SERVER
 from mle_star.data.place import DataFolder
 from mle_star.method.scores import parse_score
+from mle_star.sdk.definitions import MCP_SERVER
 
 if TYPE_CHECKING:
     from claude_agent_sdk import McpSdkServerConfig

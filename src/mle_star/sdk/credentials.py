@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from mle_star.agents.version import bundled_cli
 from mle_star.errors import CredentialError
 from mle_star.models import PipelineConfig
+from mle_star.sdk.version import bundled_cli
 
 OFFLINE = "offline"
 MARKER = "MLESTAR_AGENT_CLIENT"

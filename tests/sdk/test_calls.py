@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from claude_agent_sdk import ClaudeSDKClient, SystemMessage
 
-from mle_star.agents import AgentClient, EnvironmentFacts
-from mle_star.agents.hooks import CallSite
 from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import Prompt
 from mle_star.run.context import AgentReply
-from tests.agents.conftest import MODEL, Bench, OpenBench, charged
+from mle_star.sdk import AgentClient, EnvironmentFacts
+from mle_star.sdk.hooks import CallSite
+from tests.sdk.conftest import MODEL, Bench, OpenBench, charged
 
 pytestmark = pytest.mark.long
 
@@ -154,7 +154,7 @@ async def test_structured_replies_come_back_parsed_whatever_form_they_took(open_
 async def test_a_structured_reply_that_nothing_can_read_is_an_error_with_its_reason(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "mle_star.agents")
+    caplog.set_level(logging.DEBUG, "mle_star.sdk")
     async with open_bench(client_reuse="clear") as bench:
         for words in ("I have no plan.", '{"plans": []}'):
             reply, before = f"{words} {'x' * 300}", charged(bench.server.charges)

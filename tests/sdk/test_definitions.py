@@ -11,17 +11,6 @@ from pathlib import Path
 import pytest
 from claude_agent_sdk import AgentDefinition
 
-from mle_star.agents.definitions import (
-    MCP_TOOLS,
-    PERSONA,
-    EnvironmentFacts,
-    ScriptShare,
-    build_definitions,
-    build_system_prompt,
-    effective_tools,
-)
-from mle_star.agents.lookahead import Foresight
-from mle_star.agents.version import MINIMUM_VERSION, check_sdk_version, installed_sdk_version, require_sdk
 from mle_star.execution import inspect_interpreter
 from mle_star.models import (
     AgentType,
@@ -30,7 +19,18 @@ from mle_star.models import (
     agent_config,
     build_default_agent_configs,
 )
-from tests.agents.conftest import FACTS
+from mle_star.sdk.definitions import (
+    MCP_TOOLS,
+    PERSONA,
+    EnvironmentFacts,
+    ScriptShare,
+    build_definitions,
+    build_system_prompt,
+    effective_tools,
+)
+from mle_star.sdk.lookahead import Foresight
+from mle_star.sdk.version import MINIMUM_VERSION, check_sdk_version, installed_sdk_version, require_sdk
+from tests.sdk.conftest import FACTS
 
 WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test"}
 

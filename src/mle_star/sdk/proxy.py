@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import httpx2
 from starlette.types import Receive, Scope, Send
 
-from mle_star.agents.credentials import Upstream
-from mle_star.agents.meter import Meter
 from mle_star.errors import ConfigError
+from mle_star.sdk.credentials import Upstream
+from mle_star.sdk.meter import Meter
 from mle_star.serving.loopback import LoopbackServer, api_error, header
 
 AGENT_HEADER, VARIANT_HEADER = "x-mle-star-agent", "x-mle-star-variant"

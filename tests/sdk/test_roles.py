@@ -7,7 +7,7 @@ from typing import Any
 
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.forecast import Forecaster
-from tests.agents.conftest import MODEL, OpenBench
+from tests.sdk.conftest import MODEL, OpenBench
 
 
 async def test_each_role_goes_out_with_its_own_model_effort_and_thinking(open_bench: OpenBench) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.agents.meter import Meter, Tariff
 from mle_star.engineer.wire import BrainReply, BrainRequest, events_of, message_of
 from mle_star.run.prices import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
-from tests.agents.conftest import MODEL
+from mle_star.sdk.meter import Meter, Tariff
+from tests.sdk.conftest import MODEL
 
 
 def streamed(meter: Meter, *, model: str = MODEL, events: int | None = None, **reply: Any) -> None:

@@ -10,13 +10,13 @@ import pytest
 from claude_agent_sdk import ResultMessage
 from pydantic import BaseModel
 
-from mle_star.agents.connection import Turn
-from mle_star.agents.replies import Failure, judge_turn, read_structured
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
 from mle_star.models import AgentType, LeakageDetectionOutput, agent_config
 from mle_star.prompts import render
+from mle_star.sdk.connection import Turn
+from mle_star.sdk.replies import Failure, judge_turn, read_structured
 from mle_star.testing.scripted import ScriptedBrain
-from tests.agents.conftest import OpenBench
+from tests.sdk.conftest import OpenBench
 
 EXTRACTOR, RETRIEVER = agent_config(AgentType.extractor), agent_config(AgentType.retriever)
 PLANS = {"plans": [{"code_block": "x = 1", "plan": "try 2"}]}

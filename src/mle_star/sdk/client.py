@@ -14,26 +14,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from mle_star.agents.credentials import OFFLINE, Upstream, find_upstream, require_credentials
-from mle_star.agents.definitions import EnvironmentFacts, build_system_prompt, system_prompt_essence
-from mle_star.agents.hooks import CallSite, HookState
-from mle_star.agents.lookahead import AgentKey, Foresight
-from mle_star.agents.meter import Tariff
-from mle_star.agents.options import Launcher, missing_for_a_shell
-from mle_star.agents.pool import Pool
-from mle_star.agents.processes import ProcessKeeper
-from mle_star.agents.replies import Answer, Failure, answers_in_text, build_reply, judge_turn, refuses_tools
-from mle_star.agents.version import require_sdk
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.budget import Budget
 from mle_star.run.context import AgentReply
 from mle_star.run.prices import read_prices
+from mle_star.sdk.credentials import OFFLINE, Upstream, find_upstream, require_credentials
+from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, system_prompt_essence
+from mle_star.sdk.hooks import CallSite, HookState
+from mle_star.sdk.lookahead import AgentKey, Foresight
+from mle_star.sdk.meter import Tariff
+from mle_star.sdk.options import Launcher, missing_for_a_shell
+from mle_star.sdk.pool import Pool
+from mle_star.sdk.processes import ProcessKeeper
+from mle_star.sdk.replies import Answer, Failure, answers_in_text, build_reply, judge_turn, refuses_tools
+from mle_star.sdk.version import require_sdk
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool
 
-    from mle_star.agents.connection import Turn, Worker
+    from mle_star.sdk.connection import Turn, Worker
 
 logger = logging.getLogger(__name__)
 _SILENCE = logging.NullHandler()
@@ -127,8 +127,8 @@ class AgentClient:
     # --- life ---
 
     async def __aenter__(self) -> AgentClient:
-        from mle_star.agents.proxy import CredentialProxy
-        from mle_star.agents.tools import build_tool_server
+        from mle_star.sdk.proxy import CredentialProxy
+        from mle_star.sdk.tools import build_tool_server
 
         # The SDK calls each client that we end an error. Who wants to read that can still add a handler of their own.
         logging.getLogger("claude_agent_sdk").addHandler(_SILENCE)
@@ -325,7 +325,7 @@ class AgentClient:
         whole: bool,
     ) -> tuple[Turn, Answer | Failure]:
         """One call on one client; on a new one that may spend all of `cap` when `whole`."""
-        from mle_star.agents.connection import Turn
+        from mle_star.sdk.connection import Turn
 
         assert self._pool is not None
         self._cap_hint = cap
@@ -421,7 +421,7 @@ class AgentClient:
         return agent_config(AgentType(key[0]), key[1], self.config.tool_profile, notes=notes)
 
     def _make_worker(self, config: AgentConfig, label: str, cap: float | None) -> Worker:
-        from mle_star.agents.connection import Worker
+        from mle_star.sdk.connection import Worker
 
         site, tariff = CallSite(config.agent_type.value, label), self._tariff.asked_for(self._launcher.model(config))
         options = self._launcher.options(config, site, tariff.as_the_cli_counts(cap))

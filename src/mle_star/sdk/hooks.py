@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from mle_star.agents.permissions import Guard
 from mle_star.run.budget import Budget
+from mle_star.sdk.permissions import Guard
 
 if TYPE_CHECKING:
     from claude_agent_sdk import HookContext, HookJSONOutput, HookMatcher

@@ -16,7 +16,7 @@ from mle_star.testing.scripted import ScriptedBrain
 KEY = "sk-canary-6b1f0c9e"
 HARNESS = """
 import asyncio, sys
-from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 
 async def main():

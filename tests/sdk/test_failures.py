@@ -17,7 +17,7 @@ from mle_star.models import AgentConfig, AgentType, agent_config
 from mle_star.pipeline.control import OUTAGE_REASONS
 from mle_star.testing.faults import FAULT_NAMES, FaultyBrain
 from mle_star.testing.scripted import ScriptedBrain
-from tests.agents.conftest import QUICK, Bench, OpenBench, charged
+from tests.sdk.conftest import QUICK, Bench, OpenBench, charged
 
 pytestmark = pytest.mark.long
 
@@ -58,7 +58,7 @@ async def test_a_lost_connection_is_tried_again_three_times_on_a_fresh_client(op
 
 @pytest.mark.req("REQ-OR-052")
 async def test_the_delays_are_one_two_and_four_seconds_and_after_the_last_the_call_fails(open_bench: OpenBench) -> None:
-    from mle_star.agents import CallPolicy
+    from mle_star.sdk import CallPolicy
 
     assert CallPolicy().retry_delays == (1.0, 2.0, 4.0)
     async with open_bench(policy=replace(QUICK, retry_delays=(0.01,))) as bench:

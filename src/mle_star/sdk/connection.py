@@ -18,19 +18,19 @@ from claude_agent_sdk import (
     ToolUseBlock,
 )
 
-from mle_star.agents.credentials import MARKER
-from mle_star.agents.definitions import STRUCTURED_TOOL
-from mle_star.agents.hooks import CallSite
-from mle_star.agents.meter import Meter, Tariff
-from mle_star.agents.processes import kill_marked
 from mle_star.method.continuation import joined
 from mle_star.models import AgentConfig
 from mle_star.prompts import Prompt
+from mle_star.sdk.credentials import MARKER
+from mle_star.sdk.definitions import STRUCTURED_TOOL
+from mle_star.sdk.hooks import CallSite
+from mle_star.sdk.meter import Meter, Tariff
+from mle_star.sdk.processes import kill_marked
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
 
-    from mle_star.agents.proxy import CredentialProxy
+    from mle_star.sdk.proxy import CredentialProxy
 
 CLEAR_SECONDS = 30.0
 ABORT_SECONDS = 2.0

@@ -15,7 +15,7 @@ from types import FrameType
 
 import psutil
 
-from mle_star.agents.credentials import MARKER
+from mle_star.sdk.credentials import MARKER
 
 _PREFIX = "mle-star-cli-"
 _SWEEP_AFTER_SECONDS = 2 * 86400

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mle_star.models import AgentConfig
 
 if TYPE_CHECKING:
-    from mle_star.agents.connection import Worker
+    from mle_star.sdk.connection import Worker
 
 logger = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
-from mle_star.agents.hooks import HURRY
-from mle_star.agents.tools import build_tool_server, list_data_files
 from mle_star.engineer.server import BrainReply, ToolCall
 from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.budget import Budget
-from tests.agents.conftest import Bench, OpenBench
+from mle_star.sdk.hooks import HURRY
+from mle_star.sdk.tools import build_tool_server, list_data_files
+from tests.sdk.conftest import Bench, OpenBench
 
 ACTOR = agent_config(AgentType.coder, None, "full")
 
@@ -45,7 +45,7 @@ async def test_tools_are_logged_judged_and_counted(
     open_bench: OpenBench, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_SECRET_TOKEN", "hunter2")
-    caplog.set_level(logging.INFO, logger="mle_star.agents")
+    caplog.set_level(logging.INFO, logger="mle_star.sdk")
     outside = tmp_path / "outside.txt"
     async with open_bench(tool_profile="full", client_reuse="clear", blocked_commands=("forbidden-word",)) as bench:
         results = await act(
@@ -162,7 +162,7 @@ async def test_an_agent_that_uses_a_tool_near_the_deadline_is_told_to_finish(
 async def test_the_money_is_looked_at_whenever_an_agent_stops(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="mle_star.agents")
+    caplog.set_level(logging.INFO, logger="mle_star.sdk")
     budget = Budget(PipelineConfig(max_budget_usd=0.05))
     async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:
         bench.brain.always("coder", BrainReply(text="x", input_tokens=10_000, output_tokens=0))

@@ -20,7 +20,7 @@ from mle_star.run.context import AgentReply
 if TYPE_CHECKING:
     from claude_agent_sdk import ResultMessage
 
-    from mle_star.agents.connection import Turn
+    from mle_star.sdk.connection import Turn
 
 
 MAX_JSON_STARTS = 1000

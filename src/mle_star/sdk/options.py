@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.agents.credentials import OFFLINE, client_environment, is_inherited, secret_names
-from mle_star.agents.definitions import (
+from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
+from mle_star.sdk.credentials import OFFLINE, client_environment, is_inherited, secret_names
+from mle_star.sdk.definitions import (
     MCP_SERVER,
     MCP_TOOLS,
     WRITING_TOOLS,
@@ -26,15 +27,14 @@ from mle_star.agents.definitions import (
     effective_tools,
     takes_our_tools,
 )
-from mle_star.agents.hooks import CallSite, HookState, build_hooks
-from mle_star.agents.permissions import Guard
-from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
+from mle_star.sdk.hooks import CallSite, HookState, build_hooks
+from mle_star.sdk.permissions import Guard
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool, ClaudeAgentOptions, McpSdkServerConfig, PermissionMode
     from claude_agent_sdk.types import ThinkingConfig
 
-    from mle_star.agents.proxy import CredentialProxy
+    from mle_star.sdk.proxy import CredentialProxy
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mle_star.agents.processes import marked_processes
 from mle_star.engineer.server import BrainReply, Fault
 from mle_star.models import AgentType, PipelineConfig, agent_config
-from tests.agents.conftest import MODEL, QUICK, Bench, OpenBench, is_cli
+from mle_star.sdk.processes import marked_processes
+from tests.sdk.conftest import MODEL, QUICK, Bench, OpenBench, is_cli
 
 pytestmark = pytest.mark.long
 
@@ -26,7 +26,7 @@ CODER = agent_config(AgentType.coder)
 
 SCRIPT = """
 import asyncio, sys
-from mle_star.agents import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.testing.scripted import ScriptedBrain
 from mle_star.engineer.server import BrainReply, Fault, MessagesServer
