@@ -16,6 +16,7 @@ import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -605,15 +606,27 @@ def decide_as_said(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], s
     return others
 
 
-def roc_auc(y: np.ndarray, p: np.ndarray) -> float:
-    """Area under the ROC curve; of more than two classes the mean, each against the rest."""
-    from sklearn.metrics import roc_auc_score
+def one_against_rest(truth: np.ndarray, answer: np.ndarray, figure: Callable[[np.ndarray, np.ndarray], float]) -> float:
+    """A figure of two classes; of more, the mean over the classes that occur and do not stand alone."""
+    if not np.isfinite(answer).all():
+        raise ValueError("the answers hold what is no number")
+    present = [1] if answer.shape[1] == 2 else [label for label in np.unique(truth) if (truth != label).any()]
+    if not present:
+        raise ValueError("the rows hold one class only")
+    return float(np.mean([figure(truth == label, answer[:, label]) for label in present]))
 
-    if p.shape[1] == 2:
-        return float(roc_auc_score(y, p[:, 1])) if len(np.unique(y)) == 2 else 0.5
-    chances = p / np.maximum(p.sum(axis=1, keepdims=True), 1e-9)
-    both = [k for k in range(p.shape[1]) if 0 < np.sum(y == k) < len(y)]
-    return float(np.mean([roc_auc_score(y == k, chances[:, k]) for k in both])) if both else 0.5
+
+def pair_share(is_it: np.ndarray, chance: np.ndarray) -> float:
+    """Of all pairs of a row that is and one that is not, the share in which the first has more; ties are half."""
+    _, place, counts = np.unique(chance, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    are = int(is_it.sum())
+    if are in (0, len(is_it)):
+        raise ValueError("the rows hold one class only")
+    return float((ranks[is_it].sum() - are * (are + 1) / 2) / (are * (len(is_it) - are)))
+
+
+roc_auc = partial(one_against_rest, figure=pair_share)
 
 
 SCORE, DECIDE = roc_auc, decide_as_said
@@ -894,12 +907,15 @@ def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
 
 
 def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
-    """A model's predictions on the scale, or for all the classes, of the task."""
+    """A model's predictions on the scale, or for all the classes, of the task.
+
+    No chance is certain: log loss never forgives a certain answer that is wrong.
+    """
     if job.numeric:
         numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel() + base, scale))
         return numbers
-    full: np.ndarray = np.zeros((len(p), classes))
-    full[:, seen] = np.nan_to_num(p)
+    full: np.ndarray = np.full((len(p), classes), 1e-6)
+    full[:, seen] = np.clip(np.nan_to_num(p), 1e-6, 1 - 1e-6)
     return full
 
 
@@ -1047,7 +1063,7 @@ class Solution:
     targets: list[dict[str, Any]]
     folds: dict[str, Any]
     metric: dict[str, Any]
-    score: Callable[[np.ndarray, np.ndarray], float]
+    score: Callable[..., float]
     decide: Callable[..., list[np.ndarray]]
     features: dict[str, Any]
     row_steps: dict[str, Callable[..., pd.DataFrame]]
@@ -1113,6 +1129,22 @@ def learn_target(
     return y, said
 
 
+def for_target(solution: Solution, target: dict[str, Any]) -> Solution:
+    """The solution with the metric of one target: of two classes F1 and its like look at the second."""
+    positive = solution.metric.get("positive") if len(target.get("classes", [])) == 2 else None
+    options = {} if positive is None else {"positive": positive}
+
+    def score(y: np.ndarray, p: np.ndarray) -> float:
+        try:
+            return solution.score(y, p, **options)
+        except ValueError:
+            if y.min() < y.max():
+                raise
+            return 0.0  # rows of one class tell nothing apart
+
+    return replace(solution, score=score)
+
+
 def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any]) -> list[np.ndarray]:
     """Blended and decided predictions for `others`; weights and cuts are learned from `known` and its truth."""
     sign = 1 if solution.metric["higher"] else -1
@@ -1120,7 +1152,7 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
 
     def judge(truth: np.ndarray, p: np.ndarray) -> float:
         if p.ndim == 2 and solution.metric["answers"] in ("label", "set"):
-            return -float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
+            return float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
         if solution.metric["answers"] == "grade":
             return -float(np.mean((truth - p) ** 2))
         return sign * solution.score(truth, p)
@@ -1138,16 +1170,24 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
     return solution.decide(y, blends[0], blends[1:], rate)
 
 
-def honest_score(solution: Solution, y: np.ndarray, said: Said) -> float:
-    """The score of answers that were each learned from other rows than those they are given for."""
-    order = np.random.default_rng(solution.seed).permutation(said.judged)
-    truth, given = [], []
+def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that were judged, and for each an answer that was learned from other rows."""
+    order, given = np.random.default_rng(solution.seed).permutation(said.judged), []
     for part in np.array_split(order, 5 if len(order) >= 50 else 1):
         others = np.setdiff1d(order, part) if len(part) < len(order) else part
         known, asked = ({name: p[rows] for name, p in said.known.items()} for rows in (others, part))
-        truth.append(y[part])
         given.append(answers_of(solution, y[others], known, [asked])[0])
-    return solution.score(np.concatenate(truth), np.concatenate(given))
+    return order, np.concatenate(given)
+
+
+def score_of_sets(solution: Solution, judged: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> float:
+    """The metric over all labels: of each the truth, the rows that were judged, and the answers for these."""
+    truth: np.ndarray = np.zeros((len(judged[0][0]), len(judged)), dtype=bool)
+    given = truth.copy()
+    for place, (y, rows, answers) in enumerate(judged):
+        truth[rows, place], given[rows, place] = y[rows] == 1, answers == 1
+    seen = np.unique(np.concatenate([rows for _, rows, _ in judged]))
+    return solution.score(truth[seen], given[seen])
 
 
 def solve(solution: Solution) -> None:
@@ -1176,14 +1216,17 @@ def learn_all(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The score, and the answers for the test rows by target."""
     rows, asked, columns = prepare(solution, train, test)
-    scores, answers = [], {}
+    judged, scores, answers = [], [], {}
+    sets = solution.metric["answers"] == "set"
     for number, target in enumerate(solution.targets):
-        part = clock.part(len(solution.targets) - number)
-        y, said = learn_target(solution, target, train, rows, asked, columns, part, memory)
-        scores.append(honest_score(solution, y, said))
+        own, part = for_target(solution, target), clock.part(len(solution.targets) - number)
+        y, said = learn_target(own, target, train, rows, asked, columns, part, memory)
+        order, given = honest_answers(own, y, said)
+        judged.append((y, order, given))
+        scores.append(0.0 if sets else own.score(y[order], given))
         known = {name: p[said.judged] for name, p in said.known.items()}
-        answers[target["name"]] = answers_of(solution, y[said.judged], known, [said.asked])[0]
-    return float(np.mean(scores)), answers
+        answers[target["name"]] = answers_of(own, y[said.judged], known, [said.asked])[0]
+    return score_of_sets(solution, judged) if sets else float(np.mean(scores)), answers
 
 
 def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, np.ndarray]) -> None:
@@ -1218,7 +1261,6 @@ def cells_of(p: np.ndarray, target: dict[str, Any], answer: dict[str, Any], metr
         return [" ".join(map(str, row)) for row in labels[np.argsort(-p, axis=1)[:, : metric["most"]]]]
     if p.ndim == 1:
         return labels[p.astype(int)]
-    p = np.clip(p, 1e-6, 1 - 1e-6)  # log loss never forgives a certain answer that is wrong
     if "class" in answer:
         place = [str(label) for label in labels].index(answer["class"]) if answer["class"] in map(str, labels) else None
         return np.zeros(len(p)) if place is None else p[:, place]

@@ -151,20 +151,14 @@ def test_the_order_of_rows_with_the_same_answer_says_nothing_about_them() -> Non
 
 
 @pytest.mark.parametrize("name", ["word_error_rate", "character_error_rate"])
-def test_texts_that_are_drawn_again_are_not_compared_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared, plain = list[str](), formulas._edits
-
-    def counted(wanted: list[str], said: list[str]) -> int:
-        compared.append(" ".join(wanted))
-        return plain(wanted, said)
-
-    monkeypatch.setattr(formulas, "_edits", counted)
+def test_texts_that_are_drawn_again_are_not_compared_again(name: str) -> None:
+    formulas.text_edits.cache_clear()
     truth = np.array([f"{name} number {i}" for i in range(20)])
     answer = np.array([f"{name} numer {i} more" for i in range(20)])
     whole = known_metric(name).compute(truth, answer)
     for shift in range(1, 20):
         assert known_metric(name).compute(np.roll(truth, shift), np.roll(answer, shift)) == whole
-    assert len(compared) == 20
+    assert formulas.text_edits.cache_info().misses == 20
 
 
 @given(
@@ -191,8 +185,20 @@ def test_figures_from_counts_are_those_of_scikit_learn(rows: list[tuple[int, int
         wanted["matthews_corrcoef"] = metrics.matthews_corrcoef(truth, answer)
         wanted["cohen_kappa"] = metrics.cohen_kappa_score(truth, answer)
         wanted["quadratic_weighted_kappa"] = metrics.cohen_kappa_score(truth, answer, weights="quadratic")
+    numbers = [np.array(["abcde".index(label) for label in labels]) for labels in (truth, answer)]
     for name, value in wanted.items():
         assert known_metric(name).compute(truth, answer) == pytest.approx(value, abs=1e-12), name
+        if len(known) > 2 or not known_metric(name).of_positive:
+            assert known_metric(name).compute(*numbers) == pytest.approx(value, abs=1e-12), name
+
+
+@given(st.lists(st.tuples(*[st.booleans()] * 6), min_size=1, max_size=20))
+def test_figures_of_label_sets_are_those_of_scikit_learn(rows: list[tuple[bool, ...]]) -> None:
+    truth, answer = np.array(rows)[:, :3], np.array(rows)[:, 3:]
+    for average in ("micro", "macro", "samples"):
+        value = metrics.f1_score(truth, answer, average=average, zero_division=0)
+        assert known_metric(f"multilabel_f1_{average}").compute(truth, answer) == pytest.approx(value), average
+    assert known_metric("hamming_loss").compute(truth, answer) == pytest.approx(metrics.hamming_loss(truth, answer))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 6), min_size=3, max_size=3)), min_size=2))

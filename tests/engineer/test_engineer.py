@@ -41,7 +41,7 @@ class Desk:
             {
                 "competition_id": "small", "task_type": "tabular", "data_modality": "tabular", "description": "small",
                 "evaluation_metric": self.profile.metric, "data_dir": str(task.folder),
-                "metric_direction": "maximize" if self.profile.higher else "minimize",
+                "metric_direction": "maximize" if self.profile.recipe.metric.higher_is_better else "minimize",
             }
         )  # fmt: skip
 
@@ -163,7 +163,7 @@ async def test_a_block_that_was_refined_is_not_chosen_again_at_once(table_desk: 
 async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None:
     block = next(text for title, text in sections_of(assemble(desk.merged())).items() if title.startswith("model: "))
     first = actions(block, desk.profile)[0]
-    better, worse = (0.9, 0.1) if desk.profile.higher else (0.1, 0.9)
+    better, worse = (0.9, 0.1) if desk.profile.recipe.metric.higher_is_better else (0.1, 0.9)
     plans, scores = [f"{first.title}. {first.why}"], [better]
     for step in range(3):
         plan = await desk.ask(AgentType.planner, code_block=block, plans=plans, scores=scores)

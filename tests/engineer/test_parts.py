@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import runpy
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +15,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from mle_star.data import formulas
 from mle_star.data import metrics as known_metrics
 from mle_star.engineer import parts
 from mle_star.engineer.catalogue import all_blends, families, steps
+from mle_star.engineer.design import Design, assemble
 from mle_star.engineer.moves import ANCHOR, changed
 from mle_star.engineer.parts import core
 from mle_star.engineer.parts.blends import deciding
@@ -23,11 +28,11 @@ from mle_star.engineer.parts.features.encoding import build_features, encode
 from mle_star.engineer.parts.features.words import count_words
 from mle_star.engineer.parts.models.catboost import grow_catboost
 from mle_star.engineer.parts.models.kernel import fit_kernel
-from mle_star.engineer.parts.validation.crossval import cross_validate, plan_of, with_found
+from mle_star.engineer.parts.validation.crossval import cross_validate, plan_of, spread, with_found
 from mle_star.engineer.parts.validation.folds import make_folds
-from mle_star.engineer.parts.validation.metrics import RECIPES
 from mle_star.engineer.parts.validation.search import search_settings
-from mle_star.engineer.parts.validation.solving import cells_of
+from mle_star.engineer.planning import metric_settings
+from mle_star.engineer.recipes import RECIPES
 
 DICE = np.random.default_rng(5)
 COLUMNS = {
@@ -225,48 +230,89 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str, kind: str) -> None:
     if kind == "regression" and key in ("ranks", "geometric"):
         pytest.skip("for chances only")
     known = {"good": said(0.2), "fair": said(0.6), "bad": said(1.5)}
-    score = RECIPES["roc_auc" if kind == "binary" else "r2"].score
+    score = formulas.roc_auc if kind == "binary" else formulas.r2
     (blend,) = all_blends()[key].combine(y, known, [known], score)
     assert blend.shape == known["good"].shape
     assert score(y, blend) > score(y, known["bad"])
 
 
+def of_script(metric: dict[str, Any], folder: Path) -> tuple[dict[str, Any], Any]:
+    """What a script with this metric defines, and its solution."""
+    models = {"a line": {"family": "linear"}}
+    path = folder / "script.py"
+    path.write_text(assemble(Design("", {}, [], metric, {}, None, 1.0, {}, models)))
+    defined = runpy.run_path(str(path))
+    made = defined["Solution"]
+    return defined, made(**{each.name: defined[each.name.upper()] for each in fields(made)})
+
+
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_metric_that_scripts_compute_agrees_with_the_registry(name: str) -> None:
-    recipe, metric = RECIPES[name], known_metrics.known_metric(name.removesuffix("_of_amounts"))
+def test_scripts_compute_every_metric_as_the_registry_does(name: str, tmp_path: Path) -> None:
+    metric, kind = known_metrics.known_metric(name), RECIPES[name].kind
+    defined, solution = of_script(metric_settings(RECIPES[name]), tmp_path)
     dice = np.random.default_rng(3)
+    sure = np.array(["d", "a", "b", "c"])
     for classes in (2, 4):
-        y = dice.integers(0, classes, 200)
-        chances = dice.dirichlet(np.ones(classes), 200)
-        if recipe.kind == "number":
-            y = dice.gamma(2.0, 3.0, 200)
-            answer = y + dice.normal(0, 0.1, 200)
-            assert recipe.score(y, answer) == pytest.approx(metric.compute(y, answer), rel=1e-6)
-        elif recipe.kind == "set" or (name == "gini" and classes > 2):
-            continue
-        elif recipe.kind == "ranking":
-            labels = np.array(["a", "b", "c", "d"])
-            told = np.array([" ".join(row) for row in labels[np.argsort(-chances, axis=1)[:, : int(name[4:])]]])
-            assert recipe.score(y, chances) == pytest.approx(metric.compute(labels[y], told), rel=1e-6)
-        elif recipe.kind == "chances":
-            given = (y.astype(float), chances[:, 1]) if name == "gini" else (y, chances)
-            assert recipe.score(y, chances) == pytest.approx(metric.compute(*given), rel=1e-4)
+        y, chances = dice.integers(0, classes, 200), np.round(dice.dirichlet(np.ones(classes), 200), 2)
+        p, labels = chances.argmax(axis=1), sure[:classes] if classes > 2 else np.array(["no", "yes"])
+        target: dict[str, Any] = {"classes": labels.tolist()}
+        score = defined["for_target"](solution, target).score
+        amounts = dice.gamma(2.0, 3.0, 200)
+        near = np.round(amounts + dice.normal(0, 0.5, 200))
+        sets = dice.random((3, 200)) < 0.3, dice.random((3, 200)) < 0.4
+        order = dice.permutation(200)
+        given = (amounts, near) if kind == "number" else (y, chances) if kind in ("chances", "ranking") else (y, p)
+        wanted: tuple[Any, Any] = given
+        if kind == "label" and name != "hamming_loss":
+            wanted = labels[y], labels[p]
+        elif kind == "ranking":
+            wanted = labels[y], np.array([" ".join(row) for row in labels[np.argsort(-chances, axis=1, kind="stable")]])
+        elif name == "gini":
+            if classes > 2:
+                continue
+            wanted = y.astype(float), chances[:, 1]
+            assert score(amounts, near) == pytest.approx(metric.compute(amounts, near))
+        if kind == "set":
+            judged = [(truth.astype(int), order, said[order].astype(int)) for truth, said in zip(*sets, strict=True)]
+            figure, wanted = defined["score_of_sets"](solution, judged), (sets[0].T, sets[1].T)
         else:
-            p = chances.argmax(axis=1)
-            pair = (y, p) if recipe.kind == "grade" else (y.astype(str), p.astype(str))
-            assert recipe.score(y, p) == pytest.approx(metric.compute(*pair), rel=1e-6)
+            figure = score(*given)
+        assert figure == pytest.approx(metric.compute(*wanted, [labels.tolist()] if kind == "label" else []), rel=1e-9)
+
+
+def test_rows_of_one_class_fail_no_script_and_show_no_skill(tmp_path: Path) -> None:
+    truth, chances = np.array([0] * 9), DICE.dirichlet(np.ones(2), 9)
+    for name in ("gini", "average_precision", "roc_auc"):
+        defined, solution = of_script(metric_settings(RECIPES[name]), tmp_path)
+        assert defined["for_target"](solution, {"classes": ["no", "yes"]}).score(truth, chances) == 0.0
+    with pytest.raises(ValueError, match="no number"):
+        defined["for_target"](solution, {"classes": ["a", "b"]}).score(np.arange(2), np.full((2, 2), np.nan))
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1", "multilabel_f1_micro", "quadratic_weighted_kappa"])
+def test_weights_go_to_the_better_model_whatever_the_metric(name: str, tmp_path: Path) -> None:
+    defined, solution = of_script(metric_settings(RECIPES[name]), tmp_path)
+    weighted = replace(solution, combine=all_blends()["weights"].combine)
+    y = DICE.integers(0, 2, 300)
+    good = np.clip(y * 0.8 + 0.1 + DICE.normal(size=300) * 0.1, 0.01, 0.99)
+    known = {"bad": 1 - good, "good": good}
+    if name != "quadratic_weighted_kappa":
+        known = {key: np.column_stack([1 - p, p]) for key, p in known.items()}
+    own = defined["for_target"](weighted, {"classes": ["0", "1"]})
+    (given,) = defined["answers_of"](own, y, known, [known])
+    assert (given == y).mean() > 0.95
 
 
 def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> None:
     y = (DICE.random(600) < 0.1).astype(int)
     chance = np.clip(0.1 + 0.25 * y + DICE.normal(size=600) * 0.08, 0.01, 0.99)
     p = np.column_stack([1 - chance, chance])
-    f1 = RECIPES["f1"].score
+    f1 = partial(formulas.f1, positive=1)
     plain, cut = (decide(y, p, [p], f1)[0] for decide in (deciding.decide_most_probable, deciding.decide_best_cut))
     assert f1(y, cut) > f1(y, plain)
     grades = np.digitize(DICE.normal(size=400), [-1, 0, 1])
     said = grades * 0.5 + 0.9 + DICE.normal(size=400) * 0.1
-    kappa = RECIPES["quadratic_weighted_kappa"].score
+    kappa = formulas.quadratic_weighted_kappa
     (cuts,) = deciding.decide_cut_points(grades, said, [said], kappa)
     assert kappa(grades, cuts) > kappa(grades, np.clip(np.round(said), 0, 3).astype(int))
 
@@ -389,14 +435,13 @@ def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:
 
 def test_no_chance_is_written_as_certain() -> None:
     """One certain answer that is wrong would cost more than all others together."""
-    target = {"name": "y", "kind": "classes", "classes": ["a", "b"]}
-    said = cells_of(np.array([[1.0, 0.0], [0.25, 0.75]]), target, {"column": "y"}, {"answers": "chances"})
-    assert list(said) == [1e-6, 0.75]
+    said = spread(np.array([[1.0, 0.0], [0.25, 0.75]]), np.zeros(2), np.array([0, 2]), 3, "plain", job("multiclass"))
+    assert said.tolist() == [[1 - 1e-6, 1e-6, 1e-6], [0.25, 1e-6, 0.75]]
 
 
 def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() -> None:
     folder, seen = Path(inspect.getfile(parts)).parent, dict[str, str]()
-    for path in folder.rglob("*.py"):
+    for path in (*folder.rglob("*.py"), Path(formulas.__file__)):
         tree = ast.parse(path.read_text())
         for node in tree.body:
             if isinstance(node, (ast.Import, ast.ImportFrom)):

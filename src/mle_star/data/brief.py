@@ -13,12 +13,11 @@ from typing import Any
 
 from mle_star.config import printable
 from mle_star.data.columns import Column, as_date, describe
-from mle_star.data.formulas import likely_label
 from mle_star.data.layout import Layout, layout_of
 from mle_star.data.survey import Survey, survey
 from mle_star.data.tables import Table
 from mle_star.data.targets import labels_of
-from mle_star.data.values import is_gap, is_number
+from mle_star.data.values import is_gap, is_number, likely_label
 from mle_star.errors import ConfigError
 
 MAX_CHARACTERS = 6000

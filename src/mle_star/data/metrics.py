@@ -6,21 +6,23 @@ the user's own is named in `task.yaml` as `file.py:function` and takes truth and
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from mle_star.config import did_you_mean
-from mle_star.data import formulas as f
+from mle_star.data.values import positive_label
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
 
 METRIC_GROUP = "mle_star.metrics"
+FORMULAS = "mle_star.data.formulas"
 
 Needs = Literal["labels", "grades", "probabilities", "numbers", "rankings", "label sets", "texts", "frames", "files"]
 """What truth and answer are handed over as.
@@ -35,20 +37,25 @@ Needs = Literal["labels", "grades", "probabilities", "numbers", "rankings", "lab
 - files: pictures and the like, which only a script can judge.
 """
 Formula = Callable[..., float]
-"""Takes truth and answer. Those in `_BY_CLASSES` may be told which `classes` there are besides those of the rows."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. `aliases` are matched without case and punctuation; without `formula` only scripts compute it."""
+    """One metric. `aliases` are matched without case and punctuation.
+
+    `formula` takes truth and answer; a text names one of `mle_star.data.formulas`, so that the command line starts
+    without numpy, and without any only scripts compute it. With `of_positive` it is told of two classes the one that
+    is looked for as a third.
+    """
 
     name: str
     direction: MetricDirection
     needs: Needs
-    formula: Formula | None
+    formula: Formula | str | None
     low: float = 0.0
     high: float = math.inf
     aliases: tuple[str, ...] = ()
+    of_positive: bool = False
 
     @property
     def higher_is_better(self) -> bool:
@@ -60,7 +67,7 @@ class Metric:
         """The kind of target that this metric is for."""
         if self.needs in ("labels", "probabilities", "label sets"):
             return "classes"
-        return "numbers" if self.needs == "numbers" and self.name not in _FOR_ANY_TARGET else "any"
+        return "numbers" if self.needs == "numbers" and self.name != "gini" else "any"
 
     def compute(self, truth: Any, answer: Any, classes: Sequence[Sequence[Any]] = ()) -> float:
         """The figure for answers in the form that `needs` names; several columns count as their mean.
@@ -73,110 +80,105 @@ class Metric:
         return self._figure(truth, answer, classes)
 
     def _figure(self, truth: Any, answer: Any, classes: Sequence[Sequence[Any]]) -> float:
-        if self.formula is None:
+        formula = self.formula
+        if formula is None:
             raise ConfigError(f"{self.name} can only be computed by a script")
-        if classes and self.formula in _BY_CLASSES:
-            return float(self.formula(truth, answer, classes[0]))
-        return float(self.formula(truth, answer))
+        if isinstance(formula, str):
+            formula = getattr(importlib.import_module(FORMULAS), formula)
+        if not self.of_positive:
+            return float(formula(truth, answer))
+        known = classes[0] if classes else set(truth.tolist())
+        return float(formula(truth, answer, positive_label(known) if len(known) <= 2 else None))
 
 
-_BY_CLASSES = f.f1, f.f2, f.f_half, f.precision, f.recall
-"""What they look at depends on how many classes there are, and which one is looked for."""
-_FOR_ANY_TARGET = {"gini"}
-_UP, _DOWN = MetricDirection.maximize, MetricDirection.minimize
+def _up(
+    name: str, needs: Needs, aliases: str, low: float = 0.0, high: float = 1.0, formula: str = "", **more: bool
+) -> Metric:
+    """One to maximize. Its formula has its name, but for the marks that no name of Python has."""
+    ours = None if needs == "files" else formula or name.replace("@", "_at_").replace(".", "")
+    return Metric(name, MetricDirection.maximize, needs, ours, low, high, tuple(aliases.split(", ")), **more)
 
 
-def _up(name: str, needs: Needs, formula: Formula | None, *aliases: str, low: float = 0.0, high: float = 1.0) -> Metric:
-    return Metric(name, _UP, needs, formula, low, high, aliases)
-
-
-def _down(name: str, needs: Needs, formula: Formula | None, *aliases: str, high: float = math.inf) -> Metric:
-    return Metric(name, _DOWN, needs, formula, 0.0, high, aliases)
+def _down(name: str, needs: Needs, aliases: str, high: float = math.inf, formula: str = "") -> Metric:
+    return replace(_up(name, needs, aliases, 0.0, high, formula), direction=MetricDirection.minimize)
 
 
 METRICS: tuple[Metric, ...] = (
     # --- labels
-    _up("accuracy", "labels", f.accuracy, "acc", "accuracy score", "classification accuracy",
-        "categorization accuracy"),
-    _up("balanced_accuracy", "labels", f.balanced_accuracy, "balanced acc", "bacc", "balanced accuracy score",
-        "macro recall", "recall macro", "uar"),
-    _up("f1", "labels", f.f1, "f1 score", "f score", "f measure", "binary f1", "f1 binary"),
-    _up("f1_macro", "labels", f.f1_macro, "macro f1", "macro f1 score", "f1 score macro", "macro averaged f1",
-        "mean f1"),
-    _up("f1_micro", "labels", f.f1_micro, "micro f1", "micro f1 score", "micro averaged f1"),
-    _up("f1_weighted", "labels", f.f1_weighted, "weighted f1", "weighted f1 score"),
-    _up("f2", "labels", f.f2, "f2 score", "fbeta 2", "f beta 2"),
-    _up("f0.5", "labels", f.f_half, "f05 score", "fbeta 0.5", "f beta 0.5"),
-    _up("precision", "labels", f.precision, "precision score"),
-    _up("recall", "labels", f.recall, "recall score", "sensitivity"),
-    _up("matthews_corrcoef", "labels", f.matthews, "mcc", "matthews correlation", "matthews correlation coefficient",
+    _up("accuracy", "labels", "acc, accuracy score, classification accuracy, categorization accuracy"),
+    _up("balanced_accuracy", "labels", "balanced acc, bacc, balanced accuracy score, macro recall, recall macro, uar"),
+    _up("f1", "labels", "f1 score, f score, f measure, binary f1, f1 binary", of_positive=True),
+    _up("f1_macro", "labels", "macro f1, macro f1 score, f1 score macro, macro averaged f1, mean f1"),
+    _up("f1_micro", "labels", "micro f1, micro f1 score, micro averaged f1"),
+    _up("f1_weighted", "labels", "weighted f1, weighted f1 score"),
+    _up("f2", "labels", "f2 score, fbeta 2, f beta 2", of_positive=True),
+    _up("f0.5", "labels", "f05 score, fbeta 0.5, f beta 0.5", of_positive=True),
+    _up("precision", "labels", "precision score", of_positive=True),
+    _up("recall", "labels", "recall score, sensitivity", of_positive=True),
+    _up("matthews_corrcoef", "labels", "mcc, matthews correlation, matthews correlation coefficient, "
         "matthews", low=-1.0),
-    _up("cohen_kappa", "labels", f.kappa, "kappa", "cohens kappa", "cohen kappa score", low=-1.0),
-    _up("quadratic_weighted_kappa", "grades", f.quadratic_kappa, "qwk", "quadratic kappa", "weighted kappa",
-        "quadratic weighted cohen kappa", "cohen kappa quadratic", low=-1.0),
-    _down("error_rate", "labels", f.error_rate, "misclassification rate", "classification error", "zero one loss",
+    _up("cohen_kappa", "labels", "kappa, cohens kappa, cohen kappa score", low=-1.0),
+    _up("quadratic_weighted_kappa", "grades", "qwk, quadratic kappa, weighted kappa, quadratic weighted cohen kappa, "
+        "cohen kappa quadratic", low=-1.0),
+    _down("error_rate", "labels", "misclassification rate, classification error, zero one loss, "
           "misclassification", high=1.0),
     # --- probabilities
-    _up("roc_auc", "probabilities", f.roc_auc, "auc", "auroc", "roc", "auc roc", "roc auc score",
-        "area under the roc curve", "area under the curve", "area under roc",
-        "area under the receiver operating characteristic curve"),
-    _up("average_precision", "probabilities", f.average_precision, "ap", "pr auc", "auprc", "aucpr",
-        "area under the precision recall curve", "mean average precision", "average precision score"),
-    _up("gini", "numbers", f.gini, "gini coefficient", "normalized gini", "normalised gini", low=-1.0),
-    _down("log_loss", "probabilities", f.log_loss, "logloss", "cross entropy", "binary cross entropy", "bce",
-          "logarithmic loss", "multi log loss", "multi class log loss", "multi class logarithmic loss", "mlogloss",
-          "negative log likelihood", "nll", "multiclass loss"),
-    _down("brier_score", "probabilities", f.brier, "brier", "brier score loss", "brier loss", high=2.0),
-    _up("top_3_accuracy", "probabilities", f.top_3, "top 3 acc", "accuracy top 3"),
-    _up("top_5_accuracy", "probabilities", f.top_5, "top 5 acc", "accuracy top 5"),
+    _up("roc_auc", "probabilities", "auc, auroc, roc, auc roc, roc auc score, area under the roc curve, "
+        "area under the curve, area under roc, area under the receiver operating characteristic curve"),
+    _up("average_precision", "probabilities", "ap, pr auc, auprc, aucpr, area under the precision recall curve, "
+        "mean average precision, average precision score"),
+    _up("gini", "numbers", "gini coefficient, normalized gini, normalised gini", low=-1.0),
+    _down("log_loss", "probabilities", "logloss, cross entropy, binary cross entropy, bce, logarithmic loss, "
+          "multi log loss, multi class log loss, multi class logarithmic loss, mlogloss, negative log likelihood, nll, "
+          "multiclass loss"),
+    _down("brier_score", "probabilities", "brier, brier score loss, brier loss", high=2.0),
+    _up("top_3_accuracy", "probabilities", "top 3 acc, accuracy top 3"),
+    _up("top_5_accuracy", "probabilities", "top 5 acc, accuracy top 5"),
     # --- numbers
-    _down("rmse", "numbers", f.rmse, "root mean squared error", "root mean square error", "rmsd", "root mse"),
-    _down("mcrmse", "numbers", f.rmse, "mean columnwise rmse", "mean columnwise root mean squared error",
-          "mean column wise root mean squared error"),
-    _down("rmsle", "numbers", f.rmsle, "root mean squared log error", "root mean squared logarithmic error",
-          "root mean square log error", "root mean square logarithmic error"),
-    _down("mcrmsle", "numbers", f.rmsle, "mean columnwise rmsle", "mean column wise rmsle",
-          "mean columnwise root mean squared logarithmic error"),
-    _down("mse", "numbers", f.mse, "mean squared error", "mean square error", "l2"),
-    _down("msle", "numbers", f.msle, "mean squared log error", "mean squared logarithmic error"),
-    _down("mae", "numbers", f.mae, "mean absolute error", "mean absolute deviation", "l1"),
-    _down("median_absolute_error", "numbers", f.median_absolute_error, "medae", "mdae"),
-    _down("mape", "numbers", f.mape, "mean absolute percentage error"),
-    _down("smape", "numbers", f.smape, "symmetric mape", "symmetric mean absolute percentage error", high=200.0),
-    _down("wape", "numbers", f.wape, "weighted absolute percentage error", "wmape", "weighted mape"),
-    _down("rmspe", "numbers", f.rmspe, "root mean square percentage error", "root mean squared percentage error"),
-    _down("max_error", "numbers", f.max_error, "maximum error"),
-    _down("pinball_loss", "numbers", f.pinball, "pinball", "quantile loss"),
-    _down("mean_poisson_deviance", "numbers", f.poisson_deviance, "poisson deviance"),
-    _down("mean_gamma_deviance", "numbers", f.gamma_deviance, "gamma deviance"),
-    _up("r2", "numbers", f.r2, "r 2", "r²", "r^2", "r2 score", "r squared", "rsq", "coefficient of determination",
-        low=-math.inf),
-    _up("explained_variance", "numbers", f.explained_variance, "explained variance score", low=-math.inf),
-    _up("pearson", "numbers", f.pearson, "pearsonr", "pearson correlation", "pearson correlation coefficient",
-        "correlation", low=-1.0),
-    _up("spearman", "numbers", f.spearman, "spearmanr", "spearman correlation", "spearman rank correlation",
+    _down("rmse", "numbers", "root mean squared error, root mean square error, rmsd, root mse"),
+    _down("mcrmse", "numbers", "mean columnwise rmse, mean columnwise root mean squared error, "
+          "mean column wise root mean squared error", formula="rmse"),
+    _down("rmsle", "numbers", "root mean squared log error, root mean squared logarithmic error, "
+          "root mean square log error, root mean square logarithmic error"),
+    _down("mcrmsle", "numbers", "mean columnwise rmsle, mean column wise rmsle, "
+          "mean columnwise root mean squared logarithmic error", formula="rmsle"),
+    _down("mse", "numbers", "mean squared error, mean square error, l2"),
+    _down("msle", "numbers", "mean squared log error, mean squared logarithmic error"),
+    _down("mae", "numbers", "mean absolute error, mean absolute deviation, l1"),
+    _down("median_absolute_error", "numbers", "medae, mdae"),
+    _down("mape", "numbers", "mean absolute percentage error"),
+    _down("smape", "numbers", "symmetric mape, symmetric mean absolute percentage error", high=200.0),
+    _down("wape", "numbers", "weighted absolute percentage error, wmape, weighted mape"),
+    _down("rmspe", "numbers", "root mean square percentage error, root mean squared percentage error"),
+    _down("max_error", "numbers", "maximum error"),
+    _down("pinball_loss", "numbers", "pinball, quantile loss"),
+    _down("mean_poisson_deviance", "numbers", "poisson deviance"),
+    _down("mean_gamma_deviance", "numbers", "gamma deviance"),
+    _up("r2", "numbers", "r 2, r², r^2, r2 score, r squared, rsq, coefficient of determination", low=-math.inf),
+    _up("explained_variance", "numbers", "explained variance score", low=-math.inf),
+    _up("pearson", "numbers", "pearsonr, pearson correlation, pearson correlation coefficient, correlation", low=-1.0),
+    _up("spearman", "numbers", "spearmanr, spearman correlation, spearman rank correlation, "
         "rank correlation", low=-1.0),
-    _up("kendall", "numbers", f.kendall, "kendall tau", "kendalls tau", low=-1.0),
+    _up("kendall", "numbers", "kendall tau, kendalls tau", low=-1.0),
     # --- several labels, rankings, texts
-    _up("map@3", "rankings", f.map_at_3, "mean average precision at 3", "map 3"),
-    _up("map@5", "rankings", f.map_at_5, "mean average precision at 5", "map 5"),
-    _up("map@10", "rankings", f.map_at_10, "mean average precision at 10", "map 10"),
-    _up("multilabel_f1_micro", "label sets", f.multilabel_f1_micro, "micro f1 multilabel", "multi label f1",
-        "multilabel f1"),
-    _up("multilabel_f1_macro", "label sets", f.multilabel_f1_macro, "macro f1 multilabel"),
-    _up("multilabel_f1_samples", "label sets", f.multilabel_f1_samples, "mean f1 score", "samples f1", "example f1"),
-    _down("hamming_loss", "label sets", f.hamming, "hamming", high=1.0),
-    _down("word_error_rate", "texts", f.word_error_rate, "wer"),
-    _down("character_error_rate", "texts", f.character_error_rate, "cer"),
+    _up("map@3", "rankings", "mean average precision at 3, map 3"),
+    _up("map@5", "rankings", "mean average precision at 5, map 5"),
+    _up("map@10", "rankings", "mean average precision at 10, map 10"),
+    _up("multilabel_f1_micro", "label sets", "micro f1 multilabel, multi label f1, multilabel f1"),
+    _up("multilabel_f1_macro", "label sets", "macro f1 multilabel"),
+    _up("multilabel_f1_samples", "label sets", "mean f1 score, samples f1, example f1"),
+    _down("hamming_loss", "label sets", "hamming", high=1.0),
+    _down("word_error_rate", "texts", "wer"),
+    _down("character_error_rate", "texts", "cer"),
     # --- what only a script can compute
-    _up("ndcg", "files", None, "normalized discounted cumulative gain", "normalised discounted cumulative gain"),
-    _up("iou", "files", None, "jaccard", "jaccard index", "jaccard score", "intersection over union", "mean iou"),
-    _up("dice", "files", None, "dice coefficient", "dice score"),
-    _up("psnr", "files", None, "peak signal to noise ratio", high=math.inf),
-    _up("ssim", "files", None, "structural similarity", low=-1.0),
-    _up("bleu", "files", None, "bleu score", high=100.0),
-    _up("rouge", "files", None, "rouge l", "rouge score", high=100.0),
-    _down("perplexity", "files", None, "ppl"),
+    _up("ndcg", "files", "normalized discounted cumulative gain, normalised discounted cumulative gain"),
+    _up("iou", "files", "jaccard, jaccard index, jaccard score, intersection over union, mean iou"),
+    _up("dice", "files", "dice coefficient, dice score"),
+    _up("psnr", "files", "peak signal to noise ratio", high=math.inf),
+    _up("ssim", "files", "structural similarity", low=-1.0),
+    _up("bleu", "files", "bleu score", high=100.0),
+    _up("rouge", "files", "rouge l, rouge score", high=100.0),
+    _down("perplexity", "files", "ppl"),
 )  # fmt: skip
 
 

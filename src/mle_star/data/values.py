@@ -59,6 +59,18 @@ def are_numbers(cells: Sequence[str]) -> bool:
     return not any("_" in cell for cell in cells)
 
 
+def positive_label(labels: Iterable[Any]) -> Any:
+    """Of two classes the one that is looked for: `1`, `true` and the like, else the last in their order."""
+    known = set(labels)
+    telling = [label for label in known if str(label).lower() in ("1", "1.0", "true", "yes", "y", "positive")]
+    return telling[0] if len(telling) == 1 else max(known, key=float) if are_numbers([*map(str, known)]) else max(known)
+
+
+def likely_label(classes: Collection[Any]) -> Any:
+    """Of two classes the one that a single probability is of: of numbers the larger, as in `predict_proba[:, 1]`."""
+    return max(classes, key=float) if are_numbers([*map(str, classes)]) else positive_label(classes)
+
+
 def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
+from mle_star.data.metrics import FORMULAS
 from mle_star.engineer.catalogue import all_blends, families, steps
 from mle_star.engineer.parts import core, keeping
 from mle_star.engineer.parts.features import encoding
 from mle_star.engineer.parts.features.words import count_words
 from mle_star.engineer.parts.validation import solving
-from mle_star.engineer.parts.validation.metrics import RECIPES
+from mle_star.engineer.recipes import RECIPES
 from mle_star.engineer.sources import Definition, definition_of, import_lines, module_of, needed
 
 WIDTH = 120
@@ -53,9 +55,7 @@ def assemble(design: Design) -> str:
     roots += [d for name in _ALWAYS for d in module_of(name).definitions.values()]
     roots += [definition_of(steps()[key].add) for key in design.features]
     roots += [definition_of(families()[own["family"]].fit) for own in design.models.values()]
-    recipe = RECIPES[design.metric["name"]]
-    deciding = [definition_of(recipe.score), definition_of(recipe.decide)]
-    roots += [definition_of(all_blends()[design.blend].combine), *deciding]
+    roots += [definition_of(all_blends()[design.blend].combine), *_scoring(design.metric)]
     definitions = needed(roots)
     by_module: dict[str, list[Definition]] = {}
     for definition in definitions:
@@ -87,11 +87,14 @@ def section(title: str, body: str) -> str:
 
 
 def _sources(definitions: list[Definition]) -> str:
-    text = ""
-    for definition in definitions:
-        gap = "\n\n\n" if text and (definition.source.startswith(("def ", "class ", "@"))) else "\n" if text else ""
-        text += gap + definition.source
+    text = definitions[0].source if definitions else ""
+    for before, each in pairwise(definitions):
+        text += ("\n\n\n" if _is_block(before) or _is_block(each) else "\n") + each.source
     return text
+
+
+def _is_block(definition: Definition) -> bool:
+    return definition.source.startswith(("def ", "class ", "@"))
 
 
 def _settings(design: Design) -> str:
@@ -104,17 +107,22 @@ def _settings(design: Design) -> str:
     return "\n".join([*lines, *([f"VARIANTS = {literal(design.variants)}"] if design.variants else [])])
 
 
-def _metric(metric: Mapping[str, Any]) -> str:
+def _scoring(metric: Mapping[str, Any]) -> tuple[Definition, Definition]:
+    """The formula of the metric, and how its answers are decided."""
     recipe = RECIPES[metric["name"]]
-    roots = [definition_of(recipe.score), definition_of(recipe.decide)]
-    own = [d for d in needed(roots) if d.module.rpartition(".")[2] in ("metrics", "deciding")]
+    return module_of(FORMULAS).definitions[str(recipe.metric.formula)], definition_of(recipe.decide)
+
+
+def _metric(metric: Mapping[str, Any]) -> str:
+    score, decide = _scoring(metric)
+    own = [d for d in needed([score, decide]) if d.module in (score.module, decide.module)]
     own.sort(key=lambda d: d.name == "Score", reverse=True)
-    ends = f"SCORE, DECIDE = {recipe.score.__name__}, {recipe.decide.__name__}"
+    ends = f"SCORE, DECIDE = {score.name}, {decide.name}"
     return f"METRIC = {literal(metric)}\n" + _gap(own) + f"{_sources(own)}\n\n\n{ends}"
 
 
 def _gap(definitions: list[Definition]) -> str:
-    return "\n\n" if definitions and definitions[0].source.startswith(("def ", "class ", "@")) else ""
+    return "\n\n" if definitions and _is_block(definitions[0]) else ""
 
 
 def features_section(features: Mapping[str, dict[str, Any]]) -> str:

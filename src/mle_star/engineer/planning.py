@@ -13,6 +13,7 @@ from mle_star.engineer.design import Design, assemble, quoted, recover, sections
 from mle_star.engineer.moves import Action, actions, named_in, titles_of
 from mle_star.engineer.parts.describe import Blend, Family
 from mle_star.engineer.profile import Profile
+from mle_star.engineer.recipes import Recipe
 from mle_star.engineer.studies import findings_in
 
 WANTED_SECONDS = 90.0
@@ -34,7 +35,7 @@ def family_named(name: str, profile: Profile) -> Family:
 
 def first_design(profile: Profile, family: Family, most_rows: int | None) -> Design:
     """A simple solution around one family."""
-    better = "higher" if profile.higher else "lower"
+    better = "higher" if profile.recipe.metric.higher_is_better else "lower"
     targets = " and ".join(one_line(target["name"]) for target in profile.targets)
     doc = (
         f"Predict {targets} with {family.name}, judged by {profile.metric} ({better} is better).\n\n"
@@ -46,7 +47,7 @@ def first_design(profile: Profile, family: Family, most_rows: int | None) -> Des
         doc=doc,
         data=profile.data,
         targets=[{key: value for key, value in target.items() if key != "rarest"} for target in profile.targets],
-        metric=metric_settings(profile),
+        metric=metric_settings(profile.recipe),
         folds=fold_settings(profile, most_rows),
         rows=capped,
         seconds=WANTED_SECONDS,
@@ -61,12 +62,17 @@ def one_line(text: str) -> str:
     return quoted(text).replace('"""', "'''").replace("\\", "/")
 
 
-def metric_settings(profile: Profile) -> dict[str, Any]:
+def metric_settings(recipe: Recipe) -> dict[str, Any]:
     """What scripts know of the metric."""
-    settings: dict[str, Any] = {
-        "name": profile.metric, "higher": profile.higher, "answers": profile.recipe.kind, "loss": profile.recipe.loss
+    metric = recipe.metric
+    settings = {
+        "name": metric.name, "higher": metric.higher_is_better, "answers": recipe.kind, "loss": recipe.loss
     }  # fmt: skip
-    return settings | ({"most": int(profile.metric.partition("@")[2])} if profile.recipe.kind == "ranking" else {})
+    if metric.of_positive:
+        settings["positive"] = 1  # of two classes the second is the one that is looked for
+    if recipe.kind == "ranking":
+        settings["most"] = int(metric.name.partition("@")[2])
+    return settings
 
 
 def fold_settings(profile: Profile, most_rows: int | None) -> dict[str, Any]:
@@ -192,7 +198,7 @@ def next_plan(
     What earlier steps have tried (`before`) is tried again only when nothing else is left; `models` are those of the
     whole script, which trains none of them twice.
     """
-    best = _best(tried, profile.higher, baseline)
+    best = _best(tried, profile.recipe.metric.higher_is_better, baseline)
     kept = named_in(best, block, profile) if best else []
     gone = {action.title for plan, _ in tried for action in named_in(plan, block, profile)}
     luck = random.Random(block + "".join(plan for plan, _ in tried))

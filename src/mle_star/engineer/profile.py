@@ -18,12 +18,11 @@ import pandas as pd
 from mle_star.data import metrics as known_metrics
 from mle_star.data import tables as files
 from mle_star.data.columns import Column, describe, is_id_name
-from mle_star.data.formulas import likely_label, positive_label
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from mle_star.data.targets import labels_of
-from mle_star.data.values import PANDAS_GAPS, distinct_values, is_misread, is_number
-from mle_star.engineer.parts.validation.metrics import RECIPES, Recipe
+from mle_star.data.values import PANDAS_GAPS, distinct_values, is_misread, is_number, likely_label, positive_label
+from mle_star.engineer.recipes import RECIPES, Recipe
 from mle_star.errors import ConfigError
 
 Kind = Literal["binary", "multiclass", "regression"]
@@ -39,9 +38,7 @@ LIBRARIES = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
 class Profile:
     """All that choices need to know about a task; `data` and `targets` are the settings of its scripts."""
 
-    metric: str
     recipe: Recipe
-    higher: bool
     kind: Kind
     rows: int
     data: dict[str, Any]
@@ -67,6 +64,11 @@ class Profile:
     positive: bool = True
 
     @property
+    def metric(self) -> str:
+        """The name of the metric."""
+        return self.recipe.metric.name
+
+    @property
     def small(self) -> bool:
         """Are there so few rows that simple models and many folds are in order?"""
         return self.rows < FEW_ROWS
@@ -82,20 +84,20 @@ class Profile:
         return worth * (0.55 if self.mostly_text else 1.0)
 
 
-def recipe_for(words: str) -> tuple[str, Recipe, bool]:
+def recipe_for(words: str) -> Recipe:
     """The metric that a task's words mean; one that scripts here cannot compute is refused, never replaced."""
     found = known_metrics.find_metric(words)
     told = None if found is not None else known_metrics.metric_in_prose(f"Metric: {words}")
     metric = found or (told[0] if told else None) or known_metrics.known_metric(words)
     if metric.name not in RECIPES:
         raise ConfigError(f"it cannot compute {metric.name}; it knows {', '.join(RECIPES)}")
-    return metric.name, RECIPES[metric.name], metric.higher_is_better
+    return RECIPES[metric.name]
 
 
 def refuse(metric: str, folder: Path, description: str = "") -> str:
     """Why the engineer cannot work on a task, in one line; an empty text when it can."""
     try:
-        _, _, _, layout, _ = _understood(metric, folder, description)
+        _, layout, _ = _understood(metric, folder, description)
         _check_columns(folder, layout, list(itertools.islice(_columns(layout), 2)))
     except ConfigError as error:
         count, what = media_in(folder)
@@ -118,7 +120,7 @@ def look(metric: str, folder: Path, description: str, packages: tuple[str, ...])
 def _look(
     metric: str, folder: Path, description: str, packages: tuple[str, ...], stamps: tuple[tuple[str, int, int], ...]
 ) -> Profile:
-    name, recipe, higher, layout, targets = _understood(metric, folder, description)
+    recipe, layout, targets = _understood(metric, folder, description)
     columns = list(_columns(layout))
     _check_columns(folder, layout, columns)
     lookups = _lookups(layout)
@@ -146,7 +148,7 @@ def _look(
         total = characters * min(rows, 40_000)
         words = {"words": 2, "pieces": 4 if total < 4e5 else 0, "bits": 18, "longest": 2000}
     return Profile(
-        metric=name, recipe=recipe, higher=higher, kind=kind, rows=rows, data=data, targets=targets,
+        recipe=recipe, kind=kind, rows=rows, data=data, targets=targets,
         packages=packages or ("sklearn",), numbers=numbers, categories=categories,
         many_levels=[c.name for c in columns if c.name in categories and c.distinct > MANY_LEVELS],
         dates=data["dates"], texts=[c.name for c in texts], reading=reading,
@@ -162,13 +164,13 @@ def _look(
 # --- what is to be predicted -----------------------------------------------------------------------------
 
 
-def _understood(metric: str, folder: Path, description: str) -> tuple[str, Recipe, bool, Layout, list[dict[str, Any]]]:
+def _understood(metric: str, folder: Path, description: str) -> tuple[Recipe, Layout, list[dict[str, Any]]]:
     """The metric, which table is which, and the settings of every target."""
-    name, recipe, higher = recipe_for(metric)
-    layout = find_layout(folder, description)
-    if name == "gini" and any(len(set(labels_of(_cells(layout, target)))) > 2 for target in layout.target.names):
-        name, recipe = "gini_of_amounts", RECIPES["gini_of_amounts"]
-    return name, recipe, higher, layout, [_target(folder, layout, target, recipe) for target in layout.target.names]
+    recipe, layout = recipe_for(metric), find_layout(folder, description)
+    amounts = any(len(set(labels_of(_cells(layout, target)))) > 2 for target in layout.target.names)
+    if recipe.metric.name == "gini" and amounts:
+        recipe = replace(recipe, kind="number")
+    return recipe, layout, [_target(folder, layout, target, recipe) for target in layout.target.names]
 
 
 def _table_of(layout: Layout, name: str) -> files.Table:
@@ -219,12 +221,12 @@ def _target(folder: Path, layout: Layout, name: str, recipe: Recipe) -> dict[str
     if recipe.kind == "number":
         numbers = [float(label) for label in labels if is_number(label)]
         if len(numbers) < 0.9 * len(labels):
-            raise ConfigError(f"the target {name!r} holds texts, and {recipe.score.__name__} needs numbers")
+            raise ConfigError(f"the target {name!r} holds texts, and {recipe.metric.name} needs numbers")
         low = min(numbers)
         log = low > -1 and (recipe.log or (recipe.loss == "absolute" and low >= 0 and describe(name, labels).skew > 1))
         return {"name": name, "kind": "number", "scale": "log" if log and low >= 0 else "plain"}
     if len(labels) > 50 and all(map(is_number, labels)) and len(set(labels)) > 0.5 * len(labels):
-        raise ConfigError(f"the target {name!r} holds numbers, and {recipe.score.__name__} needs classes")
+        raise ConfigError(f"the target {name!r} holds numbers, and {recipe.metric.name} needs classes")
     counts = Counter(labels)
     classes = sorted(counts, key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label))
     if len(classes) > MOST_CLASSES:

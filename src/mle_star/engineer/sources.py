@@ -1,4 +1,4 @@
-"""The sources of the parts: which definitions a function needs, and how they stand in a script."""
+"""The sources of the parts and formulas: which definitions a function needs, and how they stand in a script."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-PACKAGE = "mle_star.engineer.parts"
-DESCRIPTIONS = ("STEPS", "FAMILY", "BLENDS", "RECIPES")
+PACKAGE = "mle_star."
+DESCRIPTIONS = ("STEPS", "FAMILY", "BLENDS")
 
 
 @dataclass(frozen=True)

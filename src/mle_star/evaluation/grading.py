@@ -14,9 +14,8 @@ from typing import Any
 
 from mle_star.basics.texts import quoted
 from mle_star.data.dialect import comma_columns, with_point
-from mle_star.data.formulas import likely_label
 from mle_star.data.metrics import Metric
-from mle_star.data.values import are_numbers, is_number
+from mle_star.data.values import are_numbers, is_number, likely_label
 from mle_star.errors import ConfigError
 from mle_star.evaluation.answers import Answers, Ungradable, label_of
 from mle_star.evaluation.cells import counted, taken

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+
+from mle_star.data.formulas import f_score
 
 Score = Callable[[np.ndarray, np.ndarray], float]
 
@@ -28,6 +31,11 @@ def decide_best_cut(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], 
     smooth = np.convolve(np.pad(scores, 3, mode="edge"), np.ones(7) / 7, mode="valid")
     best = cuts[smooth.argmax()]
     return [(p[:, 1] >= best).astype(int) for p in others]
+
+
+def decide_label_cut(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """A label of a set from the cut upwards at which its own F1 is best."""
+    return decide_best_cut(y, known, others, partial(f_score, positive=1))
 
 
 def decide_class_factors(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:

@@ -157,12 +157,15 @@ def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
 
 
 def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
-    """A model's predictions on the scale, or for all the classes, of the task."""
+    """A model's predictions on the scale, or for all the classes, of the task.
+
+    No chance is certain: log loss never forgives a certain answer that is wrong.
+    """
     if job.numeric:
         numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel() + base, scale))
         return numbers
-    full: np.ndarray = np.zeros((len(p), classes))
-    full[:, seen] = np.nan_to_num(p)
+    full: np.ndarray = np.full((len(p), classes), 1e-6)
+    full[:, seen] = np.clip(np.nan_to_num(p), 1e-6, 1 - 1e-6)
     return full
 
 
