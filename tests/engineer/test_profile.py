@@ -6,13 +6,16 @@ import json
 import os
 import sys
 import time
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mle_star.data.columns import EPOCH
+from mle_star.data.layout import find_layout
 from mle_star.data.tables import TICK_NS, _looked_at
 from mle_star.engineer.brain import serve
 from mle_star.engineer.catalogue import fitting_families
@@ -20,6 +23,7 @@ from mle_star.engineer.parts.features.reading import read_data
 from mle_star.engineer.profile import look, recipe_for
 from mle_star.engineer.reading import Question, parts_of
 from mle_star.errors import ConfigError
+from mle_star.evaluation.split import find_rule
 from tests.engineer.conftest import profile_of
 from tests.engineer.shop import system_prompt, write_shop
 from tests.engineer.small_tasks import TASKS
@@ -163,6 +167,28 @@ def test_days_and_months_are_told_apart_by_the_whole_column(form: str, tmp_path:
     body = "".join(f"{i},{day.strftime(form)},{i % 2}\n" for i, day in enumerate(days))
     (tmp_path / "train.csv").write_text(f"id,when,y\n{body}")
     assert look("accuracy", tmp_path, "Predict `y`.", ("sklearn",)).dates == {"when": form}
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("spoken", lambda day: f"{day:%d %B %Y %H:%M}"), ("zoned", lambda day: f"{day:%Y-%m-%dT%H:%M}+02:00"),
+        ("timestamp", lambda day: str(int((day - EPOCH).total_seconds()))),
+        ("eventTime", lambda day: str(int((day - EPOCH).total_seconds()))), ("plain", lambda day: f"{day:%Y-%m-%d}"),
+    ],
+)  # fmt: skip
+def test_the_engineer_and_the_hold_out_agree_on_time(
+    name: str, spelled: Callable[[datetime], str], tmp_path: Path
+) -> None:
+    days = [datetime(2021, 1, 1) + timedelta(hours=9 * i) for i in range(120)]
+    cells = [spelled(day) if i % 30 != 7 else "unknown" for i, day in enumerate(days)]
+    rows = [f"{i},{cell},{i % 5}" for i, cell in enumerate(cells)]
+    (tmp_path / "train.csv").write_text(
+        f"id,{name},x,y\n" + "".join(f"{row},{i % 2}\n" for i, row in enumerate(rows[:90]))
+    )
+    (tmp_path / "test.csv").write_text(f"id,{name},x\n" + "".join(f"{row}\n" for row in rows[90:]))
+    seen, rule = look("accuracy", tmp_path, "Predict `y`.", ("sklearn",)), find_rule(find_layout(tmp_path))
+    assert (seen.later, rule.kind, rule.column) == (name, "time", name)
 
 
 def test_one_gap_changes_no_key_and_no_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

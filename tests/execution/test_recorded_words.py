@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from mle_star.basics.texts import digest_of
+from mle_star.basics.texts import digest_of, shorten
 from mle_star.execution import LocalExecutor, debug_text, evaluate_solution, exception_line, execute_in_run
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import surroundings_digest
 from mle_star.execution.fitted import STATE
 from mle_star.execution.outcome import HEADER
-from mle_star.execution.recorded import KEPT_TEXT, shorten
+from mle_star.execution.recorded import KEPT_TEXT
 from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import ScriptRequest, scope
@@ -119,9 +119,9 @@ async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: Op
 
 def test_a_text_is_kept_whole_up_to_the_limit() -> None:
     whole = "x" * KEPT_TEXT
-    assert shorten(whole) == whole
+    assert shorten(whole, KEPT_TEXT) == whole
     half = "x" * (KEPT_TEXT // 2)
-    assert shorten(whole + "x") == f"{half}\n[... 1 characters left out ...]\n{half}"
+    assert shorten(whole + "x", KEPT_TEXT) == f"{half}\n[... 1 characters left out ...]\n{half}"
 
 
 # --- whole: what an executor is asked for, what is recorded, what is said --------------------------------------

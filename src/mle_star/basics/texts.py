@@ -1,4 +1,4 @@
-"""Texts: told apart by their digests, and made fit to be kept."""
+"""Texts: told apart by their digests, made fit to be kept, shortened, counted."""
 
 from __future__ import annotations
 
@@ -23,6 +23,20 @@ QUOTED = 80
 def quoted(text: str) -> str:
     """A text as a message quotes it: of a long one the beginning, and how long it is."""
     return repr(text) if len(text) <= QUOTED else f"{text[:QUOTED]!r}... ({len(text)} characters)"
+
+
+def shorten(text: str, most: int) -> str:
+    """Head and tail of a long text, with a mark where the middle was."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`3 rows`, `1 row`, `2 classes`, `1,000 scripts`."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def storable(value: Any) -> Any:

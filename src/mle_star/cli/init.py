@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from mle_star.cli.task import plain
+
 
 def init(
     data_folder: Annotated[
@@ -50,9 +52,9 @@ def init(
     console = Console(highlight=False, soft_wrap=True)
     values = {**guess.task.model_dump(mode="json"), "target": ", ".join(guess.targets) or "-"}
     for field, reason in guess.reasons.items():
-        console.print(f"{field:18} [bold]{escape(_plain(values[field]))}[/bold]  [dim]{escape(_plain(reason))}[/dim]")
+        console.print(f"{field:18} [bold]{escape(plain(values[field]))}[/bold]  [dim]{escape(plain(reason))}[/dim]")
     for note in guess.notes:
-        console.print(f"[yellow]note[/yellow]  {escape(_plain(note))}")
+        console.print(f"[yellow]note[/yellow]  {escape(plain(note))}")
     place = data_folder if output is None else path
     console.print(f"Wrote {escape(str(path))}. Look it over, then: mle-star run {escape(str(place))}{_model_words()}")
 
@@ -66,8 +68,3 @@ def _model_words() -> str:
     if served_model(load_config().model) is not None or find_credentials():
         return ""
     return " --model offline  (no key for a language model was found; `mle-star doctor` says more)"
-
-
-def _plain(text: str) -> str:
-    """Names come from the data: keep them from driving the terminal."""
-    return "".join(char if char.isprintable() else " " for char in text)

@@ -427,9 +427,9 @@ def _write_report(run_dir: Path) -> None:
 
 def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:
     """What a run would do and is expected to take."""
+    from mle_star.basics.texts import plural
     from mle_star.pipeline.setup import check_inputs, choose_folder
     from mle_star.run.forecast import Forecaster
-    from mle_star.views.text import plural
 
     check_inputs(task, config)
     forecast, folder = Forecaster(task, config).forecast(), choose_folder(task, config, output)

@@ -6,13 +6,13 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from mle_star.data.values import is_number, without_gaps
+from mle_star.data.values import distinct_values, is_number, without_gaps
 
 Kind = Literal["number", "messy number", "category", "date", "text", "list", "constant"]
 
@@ -26,7 +26,7 @@ DATE_FORMATS = (
 )  # fmt: skip
 _ISO_LENGTHS = {"%Y-%m-%d": 10, "%Y-%m-%d %H:%M:%S": 19, "%Y-%m-%dT%H:%M:%S": 19, "%Y-%m-%d %H:%M": 16}
 EPOCH = datetime(1970, 1, 1)
-_TIME_NAME = re.compile(r"(^|[\W_])(date|time|datetime|epoch|ts)([\W_]|$)|stamp|unix", re.IGNORECASE)
+_TIME_NAME = re.compile(r"(^|[\W_])(date|ts)([\W_]|$)|time|epoch|stamp|unix", re.IGNORECASE)
 _YEAR_NAME = re.compile(r"(^|[\W_])year$", re.IGNORECASE)
 MANY_LEVELS = 40
 """Above this many levels a category is better encoded by frequency or target than by one column a level."""
@@ -132,7 +132,7 @@ def describe(name: str, cells: list[Any]) -> Column:
 
 def moments_of(column: Column, cells: Iterable[Any]) -> dict[str, datetime]:
     """The moment that each value names, in UTC where it speaks of a zone; empty where the column holds no dates."""
-    texts = {str(cell) for cell in cells} - {""}
+    texts = set(without_gaps(map(str, cells)))
     if column.kind == "date":
         told = ((text, as_date(text, column.date_format)) for text in texts)
         return {text: moment for text, moment in told if moment is not None}
@@ -149,6 +149,31 @@ def moments_of(column: Column, cells: Iterable[Any]) -> dict[str, datetime]:
         text: moment.to_pydatetime(warn=False) for text, moment in zip(values, parsed, strict=True) if moment == moment
     }
     return found if len(found) > 0.95 * len(values) else {}
+
+
+def moments_beside(column: Column, train: Sequence[Any], test: Sequence[Any]) -> tuple[list[datetime], list[datetime]]:
+    """The moments of the training rows and those of the test rows, each in their order."""
+    moments = moments_of(column, (*train, *test))
+    old, new = (sorted(moments[text] for text in map(str, cells) if text in moments) for cells in (train, test))
+    return old, new
+
+
+def comes_later(column: Column, train: Sequence[Any], test: Sequence[Any]) -> bool:
+    """Do nearly all test rows come after nearly all training rows?"""
+    old, new = moments_beside(column, train, test)
+    if not old or not new:
+        return False
+    first, last = new[len(new) // 50], old[-1 - len(old) // 50]
+    return first > last or (first == last and "number" not in column.kind)  # a year is too long to be shared
+
+
+def is_apart(column: Column, train: Sequence[Any], test: Sequence[Any]) -> bool:
+    """Does each value name a group of rows that lies on one side only?"""
+    is_code = column.kind in ("category", "date") or (column.kind == "number" and column.whole)
+    if not is_code or column.distinct < 5 or column.count < 2 * column.distinct:
+        return False
+    known, asked = distinct_values(train), distinct_values(test)
+    return len(asked) > 1 and not known & asked
 
 
 def _numbered_moments(name: str, texts: Collection[str]) -> dict[str, datetime]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mle_star.basics.texts import plural
 from mle_star.data.columns import Column
 from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder
 from mle_star.data.sanity import refuse_pointless
 from mle_star.data.survey import Survey, find_data_folder, survey
 from mle_star.data.targets import Target, given_target, guess_target, with_target
-from mle_star.data.wording import plural, task_in_words
+from mle_star.data.wording import task_in_words
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 

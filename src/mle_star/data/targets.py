@@ -11,7 +11,7 @@ from mle_star.config import did_you_mean, printable
 from mle_star.data.columns import Column, is_id_name
 from mle_star.data.survey import Survey
 from mle_star.data.tables import Table
-from mle_star.data.values import is_gap, is_number
+from mle_star.data.values import is_gap, is_number, letters_of
 from mle_star.errors import ConfigError
 
 TARGET_NAMES = ("target", "label", "labels", "class", "y", "outcome", "response", "output")
@@ -160,13 +160,9 @@ def _prefix_of_classes(answers: tuple[str, ...], cells: list[Any], column: str) 
         named = {answer.removeprefix(prefix) for answer in answers if answer.startswith(prefix)}
         if len(named) == len(answers) and len(named & values) >= 0.9 * len(values):
             return prefix
-    plain = {_plain(answer) for answer in answers}
-    loosely = {_plain(value) for value in values}
-    return "" if loosely <= plain or {f"{_plain(column)}{value}" for value in loosely} <= plain else None
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[\W_]+", "", text).lower()
+    plain = {letters_of(answer) for answer in answers}
+    loosely = {letters_of(value) for value in values}
+    return "" if loosely <= plain or {f"{letters_of(column)}{value}" for value in loosely} <= plain else None
 
 
 def _target_in_prose(found: Survey, table: Table, description: str) -> Target | None:
@@ -193,7 +189,7 @@ def _target_missing_in_test(found: Survey, table: Table) -> Target | None:
         return Target((missing[0],), table, f"The only column of {table.name} that {found.test.name} lacks.")
     lists = {c for c in missing if table.column(c).kind == "list"}
     best = next(
-        (c for c in missing if _plain(c) in TARGET_NAMES),
+        (c for c in missing if letters_of(c) in TARGET_NAMES),
         [c for c in missing if c not in lists or len(lists) == len(missing)][-1],
     )
     listed = ", ".join(missing[:8])
@@ -205,7 +201,7 @@ def _target_missing_in_test(found: Survey, table: Table) -> Target | None:
 def _target_by_name(table: Table) -> Target:
     candidates = [c for c in table.columns if not table.column(c).names_rows] or list(table.columns)
     for column in candidates:
-        if _plain(column) in TARGET_NAMES or re.search(r"(?i)^(target|label)[_ ]|[_ ](target|label)$", column):
+        if letters_of(column) in TARGET_NAMES or re.search(r"(?i)^(target|label)[_ ]|[_ ](target|label)$", column):
             return Target((column,), table, f"The name of a column of {table.name} says so.")
     reason = f"The last column of {table.name}, no clearer hint found. Look at this."
     return Target((candidates[-1],), table, reason)

@@ -59,6 +59,16 @@ def are_numbers(cells: Sequence[str]) -> bool:
     return not any("_" in cell for cell in cells)
 
 
+def letters_of(text: str) -> str:
+    """A name as it is compared where spellings differ: its letters and digits alone, in small letters."""
+    return re.sub(r"[\W_]+", "", text).lower()
+
+
+def label_order(label: str) -> tuple[bool, float, str]:
+    """What to sort labels by: numbers by their size, then words."""
+    return (False, float(label), label) if is_number(label) else (True, 0.0, label)
+
+
 def positive_label(labels: Iterable[Any]) -> Any:
     """Of two classes the one that is looked for: `1`, `true` and the like, else the last in their order."""
     known = set(labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mle_star.basics.texts import plural
 from mle_star.config import printable
 from mle_star.data.metrics import Metric
 from mle_star.data.survey import Survey
@@ -48,12 +49,6 @@ def _submission(found: Survey, target: Target, probabilities: bool) -> str:
         "Where ./input/test.csv is there, submit a prediction for each of its rows, in the columns of "
         "./input/sample_submission.csv; else predict the training rows, and validate on rows held out."
     )
-
-
-def plural(number: int, noun: str) -> str:
-    """`3 rows`, `1 row`, `2 classes`."""
-    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
-    return f"{number} {noun}{ending}"
 
 
 def some_of(names: Sequence[str], most: int = 3) -> str:

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +16,19 @@ import pandas as pd
 
 from mle_star.data import metrics as known_metrics
 from mle_star.data import tables as files
-from mle_star.data.columns import Column, describe, is_id_name
+from mle_star.data.columns import Column, comes_later, describe, is_apart, is_id_name, moments_beside, moments_of
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from mle_star.data.targets import labels_of
-from mle_star.data.values import PANDAS_GAPS, distinct_values, is_misread, is_number, likely_label, positive_label
+from mle_star.data.values import (
+    PANDAS_GAPS,
+    is_misread,
+    is_number,
+    label_order,
+    letters_of,
+    likely_label,
+    positive_label,
+)
 from mle_star.engineer.recipes import RECIPES, Recipe
 from mle_star.errors import ConfigError
 
@@ -228,7 +235,7 @@ def _target(folder: Path, layout: Layout, name: str, recipe: Recipe) -> dict[str
     if len(labels) > 50 and all(map(is_number, labels)) and len(set(labels)) > 0.5 * len(labels):
         raise ConfigError(f"the target {name!r} holds numbers, and {recipe.metric.name} needs classes")
     counts = Counter(labels)
-    classes = sorted(counts, key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label))
+    classes = sorted(counts, key=label_order)
     if len(classes) > MOST_CLASSES:
         raise ConfigError(f"the target {name!r} has more than {MOST_CLASSES} classes")
     if len(classes) == 1:
@@ -261,7 +268,7 @@ def _columns(layout: Layout) -> Iterator[Column]:
         whole = column.kind == "number" and column.unique_share > 0.999 and column.counts_up
         named = is_id_name(name) and column.unique_share > 0.999 and column.kind in ("number", "category")
         if column.kind != "constant" and not whole and not (named and (column.whole or column.kind == "category")):
-            yield _as_text(_as_date(column, layout.train.sample[name]))
+            yield _as_text(_as_date(column))
 
 
 def _as_text(column: Column) -> Column:
@@ -270,19 +277,14 @@ def _as_text(column: Column) -> Column:
     return replace(column, kind="text") if column.kind == "category" and wordy else column
 
 
-def _as_date(column: Column, cells: list[Any]) -> Column:
-    """The column as one of dates where pandas can read nearly all of its values as such, or where it counts seconds."""
-    values = list(itertools.islice((str(cell) for cell in cells if str(cell)), 200))
-    if column.kind == "number" and column.whole and re.search(r"time|stamp|epoch", column.name, re.IGNORECASE):
-        return replace(column, kind="date", date_format="seconds") if 6e8 < column.low <= column.high < 4e9 else column
-    if column.kind not in ("category", "text", "messy number") or not values or column.distinct < 5:
+def _as_date(column: Column) -> Column:
+    """The column as one of dates where its values name moments, as texts or as seconds since 1970."""
+    moments = {} if column.kind == "date" else moments_of(column, (value for value, _ in column.shares))
+    if not moments:
         return column
-    if not all(re.search(r"\d", value) and len(value) < 40 and re.search(r"[-/:. ]", value) for value in values):
-        return column
-    if not all(re.search(r"(19|20)\d\d|\d[-/.]\d\d?[-/.]\d", value) for value in values[:20]):
-        return column
-    moments = pd.to_datetime(pd.Series(values), format="mixed", errors="coerce", utc=True)
-    return replace(column, kind="date", date_format="mixed") if moments.notna().mean() > 0.95 else column
+    form = "seconds" if "number" in column.kind else "mixed"
+    readable = form == "mixed" or 6e8 < float(next(iter(moments))) < 4e9  # thousandths and years stay numbers
+    return replace(column, kind="date", date_format=form) if readable else column
 
 
 def media_in(folder: Path) -> tuple[int, str]:
@@ -377,14 +379,15 @@ def _answers(layout: Layout, targets: list[dict[str, Any]]) -> list[dict[str, An
     """The columns of a submission: which target each answers, and for which class where there is one for each."""
     first, prefix = targets[0]["name"], layout.target.class_prefix
     if prefix is not None:
-        classes = {_plain(label): label for label in targets[0]["classes"]}
+        classes = {letters_of(label): label for label in targets[0]["classes"]}
         found = []
         for name in layout.answers:
             label = name.removeprefix(prefix)
             fitting = (
                 label
                 if label in targets[0]["classes"]
-                else classes.get(_plain(label)) or classes.get(_plain(name).removeprefix(_plain(first)), label)
+                else classes.get(letters_of(label))
+                or classes.get(letters_of(name).removeprefix(letters_of(first)), label)
             )
             found.append({"column": name, "target": first, "class": fitting})
         return found
@@ -395,10 +398,6 @@ def _answers(layout: Layout, targets: list[dict[str, Any]]) -> list[dict[str, An
         {"column": name, "target": name if name in names else names[min(place, len(names) - 1)]}
         for place, name in enumerate(layout.answers)
     ]
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[\W_]+", "", text).lower()
 
 
 # --- other tables ----------------------------------------------------------------------------------------
@@ -441,45 +440,25 @@ def _looked_up(lookup: dict[str, Any], taken: set[str]) -> list[Column]:
 
 def _order_in_time(layout: Layout, dates: dict[str, str]) -> tuple[str, str]:
     """The date column by which every test row comes after training, and the one by which the two are mixed."""
-    for name, form in dates.items() if layout.test is not None else ():
-        parsed = []
-        for table in (layout.train, layout.test):
-            cells = [str(cell) for cell in (table.sample.get(name, []) if table else [])]
-            parsed.append(sorted(moment for moment in _moments(cells, form)))
-        old, new = parsed
-        if not old or not new:
-            continue
-        if new[len(new) // 50] >= old[-1 - len(old) // 50]:
+    for name in dates if layout.test is not None else ():
+        column, sides = layout.train.column(name), _sides(layout, name)
+        if comes_later(column, *sides):
             return name, ""
-        inside = sum(old[0] <= moment <= old[-1] for moment in new) / len(new)
-        if inside > 0.9 and len(set(old)) > 0.3 * len(old):
+        old, new = moments_beside(column, *sides)
+        inside = sum(old[0] <= moment <= old[-1] for moment in new) if old else 0
+        if inside > 0.9 * len(new) and len(set(old)) > 0.3 * len(old):
             return "", name
     return "", ""
 
 
-def _moments(cells: list[str], form: str) -> list[datetime]:
-    texts = pd.Series(cells, dtype=str)
-    if form == "seconds":
-        parsed = pd.to_datetime(pd.to_numeric(texts, errors="coerce"), unit="s", errors="coerce")
-    elif form == "mixed":
-        parsed = pd.to_datetime(texts, format="mixed", errors="coerce", utc=True).dt.tz_localize(None)
-    else:
-        parsed = pd.to_datetime(texts, format=form, errors="coerce")
-    return [moment.to_pydatetime() for moment in parsed.dropna()]
+def _sides(layout: Layout, name: str) -> tuple[list[Any], list[Any]]:
+    """The cells of a column in the training rows and in the test rows."""
+    return layout.train.sample.get(name, []), layout.test.sample.get(name, []) if layout.test else []
 
 
 def _groups(layout: Layout, columns: list[Column]) -> str:
     """The column whose values repeat among the training rows and never occur in the test: rows that belong together."""
-    for column in columns if layout.test is not None else ():
-        is_code = column.kind in ("category", "date") or (column.kind == "number" and column.whole)
-        if not is_code or column.distinct < 5 or column.count < 2 * column.distinct:
-            continue
-        if layout.test is None or column.name not in layout.test.columns or column.name not in layout.train.columns:
-            continue
-        ours, asked = (distinct_values(table.sample[column.name]) for table in (layout.train, layout.test))
-        if len(asked) > 1 and not ours & asked:
-            return column.name
-    return ""
+    return next((column.name for column in columns if is_apart(column, *_sides(layout, column.name))), "")
 
 
 def _series(layout: Layout, columns: list[Column]) -> str:

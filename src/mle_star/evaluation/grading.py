@@ -15,7 +15,7 @@ from typing import Any
 from mle_star.basics.texts import quoted
 from mle_star.data.dialect import comma_columns, with_point
 from mle_star.data.metrics import Metric
-from mle_star.data.values import are_numbers, is_number, likely_label
+from mle_star.data.values import are_numbers, is_number, label_order, likely_label
 from mle_star.errors import ConfigError
 from mle_star.evaluation.answers import Answers, Ungradable, label_of
 from mle_star.evaluation.cells import counted, taken
@@ -386,9 +386,7 @@ def _one_column(values: Any) -> Any:
 def _classes(column: Sequence[str]) -> list[str]:
     """The different labels of a column, each as it is mostly spelled, in the order that scripts and samples use."""
     spelled = {label_of(cell): cell for cell, _ in reversed(counted(column).most_common())}
-    return sorted(
-        spelled.values(), key=lambda label: (not is_number(label), float(label) if is_number(label) else 0.0, label)
-    )
+    return sorted(spelled.values(), key=label_order)
 
 
 def _places(cells: Sequence[str], classes: list[str]) -> Any:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mle_star.data.columns import Column, describe, moments_of
+from mle_star.data.columns import comes_later, describe, is_apart, moments_of
 from mle_star.data.layout import Layout
-from mle_star.data.values import distinct_values, is_number
+from mle_star.data.values import is_number
 from mle_star.evaluation.cells import codes_of
 from mle_star.evaluation.separated import Unsupported
 
@@ -68,10 +68,10 @@ def find_rule(layout: Layout) -> Rule:
         shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
         columns = {name: layout.train.column(name) for name in shared}
         for name, column in columns.items():
-            if _comes_later(column, layout.train.sample[name], test.sample[name]):
+            if comes_later(column, layout.train.sample[name], test.sample[name]):
                 return Rule("time", name, f"{name} of the test rows lies after that of the training rows")
         for name, column in columns.items():
-            if name != layout.key and _is_apart(column, layout.train.sample[name], test.sample[name]):
+            if name != layout.key and is_apart(column, layout.train.sample[name], test.sample[name]):
                 return Rule("groups", name, f"values of {name} repeat in the training rows and never occur in the test")
     if len(targets) == 1 and targets[0].holds_classes:
         return Rule("classes", targets[0].name, "every class has its share")
@@ -84,25 +84,6 @@ def _is_measured(cells: Sequence[Any]) -> bool:
     """Does a look at some cells show that they hold fractions, which are neither dates nor names of groups?"""
     some = [str(cell) for cell in cells[:: max(1, len(cells) // LOOKED_AT)] if str(cell)]
     return all(map(is_number, some)) and any(not float(cell).is_integer() for cell in some)
-
-
-def _comes_later(column: Column, train: Sequence[str], test: Sequence[str]) -> bool:
-    """Do nearly all test rows come after nearly all training rows?"""
-    moments = moments_of(column, (*train, *test))
-    old, new = (sorted(moments[text] for text in map(str, cells) if text in moments) for cells in (train, test))
-    if not old or not new:
-        return False
-    first, last = new[len(new) // 50], old[-1 - len(old) // 50]
-    return first > last or (first == last and "number" not in column.kind)  # a year is too long to be shared
-
-
-def _is_apart(column: Column, train: Sequence[str], test: Sequence[str]) -> bool:
-    """Does each value name a group of rows that lies on one side only?"""
-    is_code = column.kind in ("category", "date") or (column.kind == "number" and column.whole)
-    if not is_code or column.distinct < 5 or column.count < 2 * column.distinct:
-        return False
-    known, asked = distinct_values(train), distinct_values(test)
-    return len(asked) > 1 and not known & asked
 
 
 def split_rows(

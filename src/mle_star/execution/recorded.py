@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 
-from mle_star.basics.texts import digest_of, storable
+from mle_star.basics.texts import digest_of, shorten, storable
 from mle_star.data.place import DataFolder
 from mle_star.evaluation.answers import Ungradable, read_answers, write_answers
 from mle_star.evaluation.exam import Exam, overclaims
@@ -167,7 +167,7 @@ def _record(run: RunContext, job: _Job, done: _Done) -> ScriptFinished:
     event = ScriptFinished(
         step=job.step, digest=job.digest, surroundings=run.shared.scripts.surroundings, purpose=job.purpose,
         script=storable(job.script.content),  # also where it was refused because it is no text
-        stdout=shorten(result.stdout), stderr=shorten(result.stderr), exit_code=result.exit_code,
+        stdout=shorten(result.stdout, KEPT_TEXT), stderr=shorten(result.stderr, KEPT_TEXT), exit_code=result.exit_code,
         seconds=result.duration_seconds,
         timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
         score=result.score, score_problem=result.score_problem, refused=result.refused,
@@ -410,14 +410,6 @@ def log_outcome(path: str, limit: float, raw: ExecutionRawResult, result: Evalua
         logger.warning("timeout: %s was stopped after %g s", path, limit)
     if result.is_error:
         logger.warning("error: exit code %d, %s %s", result.exit_code, HEADER, exception_line(debug_text(result)))
-
-
-def shorten(text: str, most: int = KEPT_TEXT) -> str:
-    """Head and tail of a long text, with a mark where the middle was."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
 def _result_of(event: ScriptFinished) -> EvaluationResult:

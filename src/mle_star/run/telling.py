@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from mle_star.data.wording import plural
+from mle_star.basics.texts import plural, shorten
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, PipelineConfig
 from mle_star.prompts import fenced
@@ -64,7 +64,7 @@ def whole_script(run: RunContext, agent: AgentType, values: Values) -> str:
     script = values.get("around")
     if "script" not in run.config.briefing or agent not in (AgentType.coder, AgentType.planner) or not script:
         return ""
-    shown = _cut(around(str(script), str(values.get("code_block", ""))), MAX_SCRIPT)
+    shown = shorten(around(str(script), str(values.get("code_block", ""))), MAX_SCRIPT)
     return told_piece("script", script=fenced(shown))
 
 
@@ -116,7 +116,7 @@ def _best(run: RunContext, agent: AgentType, variant: str | None, values: Values
     if best is not None:
         what = "best_ensemble" if agent in (AgentType.ens_planner, AgentType.ensembler) else "best_block"
         use = "The plan may build on it." if agent in _PLANNERS else "Take over from it what the plan builds on."
-        yield told_piece(what, score=_score(best[1]), use=use, code=fenced(_cut(str(best[0]), MAX_SCRIPT)))
+        yield told_piece(what, score=_score(best[1]), use=use, code=fenced(shorten(str(best[0]), MAX_SCRIPT)))
     if agent not in (AgentType.extractor, AgentType.planner, AgentType.test) or variant:
         return
     names = ("solution_script", "final_solution", "around")
@@ -140,7 +140,7 @@ def _errors(run: RunContext, agent: AgentType, variant: str | None, values: Valu
     elif agent in (AgentType.extractor, AgentType.planner):
         lines = run.shared.search.analyses.get(run.label, "")
         if lines:
-            yield told_piece("analysis", lines=fenced(_cut(lines, MAX_ANALYSIS), "text"))
+            yield told_piece("analysis", lines=fenced(shorten(lines, MAX_ANALYSIS), "text"))
 
 
 def _memory(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _research(run: RunContext, agent: AgentType, variant: str | None, values: Va
     if agent is AgentType.retriever:
         yield told_piece("ask_for_notes")
     elif notes and agent in (AgentType.planner, AgentType.ens_planner):
-        yield told_piece("notes", notes=fenced(_cut(notes, MAX_NOTES), "text"))
+        yield told_piece("notes", notes=fenced(shorten(notes, MAX_NOTES), "text"))
 
 
 # --- limits ----------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def _diversity(run: RunContext, agent: AgentType, values: Values) -> Iterator[st
     if "borrowing" in chosen and agent is AgentType.extractor:
         other = _other_best(run)
         if other is not None and memory_of(run).steps_without_gain(run.path) >= BORROW_AFTER:
-            yield told_piece("borrow", score=_score(other[0]), code=fenced(_cut(other[1], MAX_SCRIPT)))
+            yield told_piece("borrow", score=_score(other[0]), code=fenced(shorten(other[1], MAX_SCRIPT)))
 
 
 def _other_best(run: RunContext) -> tuple[float, str] | None:
@@ -258,10 +258,3 @@ def words_of(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import takewhile
 
+from mle_star.basics.texts import plural as plural
 from mle_star.models import MetricDirection
 
 MAX_LINE = 2000
@@ -168,8 +169,3 @@ def tokens(count: int) -> str:
 def moment(at: datetime) -> str:
     """A point in time, to the minute, with its zone."""
     return f"{at:%Y-%m-%d %H:%M} {at.tzname() or ''}".rstrip()
-
-
-def plural(count: int, noun: str, several: str = "") -> str:
-    """`1 script`, `3 scripts`."""
-    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
