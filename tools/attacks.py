@@ -2,7 +2,7 @@
 
 The rows are those of tests/scripts/attacks.py and tests/execution/hostile.py, which the tests prove.
 
-python tools/attacks.py --write    write the table
+python tools/attacks.py --write    write the list
 python tools/attacks.py --check    exit code 1 when it is not current
 """
 
@@ -18,23 +18,19 @@ BEGIN, END = "<!-- made by tools/attacks.py: do not edit -->", "<!-- end of what
 
 
 def table() -> str:
-    """One line for each attempt to reach something, then the names of those that only misbehave."""
+    """The names of all attempts to reach something, then of those that only misbehave."""
     attacks = runpy.run_path(str(ROOT / "tests" / "scripts" / "attacks.py"))["ATTACKS"]
     sys.path.insert(0, str(ROOT))
     from tests.execution.hostile import CASES
 
-    lines = ["| a script tries to | bubblewrap | namespaces | filters alone |", "| --- | --- | --- | --- |"]
-    for title, gets_through, _ in attacks:
-        cells = ["**open**" if kind in gets_through else "held" for kind in ("bubblewrap", "namespaces", "filters")]
-        lines.append(f"| {title} | {' | '.join(cells)} |")
-    boxed = [case.name for case in CASES if case.only_boxed]
-    lines += [
-        "",
-        f"{len(CASES)} more only misbehave, by force or by stealth, and are contained in all three kinds: "
-        + "; ".join(case.name for case in CASES if not case.only_boxed)
-        + f". In bubblewrap and namespaces only: {'; '.join(boxed)}.",
-    ]
-    return "\n".join(lines)
+    confined = [case.name for case in CASES if case.confined]
+    others = [case.name for case in CASES if not case.confined]
+    return (
+        f"Held in bubblewrap and in namespaces, {len(attacks)} of {len(attacks)}:\n"
+        + "\n".join(f"- {title}" for title, _ in attacks)
+        + f"\n\nContained there as well, {len(confined)} scripts that misbehave: {'; '.join(confined)}.\n\n"
+        + f"Contained there and unconfined, {len(others)} more: {'; '.join(others)}."
+    )
 
 
 def page() -> str:
@@ -44,11 +40,11 @@ def page() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the table, or say whether it is current."""
+    """Write the list, or say whether it is current."""
     if "--write" in arguments:
         PAGE.write_text(page(), encoding="utf-8")
     elif page() != PAGE.read_text(encoding="utf-8"):
-        print("the table in docs/security.md is not current: python tools/attacks.py --write")
+        print("the list in docs/security.md is not current: python tools/attacks.py --write")
         return 1
     return 0
 

@@ -180,15 +180,15 @@ class DataContaminationResult(Frozen):
 class Isolation(Frozen):
     """What really confined a script, not what was asked for."""
 
-    sandbox: str = Field(default="none", description="walls joined by `+`: bubblewrap or namespaces, landlock, seccomp")
+    sandbox: str = Field(default="none", description="bubblewrap or namespaces, and seccomp, joined by `+`")
     network_blocked: bool = False
     limits: tuple[str, ...] = ()
 
     @property
     def strength(self) -> int:
-        """To compare: nothing, filters on an open machine, a world of its own, and that with filters."""
-        walls = set(self.sandbox.split("+")) - {"none"}
-        return len(walls) + 2 * bool(walls & {"bubblewrap", "namespaces"})
+        """To compare: nothing, a filter of system calls, namespaces, and both."""
+        parts = set(self.sandbox.split("+"))
+        return ("seccomp" in parts) + 2 * bool(parts & {"bubblewrap", "namespaces"})
 
 
 class ExecutionRawResult(Frozen):

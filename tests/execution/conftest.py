@@ -84,7 +84,7 @@ def finished(run: RunContext) -> list[ScriptFinished]:
 @pytest.fixture(scope="session")
 def bubblewrap_works() -> bool:
     """Whether scripts can be boxed in here."""
-    return find_bubblewrap().works
+    return bool(find_bubblewrap()[0])
 
 
 @pytest.fixture

@@ -32,9 +32,9 @@ class Case:
     code: str
     error: bool | None = True
     score: float | None = None
-    says: str = ""  # must be in what the debugger is told, or else on stdout
+    says: str = ""  # must be in what the debugger is told, or else on stdout; `|` stands between two of which one must
     timeout: float = 120.0
-    only_boxed: bool = False  # too dangerous, or not preventable, without a world of its own
+    confined: bool = False  # too dangerous, or not preventable, without namespaces
     submission: bool = False
     everywhere: bool = False  # tried in each kind of confinement, also outside of the soak
 
@@ -46,7 +46,7 @@ CASES = [
         "children that sleep",
         "import os, time\nfor _ in range(300):\n    if os.fork() == 0:\n        time.sleep(600)\n"
         "time.sleep(100)\n" + SCORE,
-        says="BlockingIOError",
+        says="BlockingIOError|more than 60 processes",  # refused by a control group, or counted by the supervisor
     ),
     Case(
         "thread bomb",
@@ -61,7 +61,7 @@ CASES = [
         "        time.sleep(100)\n        os.abort()\nraise RuntimeError(f'a child ended with {os.wait()[1]}')",
     ),
     Case("memory hog in shared memory", "with open('/dev/shm/TOKEN', 'wb') as f:\n    while True:\n"
-         "        f.write(bytes(10 << 20))", only_boxed=True),
+         "        f.write(bytes(10 << 20))", confined=True),
     Case(
         "much output",
         f"import sys\nline = 'x' * 99 + '\\n'\nfor _ in range({BLOCKS}):\n    sys.stdout.write(line * 1000)\n" + SCORE,
@@ -136,21 +136,22 @@ CASES = [
         error=False, score=0.5,
     ),
     # --- other people's things
-    Case("writes to the folder above", "open('../escaped', 'w').write('x')\n" + SCORE, error=None, score=0.5),
-    Case("writes elsewhere", "open('OUTSIDE/escaped', 'w').write('x')"),
-    Case("moves a file away", "import os\nos.rename('OUTSIDE/precious', 'final/submission.csv')"),
+    Case("writes to the folder above", "open('../escaped', 'w').write('x')\n" + SCORE, error=None, score=0.5,
+         confined=True),
+    Case("writes elsewhere", "open('OUTSIDE/escaped', 'w').write('x')", confined=True),
+    Case("moves a file away", "import os\nos.rename('OUTSIDE/precious', 'final/submission.csv')", confined=True),
     Case(
         "writes to the real home folder",
-        "open('REALHOME/TOKEN', 'w').write('x')",
+        "open('REALHOME/TOKEN', 'w').write('x')", confined=True,
     ),
     Case(
         "reads the home folder",
         READS.replace("LOOKS", "lambda: os.listdir(HOME), (HOME / 'HOMEFILE').read_text"),
-        error=False, score=0.5, says="tried all",
+        error=False, score=0.5, says="tried all", confined=True,
     ),
     Case("writes to what it takes for home", "import pathlib\n"
          "(pathlib.Path.home() / 'TOKEN').write_text('x')\n" + SCORE, error=False, score=0.5),
-    Case("writes to the data", "open('input/train.csv', 'a').write('x')"),
+    Case("writes to the data", "open('input/train.csv', 'a').write('x')", confined=True),
     Case("replaces the data by its own, of the same size and time", "import os\nold = os.stat('input/train.csv')\n"
          "os.remove('input/train.csv')\nopen('input/train.csv', 'wb').write(bytes(old.st_size))\n"
          "os.utime('input/train.csv', ns=(old.st_atime_ns, old.st_mtime_ns))\n" + SCORE, error=None, score=0.5),
@@ -181,17 +182,18 @@ CASES = [
     Case(
         "reads the password files",
         READS.replace("LOOKS", "pathlib.Path('/etc/shadow').read_text, pathlib.Path('/etc/gshadow').read_text"),
-        error=False, score=0.5, says="tried all",
+        error=False, score=0.5, says="tried all", confined=True,
     ),
     Case("reads the environment", "import os\nprint(dict(os.environ))\n" + SCORE, error=False, score=0.5),
     Case("reads everybody's environment", "import glob\nfor path in glob.glob('/proc/[0-9]*/environ'):\n    try:\n"
-         "        print(open(path, 'rb').read())\n    except OSError:\n        pass\n" + SCORE, error=False, score=0.5),
+         "        print(open(path, 'rb').read())\n    except OSError:\n        pass\n" + SCORE, error=False, score=0.5,
+         confined=True),
     Case("opens a socket", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 3)\n" + SCORE,
          says="Errno 1"),  # refused by nobody there, or no network at all
     Case("kills its parent", "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\n"
          "time.sleep(0.3)\n" + SCORE, error=None, score=0.5),
     Case("kills everything", "import os, signal\nos.kill(-1, signal.SIGKILL)\n" + SCORE, error=None, score=0.5,
-         only_boxed=True),
+         confined=True),
     Case("forges the report of its end", "import ctypes, os\nfor fd in range(3, 256):\n    try:\n"
          "        os.write(fd, b'exit\\t0\\n')\n    except OSError:\n        pass\n"
          "print('Final Validation Performance: 0.97', flush=True)\nctypes.string_at(0)", score=0.97, says="SIGSEGV"),

@@ -28,7 +28,7 @@ from mle_star.execution import (
     execute_in_run,
     verify_submission,
 )
-from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
+from mle_star.execution.cgroup import find_cgroup_parent
 from mle_star.execution.local import Means
 from mle_star.execution.removal import own_prefix
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
@@ -62,9 +62,9 @@ NEXT = (
 Files = dict[str, bytes]
 Kind = Literal["auto", "namespaces", "none"]
 NAMES: dict[Kind, str] = {
-    "auto": "bubblewrap+landlock+seccomp",
-    "namespaces": "namespaces+landlock+seccomp",
-    "none": "landlock+seccomp",
+    "auto": "bubblewrap+seccomp",
+    "namespaces": "namespaces+seccomp",
+    "none": "seccomp",
 }
 
 
@@ -117,8 +117,8 @@ def secrets() -> Iterator[list[str]]:
 
 def leftovers() -> list[str]:
     """Temporary folders and control groups of this process that nobody removed."""
-    home = find_cgroup_home()
-    groups = [path for parent in (home.parents if home else ()) for path in parent.glob(f"mle-star-{os.getpid()}-*")]
+    parent = find_cgroup_parent()
+    groups = parent.glob(f"mle-star-{os.getpid()}-*") if parent else ()
     folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
     return [str(path) for path in (*groups, *folders)]
 
@@ -127,14 +127,14 @@ def check(case: Case, result: EvaluationResult, secrets: list[str]) -> None:
     told = debug_text(result) if result.is_error else ""
     assert case.error is None or result.is_error is case.error, result
     assert result.score == case.score or (case.error is None and result.is_error), result
-    assert case.says in told or case.says in result.stdout, told
+    assert any(word in told or word in result.stdout for word in case.says.split("|")), told
     assert len(told) < 40_000 and len(result.stdout) + len(result.stderr) < 300_000
     assert not [secret for secret in secrets if secret in result.stdout]
 
 
 def kinds(number: int, case: Case) -> list[Kind]:
     """Bubblewrap holds every case, and every third one is tried without; the soak tries all three kinds."""
-    others: list[Kind] = ["namespaces"] if case.only_boxed else ["namespaces", "none"]
+    others: list[Kind] = ["namespaces"] if case.confined else ["namespaces", "none"]
     if os.environ.get("MLE_STAR_SOAK") or case.everywhere:
         return ["auto", *others]
     return ["auto", *([] if number % 3 else [others[number % len(others)]])]
@@ -241,18 +241,17 @@ class OutsideItsGroup(LocalExecutor):
     """Where a control group can be made but not joined."""
 
     def probe(self) -> Means:
-        return dataclasses.replace(super().probe(), cgroups=Unjoinable(2, ()))
+        return dataclasses.replace(super().probe(), cgroups=self.parent)
 
-
-class Unjoinable(CgroupHome):
-    def create(self, limits: Limits) -> Cgroup:
-        return Cgroup([Path("/nowhere/group")], 2, {"tasks", "memory"})
+    def __init__(self, parent: Path) -> None:
+        super().__init__(limits=SMALL)
+        self.parent = parent
 
 
 async def test_where_a_control_group_cannot_be_joined_the_supervisor_counts(
-    open_run: OpenRun, surroundings: dict[str, Any]
+    open_run: OpenRun, surroundings: dict[str, Any], tmp_path: Path
 ) -> None:
-    executor = OutsideItsGroup(limits=SMALL)
+    executor = OutsideItsGroup(tmp_path)
     with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         result = await execute_in_run(script(BY_NAME["children that sleep"].code), timeout_seconds=240)
         told = debug_text(result)
@@ -262,14 +261,14 @@ async def test_where_a_control_group_cannot_be_joined_the_supervisor_counts(
 
 
 async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun, surroundings: dict[str, Any]) -> None:
-    """Where neither bubblewrap nor Landlock keeps it from doing so."""
+    """Where no namespaces keep it from doing so."""
     token = uuid.uuid4().hex
     code = (
         "import os, signal, subprocess, sys, time\n"
         f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'], start_new_session=True)\n"
         "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
     )
-    executor = LocalExecutor(limits=SMALL, sandbox="none", use_cgroups=False, use_filters=False)
+    executor = LocalExecutor(limits=SMALL, sandbox="none", use_cgroups=False)
     with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         result = await execute_in_run(script(code), timeout_seconds=240)
         assert (result.is_error, result.exit_code) == (True, -9)
@@ -281,13 +280,13 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun,
 async def test_where_nothing_protects_the_data_a_change_is_noticed(
     open_run: OpenRun, surroundings: dict[str, Any], task: TaskDescription
 ) -> None:
-    executor = LocalExecutor(limits=SMALL, sandbox="none", use_filters=False)
+    executor = LocalExecutor(limits=SMALL, sandbox="none")
     with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
         result = await execute_in_run(scored(0.9, "open('input/train.csv', 'a').write('x')"), timeout_seconds=240)
         assert result.is_error and "changed the files in ./input" in debug_text(result)
         notices = [event for event in run.journal.events if isinstance(event, Notice)]
         assert [event.level for event in notices] == ["warning", "error"]
-        assert task.data_dir in notices[1].message and "without a sandbox" in notices[0].message
+        assert task.data_dir in notices[1].message and "scripts run unconfined" in notices[0].message
         assert run.shared.best_score is None
 
 

@@ -64,7 +64,7 @@ async def test_what_is_not_run_again_is_said_with_the_step_that_did_it(
     assert "not run again: the same script was already run at script" in caplog.messages
 
 
-async def test_a_machine_without_walls_is_told_of_once(open_run: OpenRun) -> None:
+async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) -> None:
     heard: list[AnyEvent] = []
     with open_run(CONFIG, LocalExecutor(CONFIG, sandbox="none")) as run:
         run.journal.subscribe(heard.append)
@@ -72,7 +72,7 @@ async def test_a_machine_without_walls_is_told_of_once(open_run: OpenRun) -> Non
             await evaluate_solution(scored(score), run.task, CONFIG)
     told = [event for event in heard if isinstance(event, Notice)]
     assert [(notice.level, notice.step) for notice in told] == [("warning", "run")]
-    assert told[0].message.startswith("scripts run without a sandbox: ")
+    assert told[0].message.startswith("scripts run unconfined, without namespaces: ")
 
 
 async def test_a_script_whose_machine_was_lost_is_told_of_and_remembered_with_where_it_ran(open_run: OpenRun) -> None:
@@ -193,7 +193,10 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
         (Path(task.data_dir) / "more").symlink_to(outside)
         (Path(task.data_dir) / ".hidden").write_text("no data", encoding="utf-8")  # so it cannot be shown as it is
     raw: dict[str, Any] = {"stderr": "odd\n", "duration_seconds": 2.5, "machine": "node-7"}
-    executor, isolation = FixedExecutor(**raw, isolation=Isolation(sandbox="walls")), Isolation(sandbox="walls")
+    executor, isolation = (
+        FixedExecutor(**raw, isolation=Isolation(sandbox="namespaces")),
+        Isolation(sandbox="namespaces"),
+    )
     content = scored(0.5).content
     with open_run(config, executor, budget=Budget(config, clock=lambda: 0.0)) as run, scope("phase1", "candidate-0"):
         work = run.work_dir

@@ -283,7 +283,7 @@ async def test_data_that_a_script_reads_are_not_removed_to_make_room(
 
 async def test_where_nothing_confines_a_script_changed_data_are_thrown_away(tmp_path: Path) -> None:
     carrier = Elsewhere(tmp_path / "elsewhere")
-    carrier.executor = LocalExecutor(CONFIG, sandbox="none", use_filters=False)
+    carrier.executor = LocalExecutor(CONFIG, sandbox="none")
     executor = RemoteExecutor(CONFIG, carrier)
     request = request_on(tmp_path, "open('input/a.csv', 'w').write('forged')\nopen('final/submission.csv', 'w')")
     (tmp_path / "data" / "a.csv").write_text("true")

@@ -18,6 +18,7 @@ from mle_star.run.events import Notice
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
 from tests.execution.conftest import OpenRun, scored, script
+from tests.execution.users import driver, unprivileged_python
 
 
 def nest(folder: Path, depth: int, name: str) -> None:
@@ -54,6 +55,37 @@ def test_a_tree_of_any_depth_goes(depth: int, name: str, tmp_path: Path) -> None
     nest(tree, depth, name)
     assert remove_entry(tree)
     assert not tree.exists()
+
+
+LOCKED = """
+import os, sys
+from pathlib import Path
+from mle_star.execution.removal import remove_entry
+
+folder = Path(sys.argv[1]) / "mine"
+(folder / "tree").mkdir(parents=True)
+(folder / "file").write_text("mine")
+(folder / "file").chmod(0o400)
+here = os.open(folder / "tree", os.O_RDONLY)
+for _ in range(60):
+    os.mkdir("n" * 200, dir_fd=here)
+    inner = os.open("n" * 200, os.O_RDONLY, dir_fd=here)
+    os.link(folder / "file", "hard", dst_dir_fd=here)
+    os.symlink(folder, "soft", dir_fd=here)
+    os.fchmod(here, 0)
+    os.close(here)
+    here = inner
+folder.chmod(0o711)
+print(remove_entry(folder / "tree"), (folder / "tree").exists())
+print(oct(folder.stat().st_mode), oct((folder / "file").stat().st_mode))
+"""
+
+
+def test_a_deep_tree_of_locked_folders_goes_and_nothing_else_is_opened(open_folder: Path) -> None:
+    """Root passes every lock, so somebody else removes here."""
+    python, who = unprivileged_python()
+    said, _ = driver(python, "-c", LOCKED, str(open_folder), **who).communicate(timeout=240)
+    assert said.decode().splitlines() == ["True False", "0o40711 0o100400"]
 
 
 def test_what_a_script_has_fitted_is_kept_and_forgotten_however_deep(tmp_path: Path) -> None:

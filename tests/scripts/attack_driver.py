@@ -98,24 +98,26 @@ def plant(stack: contextlib.ExitStack) -> dict:
 
 async def main() -> None:
     with contextlib.ExitStack() as stack:
-        world = plant(stack)
+        planted = plant(stack)
         stack.callback(shutil.rmtree, f"/dev/shm/left-{os.getpid()}", ignore_errors=True)
         work = Path(prepare_path_directory(FOLDER / "task" / "runs" / "one" / "work", "main"))
         executor = LocalExecutor(limits=Limits(memory_bytes=1 << 30), sandbox=SANDBOX)
         request = ScriptRequest(
             script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=500,
-            env={"PATH": os.environ["PATH"]}, input_dir=world["view"],
+            env={"PATH": os.environ["PATH"]}, input_dir=planted["view"],
         )  # fmt: skip
         for leave in (True, False):  # one script after another in the same folder
             reset_working_directory(str(work))
-            link_input_data(world["view"], str(work), ours=work.parents[1])
-            write(work / "world.json", json.dumps({**world, "leave": leave}))
+            link_input_data(planted["view"], str(work), ours=work.parents[1])
+            write(work / "planted.json", json.dumps({**planted, "leave": leave}))
             shutil.copy(Path(__file__).with_name("attacks.py"), work / "solution.py")
             raw = await executor.run(request)
         told = {"uid": os.getuid(), "sandbox": raw.isolation.sandbox, "stderr": raw.stderr, "exit": raw.exit_code}
         told["limits"] = raw.isolation.limits
         told["planted"] = int(LIBC.syscall(KEYRING[1], 10, ctypes.c_long(-4), b"user", CANARY.encode(), 0) > 0)
-        print(json.dumps({**told, "results": json.loads(raw.stdout or "{}"), "gap": executor.probe().walls.gap}))
+        print(
+            json.dumps({**told, "results": json.loads(raw.stdout or "{}"), "missing": executor.probe().sandbox.missing})
+        )
 
 
 asyncio.run(main())

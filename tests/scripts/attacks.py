@@ -1,8 +1,8 @@
 """Attempts to reach what is not a script's, run as a script: each returns what it got hold of, or fails.
 
-Started in a working directory it tries them all, each in a process of its own, and prints what came of it. `world.json`
-says what was planted; where it names something to `leave`, that is left for a later script instead. Nothing here harms
-the machine if it succeeds. Standard library only.
+Started in a working directory it tries them all, each in a process of its own, and prints what came of it.
+`planted.json` says what was planted; where it names something to `leave`, that is left for a later script instead.
+Nothing here harms the machine if it succeeds. Standard library only.
 """
 
 import ctypes
@@ -22,18 +22,17 @@ import struct
 import sys
 import time
 
-ATTACKS = []  # (what it tries, where it gets through, the function)
+ATTACKS = []  # (what it tries, the function)
 LIBC = ctypes.CDLL(None, use_errno=True)
 INTEL = os.uname().machine == "x86_64"
 REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT)
-FILTERS = "filters"  # Landlock and seccomp without a world of its own
 
 
-def attack(title, *, gets_through=()):
-    """`gets_through` names the kinds of confinement that do not hold it, as the documentation must say."""
+def attack(title):
+    """An attempt, by the name that it has in the documentation."""
 
     def keep(function):
-        ATTACKS.append((title, tuple(gets_through), function))
+        ATTACKS.append((title, function))
         return function
 
     return keep
@@ -77,12 +76,12 @@ def _(w):
     return os.listdir(w["home"])
 
 
-@attack("learn whether a file in the home folder exists, and its size", gets_through=[FILTERS])
+@attack("learn whether a file in the home folder exists, and its size")
 def _(w):
     return os.stat(w["home_file"]).st_size
 
 
-@attack("watch the home folder for names of files", gets_through=[FILTERS])
+@attack("watch the home folder for names of files")
 def _(w):
     watch = LIBC.inotify_init()
     return LIBC.inotify_add_watch(watch, w["home"].encode(), 0x100) >= 0
@@ -217,7 +216,7 @@ def _(w):
     return [pid for pid in found if pid in (1, w["neighbour"], w["harness"])]
 
 
-@attack("see the command lines of other programs", gets_through=[FILTERS])
+@attack("see the command lines of other programs")
 def _(w):
     return [pid for pid in pids() if w["canary"].encode() in read_all(f"/proc/{pid}/cmdline")]
 
@@ -242,7 +241,7 @@ def _(w):
     return found if found > 0 else None
 
 
-@attack("see the names of keys in the keyring", gets_through=[FILTERS])
+@attack("see the names of keys in the keyring")
 def _(w):
     return w["canary"].encode() in read_all("/proc/keys")
 
@@ -252,7 +251,7 @@ def _(w):
     return call(248, 217, b"user", b"mle-star-test", b"x", 1, -2)
 
 
-@attack("read another program's shared memory", gets_through=[FILTERS])
+@attack("read another program's shared memory")
 def _(w):
     return read(w["shared_memory"])
 
@@ -301,13 +300,13 @@ def _(w):
     return True
 
 
-@attack("change the mode of a file elsewhere", gets_through=[FILTERS])
+@attack("change the mode of a file elsewhere")
 def _(w):
     os.chmod(w["precious"], 0o644)
     return True
 
 
-@attack("change the times of a file elsewhere", gets_through=[FILTERS])
+@attack("change the times of a file elsewhere")
 def _(w):
     os.utime(w["precious"])
     return True
@@ -329,7 +328,7 @@ def _(w):
     return writable(w["data_file"])
 
 
-@attack("change mode and times of the data", gets_through=[FILTERS])
+@attack("change mode and times of the data")
 def _(w):
     os.chmod("input/train.csv", 0o644)
     os.utime("input/train.csv")
@@ -506,7 +505,7 @@ def _(w):
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
 
 
-@attack("talk to a service by its socket file", gets_through=[FILTERS])
+@attack("talk to a service by its socket file")
 def _(w):
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(w["socket"])
@@ -542,7 +541,7 @@ def _(w):
     return True
 
 
-@attack("slow another program down (scheduling)", gets_through=[FILTERS])
+@attack("slow another program down (scheduling)")
 def _(w):
     if w["canary"].encode() in read_all(f"/proc/{w['neighbour']}/cmdline"):
         os.sched_setaffinity(w["neighbour"], os.sched_getaffinity(w["neighbour"]))
@@ -602,7 +601,7 @@ def _(w):
     return b"NoNewPrivs:\t1" not in read_all("/proc/self/status")
 
 
-@attack("be root", gets_through=[FILTERS])
+@attack("be root")
 def _(w):
     return os.getuid() == 0
 
@@ -790,7 +789,7 @@ def _(w):
     return [place for place in (*OWN, *elsewhere(w)) if quietly(os.getxattr, place, "user.left") == b"1"]
 
 
-@attack("find what an earlier script has left in shared memory", gets_through=[FILTERS])
+@attack("find what an earlier script has left in shared memory")
 def _(w):
     return os.path.exists(left_in_memory(w))
 
@@ -800,7 +799,7 @@ def _(w):
     return [place for place in OWN if marked(place)]
 
 
-@attack("find times that an earlier script has set elsewhere", gets_through=[FILTERS])
+@attack("find times that an earlier script has set elsewhere")
 def _(w):
     return [place for place in elsewhere(w) if marked(place)]
 
@@ -849,7 +848,7 @@ def named_later(path, bits):
     os.link(f"/proc/self/fd/{number}", path, follow_symlinks=True)
 
 
-@attack("write to the root of its world")
+@attack("write to the root of its file system")
 def _(w):
     for place in ("/", "/etc", "/dev", "/usr", "/var", "/home", "/root"):
         try:
@@ -883,12 +882,12 @@ def try_one(function, w):
 
 
 def main():
-    with open("world.json") as file:
+    with open("planted.json") as file:
         w = json.load(file)
     if w["leave"]:
         leave(w)
         return
-    print(json.dumps({title: try_one(function, w) for title, _, function in ATTACKS}))
+    print(json.dumps({title: try_one(function, w) for title, function in ATTACKS}))
 
 
 if __name__ == "__main__":

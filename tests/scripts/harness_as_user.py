@@ -79,7 +79,7 @@ async def cases(executor, folder, token):
             write_script(SolutionScript(content=code, phase=SolutionPhase.init), str(work))
         except ValueError:
             continue  # refused before it runs, whoever runs it
-        if case.only_boxed and not executor.probe().walls.world:
+        if case.confined and not executor.probe().sandbox.kind:
             continue
         raw = await run(executor, work, code, case.timeout, str(data), PYTHONIOENCODING="utf-8:backslashreplace")
         result = build_evaluation_result(raw)

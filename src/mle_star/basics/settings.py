@@ -159,7 +159,7 @@ class PipelineConfig(Frozen):
         default=False, description="let links among the data lead out of the data folder"
     )
     require_sandbox: StrictBool = Field(
-        default=False, description="refuse to run scripts without a world of their own and a filter of system calls"
+        default=False, description="refuse to run scripts without namespaces and a filter of system calls"
     )
     model_caches: tuple[str, ...] = Field(default=(), description="folders with weights that scripts may read")
     use_cache: StrictBool = Field(default=True, description="never run the same script twice within a run")

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -160,14 +159,14 @@ def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
     from mle_star.execution import sandbox, seccomp
     from mle_star.sdk.options import missing_for_a_shell
 
-    walls = sandbox.find_walls() if sys.platform.startswith("linux") else sandbox.Walls()
-    if not walls.gap:
-        yield Finding("script sandbox", "ok", walls.sandbox)
+    found = sandbox.find_sandbox()
+    if not found.missing:
+        yield Finding("script sandbox", "ok", found.name)
     else:
         state: Literal["note", "problem"] = "problem" if config.require_sandbox else "note"
-        hint = seccomp.INSTALL_HINT if walls.world else sandbox.INSTALL_HINT
+        hint = seccomp.INSTALL_HINT if found.kind else sandbox.INSTALL_HINT
         remedy = f"{hint}, or run mle-star in a container"
-        yield Finding("script sandbox", state, f"{walls.sandbox}: scripts run {walls.gap}", remedy)
+        yield Finding("script sandbox", state, f"{found.name}: scripts run {found.missing}", remedy)
     if config.tool_profile == "full":
         missing = asyncio.run(missing_for_a_shell())
         remedy = "install it, or leave tool_profile at minimal: a run is refused as it is"

@@ -58,12 +58,8 @@ def machine_memory() -> int:
 
 def memory_files(groups: Path, own: Path) -> list[Path]:
     """Where limits on memory may stand: at the top, and at every step down to the group of this process."""
-    places = {groups / "memory.max", groups / "memory" / "memory.limit_in_bytes"}
+    steps: tuple[str, ...] = ()
     with suppress(OSError, ValueError):
-        for number, kinds, path in (line.split(":", 2) for line in own.read_text().splitlines()):
-            top = groups / "memory" if "memory" in kinds.split(",") else groups if number == "0" else None
-            steps = Path(path.lstrip("/")).parts if top is not None and ".." not in Path(path).parts else ()
-            for count in range(1, len(steps) + 1):
-                name = "memory.max" if number == "0" else "memory.limit_in_bytes"
-                places.add((top or groups).joinpath(*steps[:count], name))
-    return sorted(places)
+        paths = [line.split(":", 2)[2] for line in own.read_text().splitlines() if line.startswith("0:")]
+        steps = next((parts for path in paths if ".." not in (parts := Path(path.lstrip("/")).parts)), ())
+    return [groups.joinpath(*steps[:count], "memory.max") for count in range(len(steps) + 1)]

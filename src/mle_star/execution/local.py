@@ -21,7 +21,7 @@ from typing import Any, Literal
 import psutil
 
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution.cgroup import Cgroup, CgroupHome, find_cgroup_home
+from mle_star.execution.cgroup import Cgroup, find_cgroup_parent
 from mle_star.execution.environment import CACHE_VARIABLES, CERTIFICATE_VARIABLES
 from mle_star.execution.interpreter import InterpreterInfo, locate_interpreter
 from mle_star.execution.limits import Limits
@@ -32,16 +32,13 @@ from mle_star.execution.removal import own_prefix, remove_entry, remove_left_beh
 from mle_star.execution.sandbox import (
     HERE,
     INSIDE,
-    NOBODY,
-    Walls,
-    World,
+    Layout,
+    Sandbox,
     bubblewrap_command,
     child_program,
-    find_walls,
+    find_sandbox,
     link_chain,
     mounts_of,
-    rules_inside,
-    rules_outside,
     too_much,
     write_users,
 )
@@ -59,23 +56,21 @@ PREFIX = "mle-star-"
 LEFT_SECONDS = 3600.0
 """After so long the temporary folder of a harness that died hard is removed by the next."""
 _SECRET = re.compile(r"\.(env(\..*|rc)?|netrc|pypirc|git|git-credentials|aws|azure|docker|kube|ssh)")
-SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
 class Means:
     """What this machine offers for confining scripts."""
 
-    walls: Walls
-    cgroups: CgroupHome | None
+    sandbox: Sandbox
+    cgroups: Path | None  # where groups can be made
     interpreter: InterpreterInfo
 
 
 class LocalExecutor:
     """Runs each script in a process tree of its own, and leaves nothing of it behind.
 
-    The switches exist for machines and tests that must do without: what they turn off is reported as absent. Where
-    root runs scripts without a sandbox, they become the user `nobody`.
+    The switches exist for machines and tests that must do without: what they turn off is reported as absent.
     """
 
     def __init__(
@@ -85,13 +80,10 @@ class LocalExecutor:
         limits: Limits | None = None,
         sandbox: Literal["auto", "namespaces", "none"] = "auto",
         use_cgroups: bool = True,
-        use_filters: bool = True,
-        nobody: int = NOBODY,
     ) -> None:
         self.config = config or PipelineConfig()
         self.limits = limits or Limits.of(self.config)
-        self._sandbox, self._use_cgroups, self._use_filters = sandbox, use_cgroups, use_filters
-        self._nobody = nobody
+        self._sandbox, self._use_cgroups = sandbox, use_cgroups
         self._means: Means | None = None
         self._probing = threading.Lock()
 
@@ -103,25 +95,20 @@ class LocalExecutor:
             return self._means
 
     def _look_around(self) -> Means:
-        linux = sys.platform == "linux"
-        walls = find_walls(self._sandbox) if linux else Walls()
-        if not self._use_filters:
-            kernel = replace(walls.kernel, landlock=False, seccomp=False, no_seccomp="switched off")
-            walls = replace(walls, kernel=kernel)
-        if walls.gap:
+        sandbox = find_sandbox(self._sandbox)
+        if sandbox.missing:
             if self.config.require_sandbox:
-                raise ConfigError(f"require_sandbox is set, but scripts would run {walls.gap}")
-            logger.warning("scripts run %s", walls.gap)
-        home = find_cgroup_home() if linux and self._use_cgroups else None
-        means = Means(walls, home, locate_interpreter(self.config.python))
+                raise ConfigError(f"require_sandbox is set, but scripts would run {sandbox.missing}")
+            logger.warning("scripts run %s", sandbox.missing)
+        cgroups = find_cgroup_parent() if self._use_cgroups else None
+        means = Means(sandbox, cgroups, locate_interpreter(self.config.python))
         remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
         return means
 
     def isolation(self) -> Isolation:
         """What will confine scripts here, as far as can be told before one has run."""
-        walls = self.probe().walls
-        closed = bool(walls.world) or walls.kernel.seccomp
-        return Isolation(sandbox=walls.sandbox, network_blocked=closed and not self.config.allow_network)
+        sandbox = self.probe().sandbox
+        return Isolation(sandbox=sandbox.name, network_blocked=sandbox.name != "none" and not self.config.allow_network)
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
@@ -129,7 +116,7 @@ class LocalExecutor:
         if means is None:
             means = await asyncio.to_thread(self.probe)
         temporary = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
-        group = means.cgroups.create(self.limits) if means.cgroups else None
+        group = Cgroup.create(means.cgroups, self.limits) if means.cgroups else None
         try:
             (temporary / "tmp" / "home").mkdir(parents=True)
             (temporary / "root").mkdir()
@@ -150,7 +137,7 @@ class LocalExecutor:
         env = self._environment(request, means, temporary, marker)
         started = time.monotonic()
         order = self._order(request, means, temporary, group)
-        disk = DiskQuota(limits, [Path(request.working_dir), temporary], None if means.walls.world else SHARED_MEMORY)
+        disk = DiskQuota(limits, [Path(request.working_dir), temporary])
         process = await ScriptProcess.start(order, request.working_dir, env, streams)
         try:
             async with disk.enforced(process):
@@ -166,7 +153,7 @@ class LocalExecutor:
                 _sweep(marker, group)
         seconds = time.monotonic() - started
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
-        await asyncio.to_thread(self._clean_up, request, report, disk)
+        await asyncio.to_thread(_clean_up, request.working_dir, report)
         if disk.breach:
             report = replace(report, reason=disk.breach)
             await asyncio.to_thread(clear_working_directory, request.working_dir)
@@ -177,77 +164,42 @@ class LocalExecutor:
         return ExecutionRawResult(
             stdout=streams[0].text(),
             stderr=stderr + self._notes(report, group, timed_out),
-            exit_code=-1 if timed_out else _exit_code(report, bool(means.walls.world)),
+            exit_code=-1 if timed_out else _exit_code(report, bool(means.sandbox.kind)),
             duration_seconds=seconds,
             timed_out=timed_out,
-            isolation=self._applied(report, group),
+            isolation=self._applied(report),
         )
-
-    def _clean_up(self, request: ScriptRequest, report: Report, disk: DiskQuota) -> None:
-        """What a script must not leave to others, and what would keep us from what it made."""
-        unlock(request.working_dir)
-        if "seccomp" not in report.applied:
-            strip_set_ids(request.working_dir)
-        disk.sweep_shared(self._nobody if "nobody" in report.applied else os.getuid())
 
     # --- orders -----------------------------------------------------------------------------------------------
 
     def _order(self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None) -> dict[str, Any]:
-        limits = self.limits
-        world = self._world(request, means, temporary)
-        uncounted = group is None or len(group.limited) < 2
+        limits, sandbox = self.limits, means.sandbox
+        layout = self._layout(request, means, temporary)
         resources = {"FSIZE": limits.file_bytes, "NOFILE": limits.open_files, "CORE": 0}
-        if not _uses_gpu(request.env):  # CUDA maps more than it uses
+        if not layout.gpus:  # CUDA maps more than it uses
             resources["DATA"] = limits.memory_bytes
+        # in a network of its own a script may talk to itself
+        calls = filter_program(bool(sandbox.kind) or layout.allow_network) if sandbox.seccomp else None
         return {
-            "bubblewrap": bubblewrap_command(means.walls.bubblewrap, world)
-            if means.walls.world == "bubblewrap"
-            else None,
-            "namespaces": self._namespaces(world) if means.walls.world == "namespaces" else None,
-            "inside": self._inside(request, means, world),
+            "bubblewrap": bubblewrap_command(sandbox, layout) if sandbox.kind == "bubblewrap" else None,
+            "namespaces": _namespaces(layout) if sandbox.kind == "namespaces" else None,
+            "inside": {
+                "command": [means.interpreter.path, request.script_path],
+                "launcher": child_program(means.interpreter.path, "confine"),
+                "seccomp": calls,
+            },
             "working_dir": request.working_dir,
             "limits": resources,
             "max_tasks": limits.tasks,
             "max_memory": limits.memory_bytes,
-            "watch": uncounted,
-            "count_user_tasks": uncounted,
-            "cgroups": group.members if group else [],
-            "fork_gates": group.fork_gates if group else [],
+            "cgroup": str(group.folder) if group else "",
             "grace": limits.grace_seconds,
             "hurry": limits.hurry_seconds,
             "parent": os.getpid(),
         }
 
-    def _namespaces(self, world: World) -> dict[str, Any]:
-        return {
-            "root": str(Path(world.private_dir) / "root"),
-            "mounts": list(mounts_of(world)),
-            "network": world.allow_network,
-            "user": INSIDE,
-        }
-
-    def _inside(self, request: ScriptRequest, means: Means, world: World) -> dict[str, Any]:
-        """What the script's own process has to do at the very last."""
-        rules: dict[str, Any] | None = None
-        if means.walls.kernel.landlock:
-            rules = dict(rules_inside(world) if means.walls.world else rules_outside(world))
-            rules["close_tcp"] = not means.walls.world and not world.allow_network
-        work, temporary = Path(request.working_dir), Path(world.private_dir)
-        return {
-            "command": [means.interpreter.path, request.script_path],
-            "launcher": child_program(means.interpreter.path, "inside"),
-            "landlock": rules,
-            # in a network of its own a script may talk to itself
-            "seccomp": filter_program(bool(means.walls.world) or world.allow_network)
-            if means.walls.kernel.seccomp
-            else None,
-            "nobody": self._nobody if not means.walls.world and self._use_filters else None,
-            "needed": [*world.readable, request.working_dir, *filter(None, [request.input_dir])],
-            "owned": [str(work), str(work / "final"), *(str(temporary / name) for name in ("", "tmp", "tmp/home"))],
-        }
-
-    def _world(self, request: ScriptRequest, means: Means, temporary: Path) -> World:
-        return World(
+    def _layout(self, request: ScriptRequest, means: Means, temporary: Path) -> Layout:
+        return Layout(
             working_dir=request.working_dir,
             private_dir=str(temporary),
             input_dir=request.input_dir,
@@ -259,45 +211,56 @@ class LocalExecutor:
         )
 
     def _environment(self, request: ScriptRequest, means: Means, temporary: Path, marker: str) -> dict[str, str]:
-        inside = "/tmp" if means.walls.world else str(temporary / "tmp")
+        inside = "/tmp" if means.sandbox.kind else str(temporary / "tmp")
         env = {**request.env, MARKER: marker, "TMPDIR": inside, "HOME": f"{inside}/home"}
-        if not means.walls.world:
-            env["JOBLIB_TEMP_FOLDER"] = inside  # else /dev/shm, of which only what is open is known to be in use
+        if not means.sandbox.kind:
+            env["JOBLIB_TEMP_FOLDER"] = inside  # else /dev/shm, where what it leaves would stay
         if means.interpreter.user_base is not None:
             env["PYTHONUSERBASE"] = means.interpreter.user_base  # it would be looked for in the new home
         return env
 
     # --- outcomes ---------------------------------------------------------------------------------------------
 
-    def _applied(self, report: Report, group: Cgroup | None) -> Isolation:
+    def _applied(self, report: Report) -> Isolation:
         applied, limits = report.applied, self.limits
-        counted = group.limited if group is not None and "cgroup" in applied and "no-cgroup" not in applied else set()
         words = ["time"]
-        if "memory" in counted or {"DATA", "watch"} & applied:
+        if {"cgroup", "DATA", "watch"} & applied:
             words.append(f"memory {limits.memory_bytes / 1e9:.1f} GB")
-        if "tasks" in counted or "watch" in applied:
+        if {"cgroup", "watch"} & applied:
             words.append(f"processes {limits.tasks}")
         names = {"FSIZE": f"file size {limits.file_bytes / 1e9:.1f} GB", "NOFILE": f"open files {limits.open_files}"}
         words += [text for name, text in names.items() if name in applied]
         words.append(f"disk {limits.disk_bytes / 1e9:.1f} GB and {limits.files} files")
-        walls = [name for name in ("bubblewrap", "namespaces", "landlock", "seccomp") if name in applied]
-        if {"bubblewrap", "namespaces", "landlock"} & applied:
+        parts = [name for name in ("bubblewrap", "namespaces", "seccomp") if name in applied]
+        if {"bubblewrap", "namespaces"} & applied:
             words += ["reads only what it is given", "writes only in the working directory"]
-        if os.getuid() != 0 or {"bubblewrap", "namespaces", "nobody"} & applied:
+        if os.getuid() != 0 or {"bubblewrap", "namespaces"} & applied:
             words.append("no root")
-        closed = bool({"bubblewrap", "namespaces", "seccomp"} & applied) and not self.config.allow_network
-        return Isolation(sandbox="+".join(walls) or "none", network_blocked=closed, limits=tuple(words))
+        closed = bool(parts) and not self.config.allow_network
+        return Isolation(sandbox="+".join(parts) or "none", network_blocked=closed, limits=tuple(words))
 
     def _notes(self, report: Report, group: Cgroup | None, timed_out: bool) -> str:
         """What the harness knows about a script's end and the script could not say itself."""
         lines = []
         if report.reason:
             lines.append(f"killed: {report.reason}")
-        elif report.killed and group is not None and group.memory_kills():
+        elif report.killed and group is not None and group.events("memory.events", "oom_kill"):
             lines.append(f"killed: more than {self.limits.memory_bytes / 1e9:.1f} GB of memory")
-        if group is not None and group.refused_forks() and not timed_out:
+        if group is not None and group.events("pids.events", "max") and not timed_out:
             lines.append(f"refused: more than {self.limits.tasks} processes and threads")
         return "".join(f"\n{NOTE} {line}" for line in lines)
+
+
+def _namespaces(layout: Layout) -> dict[str, Any]:
+    root = str(Path(layout.private_dir) / "root")
+    return {"root": root, "mounts": mounts_of(layout), "network": layout.allow_network, "user": INSIDE}
+
+
+def _clean_up(working_dir: str, report: Report) -> None:
+    """What a script must not leave to others, and what would keep us from what it made."""
+    unlock(working_dir)
+    if "seccomp" not in report.applied:
+        strip_set_ids(working_dir)
 
 
 def _exit_code(report: Report, boxed: bool) -> int:

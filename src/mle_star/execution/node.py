@@ -181,7 +181,7 @@ class Node:
             raw = await executor.run(request)
             files, left = collect(work / "final")
             fitted = whole(work / STATE) if STATE in parcel.folders else {}
-            if not raw.isolation.strength and not shared_data and not _is_intact(view, parcel):
+            if raw.isolation.strength < 2 and not shared_data and not _is_intact(view, parcel):
                 raw, files, fitted = _spoiled(raw), {}, {}
                 self.forget(parcel)
         finally:
@@ -202,7 +202,7 @@ class Node:
 
 
 def _is_intact(view: Path, parcel: Parcel) -> bool:
-    """Are the data still what they were? Asked only where nothing keeps a script from changing them."""
+    """Are the data still what they were? Asked only where no namespaces keep a script from changing them."""
     try:
         return all(digest_of_file(view / file.path) == file.digest for file in parcel.data)
     except OSError:

@@ -13,11 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-import psutil
-
 from mle_star.execution.child.tree import descendants, nameless_bytes
 from mle_star.execution.limits import Limits
-from mle_star.execution.removal import remove_entry
 from mle_star.execution.workspace import entries_below
 
 FIRST_LOOK_SECONDS = 0.25
@@ -42,13 +39,10 @@ class DiskQuota:
     """The folders that one script writes to, its own first, and the limits on what they hold, from before it starts.
 
     `breach` says why it was ended. The links by which the harness shows the data count for nothing, all others do.
-    `shared` is a folder that others write to as well, such as the machine's shared memory: what is new there counts
-    against the script's memory, and goes with the script where nobody else can have made it (`sweep_shared`).
     """
 
-    def __init__(self, limits: Limits, folders: Sequence[Path], shared: Path | None = None) -> None:
-        self._limits, self._folders, self._shared = limits, folders, shared
-        self._others = set(self._shared_files())
+    def __init__(self, limits: Limits, folders: Sequence[Path]) -> None:
+        self._limits, self._folders = limits, folders
         self._given = sum(entry.is_symlink() for folder in folders[:1] for entry in entries_below(folder / "input"))
         free = _free_bytes(folders[0])
         self._bytes = min(limits.disk_bytes, free // 2) if free else limits.disk_bytes
@@ -113,68 +107,13 @@ class DiskQuota:
         self._locked = locked
         if locked and before:  # twice: a script that is about to end has nothing to hide
             return f"a folder that the harness cannot look into ({locked}); leave folders readable"
-        return self._look_at_shared()
+        return ""
 
     def _exceeded(self, held: int, there: dict[int, int]) -> int:
         """The limit that is: of the folder's own disk, of another that /tmp lies on, or of both together; 0 if none."""
         limits = [(held, self._bytes), (held + sum(there.values()), self._limits.disk_bytes)]
         limits += [(there[device], most) for device, most in self._elsewhere.items() if most]
         return next((most for bytes_held, most in limits if bytes_held > most), 0)
-
-    def _look_at_shared(self) -> str:
-        new = sum(size for number, size in self._shared_files().items() if number not in self._others)
-        if new > self._limits.memory_bytes:
-            return f"more than {self._limits.memory_bytes / 1e9:.1f} GB of shared memory"
-        return ""
-
-    def sweep_shared(self, user: int) -> None:
-        """Remove what is new in the shared folder, a user's, and open in no process: a later script could read it.
-
-        All of it stays while that user has programs beside this one, those below it and those it was started from: it
-        may be theirs.
-        """
-        new = [(path, status) for path, status in self._shared_entries() if status.st_ino not in self._others]
-        left = [path for path, status in new if status.st_uid == user]
-        if left and _is_alone(user):
-            used = _names_in_use(f"{self._shared}/")
-            for path in left:
-                if path.name not in used:
-                    remove_entry(path)
-
-    def _shared_files(self) -> dict[int, int]:
-        """Number and size on disk of each file in the shared folder."""
-        return {status.st_ino: _held_by(status) for _, status in self._shared_entries()}
-
-    def _shared_entries(self) -> list[tuple[Path, os.stat_result]]:
-        found: list[tuple[Path, os.stat_result]] = []
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(self._shared) if self._shared is not None else ():
-                with contextlib.suppress(FileNotFoundError):
-                    found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
-        return found
-
-
-def _is_alone(user: int) -> bool:
-    """Has a user no program but this one, those below it and those it was started from?"""
-    own = psutil.Process()
-    related = {process.pid for process in (own, *own.parents(), *own.children(recursive=True))}
-    return all(
-        process.pid in related or process.info["uids"] is None or process.info["uids"].real != user
-        for process in psutil.process_iter(["uids"])
-    )
-
-
-def _names_in_use(folder: str) -> set[str]:
-    """What of a folder any process has open or mapped, by its name there."""
-    used: set[str] = set()
-    for number in psutil.pids():
-        place = Path(f"/proc/{number}")
-        with contextlib.suppress(OSError):
-            paths = [os.readlink(entry) for entry in os.scandir(place / "fd")]  # noqa: PTH115
-            maps = (place / "maps").read_text("utf-8", "replace").splitlines()
-            paths += [line[line.index(folder) :] for line in maps if folder in line]
-            used |= {path[len(folder) :].partition("/")[0] for path in paths if path.startswith(folder)}
-    return used
 
 
 def _free_bytes(folder: Path) -> int:

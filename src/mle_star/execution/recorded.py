@@ -380,11 +380,11 @@ async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
 
 
 def _warn_once(run: RunContext) -> None:
-    """The owner of a run should see that its scripts have no world of their own."""
+    """The owner of a run should see what does not confine its scripts."""
     if isinstance(run.executor, LocalExecutor) and not run.shared.scripts.warned:
         run.shared.scripts.warned = True
-        if gap := run.executor.probe().walls.gap:
-            run.record(Notice(level="warning", step="run", message=f"scripts run {gap}"))
+        if missing := run.executor.probe().sandbox.missing:
+            run.record(Notice(level="warning", step="run", message=f"scripts run {missing}"))
 
 
 def _spoiled(run: RunContext, result: EvaluationResult) -> EvaluationResult:

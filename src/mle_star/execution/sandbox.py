@@ -1,4 +1,4 @@
-"""The world that a script gets to see: nothing but what is named here, and whether this machine can make it."""
+"""The namespaces that a script runs in: what it sees there, and whether this machine can make them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ Mount = tuple[str, str, str]
 """What (as in `_WORDS`, or `tmpfs`), from where or with which options, to where."""
 INSIDE = 1000
 """The user and group that a script believes to be."""
-NOBODY = 65534
-"""The user and group that root's scripts become where they have no world of their own."""
 PROBE_SECONDS = 10
 MANY = 500
 """Of so many entries of one folder, each is shown by itself."""
@@ -44,16 +42,8 @@ _SETTINGS = (
 )  # fmt: skip
 _PROC_SECRETS = ("kcore", "key-users", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
 _PROC_SWITCHES = ("sys", "irq", "bus", "fs", "acpi", "asound", "scsi")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICES = ("nvidia*", "dri", "kfd")
-_LEFT_OPEN = (
-    "local services (unix sockets), shared memory, names of programs, files and keys, modes and times of your files, "
-    "the priority of your programs"
-)
-_OPEN_BEFORE = {6: "signals to your programs", 3: "emptying your files"}
-"""By the version of Landlock that closes it."""
 _OPEN_UNFILTERED = "the kernel's keyring, sockets to the hypervisor, io_uring and other calls deep into the kernel"
-_OPEN_TO_ROOT = "and, where nobody cannot reach interpreter and data, being root without its rights"
 _USERS = {
     "passwd": f"root:x:0:0:root:/:/bin/sh\nscript:x:{INSIDE}:{INSIDE}:script:/tmp/home:/bin/sh\n",
     "group": f"root:x:0:\nscript:x:{INSIDE}:\n",
@@ -61,72 +51,40 @@ _USERS = {
 
 
 @dataclass(frozen=True)
-class Bubblewrap:
-    """A bubblewrap that was seen to work here, or the reason why there is none."""
+class Sandbox:
+    """What can confine scripts here: namespaces, made by bubblewrap or by us, and a filter of system calls."""
 
-    path: str = ""
-    reason: str = ""
-    options: frozenset[str] = frozenset()
-
-    @property
-    def works(self) -> bool:
-        """Can scripts be put into it?"""
-        return bool(self.path)
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What the kernel offers without any program's help, as far as a trial has shown."""
-
-    namespaces: bool = False
-    landlock: bool = False
+    kind: Literal["bubblewrap", "namespaces", ""] = ""
     seccomp: bool = False
-    reason: str = ""  # why there are no namespaces
-    landlock_version: int = 6
-    no_seccomp: str = ""  # why there is no filter of system calls
+    bubblewrap: str = ""  # its path
+    options: frozenset[str] = frozenset()  # those that this bubblewrap knows
+    no_namespaces: str = "they exist on Linux only"  # why
+    no_seccomp: str = "seccomp exists on Linux only"
+
+    @property
+    def name(self) -> str:
+        """In the words of the record."""
+        return "+".join(filter(None, [self.kind, "seccomp" if self.seccomp else ""])) or "none"
+
+    @property
+    def missing(self) -> str:
+        """What scripts run without, in one line; nothing when they have namespaces and a filter of system calls."""
+        unfiltered = "" if self.seccomp else f"without a filter of system calls: {self.no_seccomp}"
+        if self.kind:
+            return unfiltered and f"{unfiltered}; {self.kind} confines them, which leaves open {_OPEN_UNFILTERED}"
+        network = " and the network" if not self.seccomp else ""
+        text = (
+            f"unconfined, without namespaces: {self.no_namespaces}; your files, your programs{network} are open to them"
+        )
+        return f"{text}; {unfiltered}" if unfiltered else text
 
 
 @dataclass(frozen=True)
-class Walls:
-    """All that can stand around a script here."""
-
-    bubblewrap: Bubblewrap = Bubblewrap(reason="bubblewrap exists on Linux only")
-    kernel: Kernel = Kernel(reason="namespaces exist on Linux only", no_seccomp="seccomp exists on Linux only")
-
-    @property
-    def world(self) -> Literal["bubblewrap", "namespaces", ""]:
-        """How scripts get a world of their own, if they do."""
-        return "bubblewrap" if self.bubblewrap.works else "namespaces" if self.kernel.namespaces else ""
-
-    @property
-    def sandbox(self) -> str:
-        """All that confines scripts, in the words of the record."""
-        filters = [name for name in ("landlock", "seccomp") if getattr(self.kernel, name)]
-        return "+".join([*filter(None, [self.world]), *filters]) or "none"
-
-    @property
-    def gap(self) -> str:
-        """What scripts run without, in one line; nothing when they have a world of their own and a filter of calls."""
-        kernel = self.kernel
-        unfiltered = "" if kernel.seccomp else f"without a filter of system calls: {kernel.no_seccomp}"
-        if self.world:
-            return unfiltered and f"{unfiltered}; {self.sandbox} confines them, which leaves open {_OPEN_UNFILTERED}"
-        reason = f"without a sandbox: {self.bubblewrap.reason}; namespaces: {kernel.reason}"
-        reason += f"; {unfiltered}" if unfiltered else ""
-        if not kernel.landlock:
-            return f"{reason}; files are open to them{'' if kernel.seccomp else ', and so is the network'}"
-        older = [what for version, what in _OPEN_BEFORE.items() if kernel.landlock_version < version]
-        older += [] if kernel.seccomp else ["the network", "the limits of your programs", _OPEN_UNFILTERED]
-        left = [_LEFT_OPEN, *older, *([_OPEN_TO_ROOT] if os.getuid() == 0 else [])]
-        return f"{reason}; {self.sandbox} confines them, which leaves open {', '.join(left)}"
-
-
-@dataclass(frozen=True)
-class World:
+class Layout:
     """What a confined script can see and change."""
 
     working_dir: str
-    private_dir: str  # this script's own: `tmp` becomes /tmp, `root` is where the world is put together
+    private_dir: str  # this script's own: `tmp` becomes /tmp, `root` is where the file system is put together
     input_dir: str | None
     readable: tuple[str, ...]  # besides the system's libraries
     hidden: tuple[str, ...] = ()  # not to be seen, though something around it is; without links
@@ -155,112 +113,112 @@ class World:
 # --- what there is ------------------------------------------------------------------------------------------
 
 
-def find_walls(wanted: Literal["auto", "namespaces", "none"] = "auto") -> Walls:
-    """All that can stand around a script here, or less, where less is wanted."""
-    off = "switched off"
-    bubblewrap = find_bubblewrap() if wanted == "auto" else Bubblewrap(reason=f"bubblewrap: {off}")
-    kernel = find_kernel()
-    return Walls(bubblewrap, replace(kernel, namespaces=False, reason=off) if wanted == "none" else kernel)
+def find_sandbox(wanted: Literal["auto", "namespaces", "none"] = "auto") -> Sandbox:
+    """The best that this machine has, as far as a trial shows; or less, where less is wanted."""
+    if sys.platform != "linux":
+        return Sandbox()
+    no_seccomp = _trial_of_seccomp()
+    found = Sandbox(seccomp=not no_seccomp, no_seccomp=no_seccomp)
+    if wanted == "none":
+        return replace(found, no_namespaces="switched off")
+    path, options, reason = (
+        find_bubblewrap() if wanted == "auto" else ("", frozenset[str](), "bubblewrap: switched off")
+    )
+    if path:
+        return replace(found, kind="bubblewrap", bubblewrap=path, options=options)
+    forbidden = _trial("namespaces")
+    return replace(found, no_namespaces=f"{reason}; {forbidden}") if forbidden else replace(found, kind="namespaces")
 
 
-def find_bubblewrap() -> Bubblewrap:
-    """Try bubblewrap once, with the namespaces that scripts will get."""
-    path = find_program("bwrap")
+def find_bubblewrap() -> tuple[str, frozenset[str], str]:
+    """Path and options of a bubblewrap that was seen to work here, or the reason why there is none."""
+    path, options = find_program("bwrap"), frozenset[str]()
     if path is None:
-        return Bubblewrap(reason=f"bubblewrap is not installed: {INSTALL_HINT}")
+        return "", options, f"bubblewrap is not installed: {INSTALL_HINT}"
     try:
         text = try_program([path, "--help"], PROBE_SECONDS)
         options = frozenset(word for word in text.stdout.decode("utf-8", "replace").split() if word.startswith("--"))
         command = [path, *_namespaces(False, options), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
         answer = try_program([*command, path, "--version"], PROBE_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
-        return Bubblewrap(reason=f"bubblewrap does not work here: {error}")
+        return "", options, f"bubblewrap does not work here: {error}"
     if answer.returncode:
         said = answer.stderr.decode("utf-8", "replace").strip() or f"exit code {answer.returncode}"
-        return Bubblewrap(
-            reason=f"bubblewrap does not work here: {said}; this machine or container forbids user namespaces"
-        )
-    return Bubblewrap(path=path, options=options)
+        return "", options, f"bubblewrap does not work here: {said}; this machine or container forbids user namespaces"
+    return path, options, ""
 
 
-def find_kernel() -> Kernel:
-    """Try in a process of its own what the kernel would do for a script."""
-    if sys.platform != "linux":
-        return Walls().kernel
-    program, missing = b"", "the kernel does not take it"
+def _trial_of_seccomp() -> str:
     try:
-        program = filter_program(internet=False)
+        return _trial("confine", filter_program(internet=False).hex())
     except OSError as error:
-        missing = str(error)
+        return str(error)
+
+
+def _trial(module: str, *words: str) -> str:
+    """Why the kernel does not do what a module of `child` asks of it; nothing when it does."""
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as folder:
+        command = [*child_program(sys.executable, module, "trial"), folder, *words]
         try:
-            answer = subprocess.run(
-                [*child_program(sys.executable, "probe"), folder, program.hex()],
-                stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS, check=True, cwd=folder, env={},
-            )  # fmt: skip
+            subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS, check=True, env={}
+            )
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode("utf-8", "replace").strip().splitlines()
+            return str(said[-1]) if said else f"{module}: it died of it"
         except (OSError, subprocess.SubprocessError) as error:
-            return Kernel(reason=(untried := f"the kernel could not be tried: {error}"), no_seccomp=untried)
-    first, _, reason = answer.stdout.decode("utf-8", "replace").partition("\n")
-    version, *names = first.split()
-    return Kernel(
-        namespaces="namespaces" in names,
-        landlock="landlock" in names,
-        seccomp="seccomp" in names,
-        reason=reason.strip(),
-        landlock_version=int(version),
-        no_seccomp="" if "seccomp" in names else missing,
-    )
+            return f"the kernel could not be tried: {error}"
+    return ""
 
 
-def child_program(python: str, module: str) -> list[str]:
+def child_program(python: str, module: str, function: str = "main") -> list[str]:
     """The command line that starts a module of `child` quickly, untouched by folders and variables around it."""
-    start = f"import sys; sys.path.append(sys.argv.pop(1)); from child.{module} import main; main()"
+    start = f"import sys; sys.path.append(sys.argv.pop(1)); from child.{module} import {function}; {function}()"
     return [python, "-I", "-S", "-c", start, HERE]
 
 
 # --- what a script sees -------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=8)
-def mounts_of(world: World) -> tuple[Mount, ...]:
-    """The world, piece by piece, in the order in which it is put together; asked for twice for each script."""
+def mounts_of(layout: Layout) -> tuple[Mount, ...]:
+    """The file system of a script, piece by piece, in the order in which it is put together."""
     found: list[Mount] = []
     for name in _MERGED:
         path = f"/{name}"
         if Path(path).is_symlink():
             found.append(_linked(path))
         elif Path(path).is_dir():
-            found += _in_parts(world, [path])
-    found += _in_parts(world, _system())
-    found += [("ro", str(Path(world.private_dir) / name), f"/etc/{name}") for name in _USERS]
-    found += [*_proc(world.gpus), *_devices(world)]
-    found.append(("rw", str(Path(world.private_dir) / "tmp"), "/tmp"))
-    if not any(is_within(path, "/var/tmp") for path in (world.working_dir, *_both_forms(world.readable))):
+            found += _in_parts(layout, [path])
+    found += _in_parts(layout, _system())
+    found += [("ro", str(Path(layout.private_dir) / name), f"/etc/{name}") for name in _USERS]
+    found += [*_proc(layout.gpus), *_devices(layout)]
+    found.append(("rw", str(Path(layout.private_dir) / "tmp"), "/tmp"))
+    if not any(is_within(path, "/var/tmp") for path in (layout.working_dir, *_both_forms(layout.readable))):
         found.append(("symlink", "/tmp", "/var/tmp"))
-    found += _in_parts(world, _shown(world))
+    found += _in_parts(layout, _shown(layout))
     covers = [target for what, _, target in found if what == "tmpfs" and target != "/dev/shm"]
-    if world.allow_network:
+    if layout.allow_network:
         found += [("ro", path, path) for path in _name_service()]
-    found.append(("rw", world.working_dir, world.working_dir))
-    if world.input_dir is not None or Path(world.shown_input).is_dir():
-        found.append(("ro", world.input_dir or world.shown_input, world.shown_input))
-    if world.own_records is not None:
-        place = str(Path(world.shown_input) / world.own_records)
+    found.append(("rw", layout.working_dir, layout.working_dir))
+    if layout.input_dir is not None or Path(layout.shown_input).is_dir():
+        found.append(("ro", layout.input_dir or layout.shown_input, layout.shown_input))
+    if layout.own_records is not None:
+        place = str(Path(layout.shown_input) / layout.own_records)
         found += [("tmpfs", "mode=755,size=4096", place), ("read-only", "", place)]
     return (*found, *(("read-only", "", place) for place in covers), ("read-only", "", "/"))
 
 
-def _shown(world: World) -> list[str]:
+def _shown(layout: Layout) -> list[str]:
     """What is shown besides the system and the data, at its own place."""
-    paths = [path for path in _both_forms(world.readable) if not is_within(path, world.working_dir)]
+    paths = [path for path in _both_forms(layout.readable) if not is_within(path, layout.working_dir)]
     return outermost(paths, (*_system(), *(f"/{name}" for name in _MERGED)))
 
 
-def _in_parts(world: World, paths: Iterable[str]) -> list[Mount]:
+def _in_parts(layout: Layout, paths: Iterable[str]) -> list[Mount]:
     """These paths for reading; one that holds something hidden comes in parts, with the links that lie between."""
     parts, links = list[str](), list[str]()
     for path in paths:
-        parts += readable_outside(world.hidden, path, links)
+        parts += readable_outside(layout.hidden, path, links)
     mounts = in_few_mounts(parts)
     whole = {target for _, _, target in mounts}
     return [*mounts, *(_linked(link) for link in links if os.path.dirname(link) not in whole)]  # noqa: PTH120
@@ -319,11 +277,11 @@ def _proc(gpus: bool) -> list[Mount]:
     return found + [("ro", path, path) for path in (f"/proc/{name}" for name in _PROC_SWITCHES) if Path(path).exists()]
 
 
-def _devices(world: World) -> list[Mount]:
+def _devices(layout: Layout) -> list[Mount]:
     found: list[Mount] = [("devices", "", "/dev")]
-    found.append(("tmpfs", f"mode=1777,size={world.shared_memory_bytes}", "/dev/shm"))
-    found += [("dev", path, path) for path in (gpu_devices() if world.gpus else [])]
-    place = "/sys" if world.gpus else "/sys/devices/system"
+    found.append(("tmpfs", f"mode=1777,size={layout.shared_memory_bytes}", "/dev/shm"))
+    found += [("dev", path, path) for path in (gpu_devices() if layout.gpus else [])]
+    place = "/sys" if layout.gpus else "/sys/devices/system"
     return [*found, ("read-only", "", "/dev"), ("ro", place, place)] if Path(place).is_dir() else found
 
 
@@ -344,20 +302,20 @@ def write_users(private_dir: Path) -> None:
         (private_dir / name).write_text(text)
 
 
-def bubblewrap_command(bubblewrap: Bubblewrap, world: World) -> list[str]:
-    """The command line that makes `world`; what to start in it is still to be added."""
-    words = [bubblewrap.path, *_namespaces(world.allow_network, bubblewrap.options)]
-    for what, source, target in mounts_of(world):
+def bubblewrap_command(sandbox: Sandbox, layout: Layout) -> list[str]:
+    """The command line that makes the namespaces; what to start in them is still to be added."""
+    words = [sandbox.bubblewrap, *_namespaces(layout.allow_network, sandbox.options)]
+    for what, source, target in mounts_of(layout):
         if what == "tmpfs":
             options = dict(option.split("=") for option in source.split(","))
-            words += ["--size", options["size"]] if "--size" in bubblewrap.options else []
-            words += ["--perms", options["mode"]] if "--perms" in bubblewrap.options else []  # from 0.5 on
+            words += ["--size", options["size"]] if "--size" in sandbox.options else []
+            words += ["--perms", options["mode"]] if "--perms" in sandbox.options else []  # from 0.5 on
             words += ["--tmpfs", target]
         elif source:
             words += [_WORDS[what], source, target]
         else:
             words += [_WORDS[what], target]
-    return [*words, "--chdir", world.working_dir, "--"]
+    return [*words, "--chdir", layout.working_dir, "--"]
 
 
 _WORDS = {
@@ -371,55 +329,7 @@ def _namespaces(allow_network: bool, options: frozenset[str]) -> list[str]:
     words += ["--uid", str(INSIDE), "--gid", str(INSIDE)]
     words += [] if allow_network else ["--unshare-net"]
     words += ["--disable-userns"] if "--disable-userns" in options else []
-    return [*words, "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
-
-
-# --- the same as rules --------------------------------------------------------------------------------------
-
-
-def rules_inside(world: World) -> dict[str, list[str]]:
-    """What Landlock is to allow in a world that is already made: the same once more, should a wall have a hole."""
-    mounts = mounts_of(world)
-    shown = [part for path in _shown(world) for part in readable_outside(world.hidden, path)]
-    read = [target for what, _, target in mounts if what in ("ro", "proc", "tmpfs", "devices")]
-    parts = {os.path.dirname(path) for path in shown}  # noqa: PTH120 - a cover falls off when its file is replaced
-    read = [*(path for path in read if path not in parts), *shown]
-    return {
-        "read": list(dict.fromkeys(read)),
-        "listed": _cut_up(world),
-        "write": [world.working_dir, "/tmp", *_writable_devices(world)],
-    }
-
-
-def rules_outside(world: World) -> dict[str, list[str]]:
-    """The same world as allow-lists alone, for machines that cannot make one."""
-    read = [part for place in _around(world) for part in readable_outside(world.hidden, place)]
-    read += ["/etc/passwd", "/etc/group", "/proc", *_name_service()]
-    read.append("/sys")  # where libraries count cores, and stumble if they may not
-    if world.input_dir is not None:
-        data = os.path.realpath(world.input_dir)
-        hidden = [] if world.own_records is None else [str(Path(data) / world.own_records)]
-        read += readable_outside(hidden, data)
-    temporary = str(Path(world.private_dir) / "tmp")
-    write = [world.working_dir, temporary, *_writable_devices(world)]
-    return {"read": read, "listed": _cut_up(world), "write": write}
-
-
-def _around(world: World) -> list[str]:
-    return [*(f"/{name}" for name in _MERGED), *_system(), *_both_forms(world.readable)]
-
-
-def _cut_up(world: World) -> list[str]:
-    """The folders that are shown in parts: what is in them may be looked up, as an import does."""
-    parts = ((place, part) for place in _around(world) for part in readable_outside(world.hidden, place))
-    return sorted({os.path.dirname(part) for place, part in parts if part != place})  # noqa: PTH120
-
-
-def _writable_devices(world: World) -> list[str]:
-    found = [*(f"/dev/{name}" for name in _DEVICES), "/dev/shm"]
-    if world.gpus:
-        found += [*gpu_devices(), "/proc/self/task"]  # CUDA names its threads there, and gives up when it cannot
-    return found
+    return [*words, "--cap-drop", "ALL", "--die-with-parent", "--new-session", "--as-pid-1"]
 
 
 def readable_outside(hidden: Iterable[str], folder: str, links: list[str] | None = None) -> list[str]:

@@ -177,7 +177,7 @@ class ExecutorContract:
         (tmp_path / "work" / "input" / "train.csv").symlink_to(data / "train.csv")
         spoil = "open('./input/train.csv', 'a').write('2')"
         raw = await executor.run(request_for(spoil, input_dir=str(data)))
-        if raw.isolation.sandbox == "none":
+        if raw.isolation.sandbox in ("none", "seccomp"):
             pytest.skip("it does not claim to confine scripts")
         assert raw.exit_code != 0 and (data / "train.csv").read_text() == "a\n1\n"
         raw = await executor.run(request_for("print(open('./input/train.csv').read())", input_dir=str(data)))

@@ -1,14 +1,21 @@
-"""What a process can give up before it becomes a script: rights, limits, places to write to. Linux only where said."""
+"""What a process gives up before it becomes a script: rights, limits, system calls. Linux only where said."""
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # see the supervisor: the public module starts slowly
+import marshal
 import os
 import resource
-import stat
 import struct
 import sys
 
 from . import libc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Order = dict[str, Any]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -19,17 +26,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT, _AMBIENT_CLEAR = 47, 4
 
+NAME = "mle-star-init"
+"""Of processes that wait for a script."""
+
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION = 0x20080522
-
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_LIST = 1 << 3
-_READ = 1 << 0 | 1 << 2 | _LIST  # execute, read files, list directories
-_MAKE_DEVICES = 1 << 6 | 1 << 11
-_TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
-_FILE_BITS = 1 << 0 | 1 << 1 | 1 << 2 | _TRUNCATE | _DEVICE_CONTROL  # those that a rule on a plain file may name
-_TCP = 1 << 0 | 1 << 1
-_SCOPE_SIGNAL_AND_SOCKETS = 1 << 0 | 1 << 1
 
 
 def prctl(option: int, value: int | bytes, *more: bytes | int) -> bool:
@@ -111,53 +112,63 @@ def limit_resources(limits: dict[str, int]) -> list[str]:
     return applied
 
 
-def landlock_version() -> int:
-    """The version of Landlock that the kernel offers; 0 when there is none."""
-    if sys.platform != "linux":
-        return 0
-    try:
-        return max(libc.call("syscall", _LANDLOCK_CREATE, None, 0, 1), 0)
-    except OSError:
-        return 0
+# --- becoming the script ------------------------------------------------------------------------------------
 
 
-def restrict_files(read: list[str], write: list[str], listed: list[str], *, close_tcp: bool = False) -> bool:
-    """Let this process and its children read below `read` and write below `write` only (Linux, Landlock).
-
-    Below `listed` they may look up names. Where the kernel knows them, signals and abstract sockets stay among
-    themselves, and TCP can be closed.
-    """
-    version = landlock_version()
-    if version < 2:
-        return False  # the first version forbids moving files between folders altogether
-    handled = (1 << 14) - 1
-    if version >= 3:
-        handled |= _TRUNCATE
-    if version >= 5:
-        handled |= _DEVICE_CONTROL
-    network = _TCP if close_tcp and version >= 4 else 0
-    attributes = struct.pack("=QQQ", handled, network, _SCOPE_SIGNAL_AND_SOCKETS if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = libc.call("syscall", _LANDLOCK_CREATE, attributes[:size], size, 0)
-    if ruleset < 0:
-        return False
-    try:
-        for access, paths in ((_READ, read), (_LIST, listed), (handled & ~_MAKE_DEVICES, write)):
-            for path in paths:
-                _allow(ruleset, path, access)
-        return give_up_new_privileges() and libc.call("syscall", _LANDLOCK_RESTRICT, ruleset, 0) == 0
-    finally:
-        os.close(ruleset)
+def main() -> None:
+    """Bubblewrap starts this as the first process of the namespaces that it has made."""
+    order = given_order()
+    told: int = order["told"]
+    os.set_inheritable(told, False)
+    os.closerange(3, told)
+    os.closerange(told + 1, 64)
+    fork_and_reap([told])
+    become(order, told, order["around"])
 
 
-def _allow(ruleset: int, path: str, access: int) -> None:
-    try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return  # not there: nothing to allow
-    try:
-        if not stat.S_ISDIR(os.fstat(place).st_mode):
-            access &= _FILE_BITS
-        libc.call("syscall", _LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", access, place), 0)
-    finally:
-        os.close(place)
+def given_order() -> Order:
+    """The order in the file whose descriptor is the first argument; the file is closed, so that no script sees it."""
+    with open(int(sys.argv[1]), "rb") as file:  # noqa: PTH123 - pathlib starts slowly
+        order: Order = marshal.load(file)
+    return order
+
+
+def fork_and_reap(kept: list[int]) -> None:
+    """Return in a child; this process reaps until the child has ended, and ends as it did. No script sees into it."""
+    let_others_look_inside(False)
+    child = os.fork()
+    if child == 0:
+        let_others_look_inside(True)
+        signal_at_parents_death(signal.SIGKILL)
+        return
+    take_name(NAME)
+    os.chdir("/")  # what is outside ends here, too, when the root changes
+    for number in kept:
+        os.close(number)
+    pid, status = 0, 0
+    while pid != child:
+        pid, status = os.waitpid(-1, 0)
+    os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+
+def become(order: Order, told: int, applied: list[str]) -> None:
+    """Give up all that a script must not have, tell what confines it, and become it."""
+    if drop_capabilities():
+        applied.append("capabilities")
+    if give_up_new_privileges():
+        applied.append("no-new-privileges")
+    if order["seccomp"] and restrict_calls(order["seccomp"]):
+        applied.append("seccomp")
+    for number in range(1, signal.NSIG):
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # SIGKILL and its like
+    os.write(told, f"inside\t{' '.join(applied)}\n".encode())
+    os.execv(order["command"][0], order["command"])
+
+
+def trial() -> None:
+    """Does the kernel take the filter program that is the last argument?"""
+    if not restrict_calls(bytes.fromhex(sys.argv[-1])):
+        sys.exit("the kernel does not take it")

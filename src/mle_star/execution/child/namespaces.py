@@ -1,18 +1,16 @@
-"""A world of its own without bubblewrap: namespaces made here, filled with the same mounts (Linux 5.12 or later)."""
+"""Namespaces made here, where there is no bubblewrap, and filled with the same mounts (Linux 5.12 or later)."""
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # see the supervisor: the public module starts slowly
 import os
 import struct
+import sys
 
 from . import confine, libc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     Mount = tuple[str, str, str]  # what, from where (or options), to where
-
-NAME = "mle-star-init"
 
 _NEW_MOUNT, _NEW_CGROUP, _NEW_UTS, _NEW_IPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 _NEW_USER, _NEW_PID, _NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
@@ -27,6 +25,15 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 
 
+def trial() -> None:
+    """Can they be made here? The last argument is an empty folder; `stderr` says why not."""
+    leave_the_others(1000, network=False)
+    for _ in range(2):  # the first one stays outside
+        confine.fork_and_reap([])
+    furnish(sys.argv[-1], [("ro", "/usr", "/usr"), ("proc", "", "/proc"), ("devices", "", "/dev")])
+    os._exit(0)
+
+
 def leave_the_others(number: int, network: bool) -> None:
     """Take this process into new namespaces, in which `number` is its user and group."""
     user, group = os.getuid(), os.getgid()
@@ -39,34 +46,6 @@ def leave_the_others(number: int, network: bool) -> None:
             file.write(text)
     if not network:
         _start_loopback()
-
-
-def become_first(kept: list[int]) -> None:
-    """Fork into the first process of the new world; the caller's own process waits for it and ends as it does.
-
-    Returns in a third process, a child of the first one: the first one only reaps, since signals do not reach it.
-    """
-    for role in ("outside", "first"):
-        parent = os.getpid()
-        child = os.fork()
-        if child == 0:
-            confine.signal_at_parents_death(signal.SIGKILL)
-            if role == "first" and os.getppid() != parent:
-                os._exit(127)
-            continue
-        confine.take_name(NAME)
-        confine.let_others_look_inside(False)
-        os.chdir("/")  # what is outside ends here, too, when the root changes
-        for number in kept:
-            os.close(number)
-        os._exit(_wait_for(child))
-
-
-def _wait_for(child: int) -> int:
-    while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
-            return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def furnish(root: str, mounts: list[Mount]) -> None:

@@ -19,7 +19,6 @@ import sys
 import time
 
 from . import confine, namespaces, tree
-from .inside import become, given_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ GIVE_UP_SECONDS = 10.0
 
 def main() -> None:
     """Run one script to its end."""
-    order = given_order()
+    order = {**confine.given_order(), "watch": False}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGUSR2, lambda *_: None)
@@ -45,7 +44,9 @@ def main() -> None:
     try:
         pid = _start(order, report)
         if pid > 0:
-            _decide_to_count(order, report)
+            if "cgroup" not in report["applied"].split():  # none was made, or it could not be joined
+                order["watch"] = True
+                report["applied"] += " watch" if tree.is_visible() else ""
             status = _Watch(pid, order, report).until_the_end()
             _leave_nothing(pid, order)
             _describe(status, report)
@@ -96,10 +97,10 @@ def _become_the_script(order: Order, told: int, supervisor: int) -> None:
     if os.getppid() != supervisor:
         raise RuntimeError("the supervisor is gone")
     _try_to_write("/proc/self/oom_score_adj", "1000")  # when memory runs out, the script goes first
-    joined = [_try_to_write(path, "0") for path in order["cgroups"]]
-    applied += ["cgroup" if success else "no-cgroup" for success in joined]
+    joined = bool(order["cgroup"]) and _try_to_write(f"{order['cgroup']}/cgroup.procs", "0")
+    applied += ["cgroup"] if joined else []
     limits = dict(order["limits"])
-    if (order["count_user_tasks"] or not all(joined)) and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
+    if not joined and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
         limits["NPROC"] = order["max_tasks"] + tree.tasks_of_user(os.getuid())
     applied += confine.limit_resources(limits)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -111,13 +112,14 @@ def _become_the_script(order: Order, told: int, supervisor: int) -> None:
         _enter_bubblewrap(order["bubblewrap"], inside, told)
     entered = []
     if order["namespaces"]:
-        world = order["namespaces"]
-        namespaces.leave_the_others(world["user"], world["network"])
-        namespaces.become_first([told])
-        namespaces.furnish(world["root"], world["mounts"])
+        layout = order["namespaces"]
+        namespaces.leave_the_others(layout["user"], layout["network"])
+        for _ in range(2):  # the first one stays outside
+            confine.fork_and_reap([told])
+        namespaces.furnish(layout["root"], layout["mounts"])
         os.chdir(order["working_dir"])
         entered = ["namespaces"]
-    become(inside, told, entered)
+    confine.become(inside, told, entered)
 
 
 def _enter_bubblewrap(command: list[str], inside: Order, told: int) -> None:
@@ -151,14 +153,6 @@ def _try_to_write(path: str, text: str) -> bool:
 
 
 # --- watching -----------------------------------------------------------------------------------------------
-
-
-def _decide_to_count(order: Order, report: dict[str, str]) -> None:
-    """Count tasks and memory here when no control group does, also when one was made and could not be joined."""
-    applied = report.get("applied", "").split()
-    order["watch"] = order["watch"] or "no-cgroup" in applied
-    if order["watch"] and tree.is_visible():
-        report["applied"] = " ".join([*applied, "watch"])
 
 
 class _Watch:
@@ -216,9 +210,7 @@ class _Watch:
             grace = self.order["grace"] if command == b"t" else self.order["hurry"]
             self.kill_at = time.monotonic() + grace
             # the first processes of a sandbox would take the rest with them, without any grace
-            found = [
-                pid for pid in tree.descendants(os.getpid()) if tree.name_of(pid) not in ("bwrap", namespaces.NAME)
-            ]
+            found = [pid for pid in tree.descendants(os.getpid()) if tree.name_of(pid) not in ("bwrap", confine.NAME)]
             tree.send(found or [self.pid], signal.SIGTERM)
         elif not command:
             self._kill()
@@ -248,8 +240,8 @@ class _Watch:
 
 
 def _forbid_forks(order: Order) -> None:
-    for path in order["fork_gates"]:
-        _try_to_write(path, "0")
+    if order["cgroup"]:
+        _try_to_write(f"{order['cgroup']}/pids.max", "0")
 
 
 def _leave_nothing(pid: int, order: Order) -> None:
