@@ -45,9 +45,8 @@ from mle_star.models import (
 )
 from mle_star.run.asking import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.context import RunContext, current_run, scope
-from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import place_copy
-from mle_star.run.limits import solutions_run, too_late_for
+from mle_star.run.limits import too_late_for
 from mle_star.run.search import Submission
 from mle_star.safety import (
     UNANSWERED,
@@ -139,10 +138,11 @@ async def run_finalization(
 
 def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
     """All solutions with a score, best first."""
-    scores = {e.script: (e.score, e.step) for e in solutions_run(run) if e.score is not None and not e.is_error}
+    runs = [one for one in run.ledger.runs.values() if one.purpose == "solution" and one.score is not None]
+    scores = {one.script: (one.score or 0.0, one.step) for one in runs}
     sign = -1 if run.task.metric_direction is MetricDirection.maximize else 1
     return [
-        SolutionScript(content=script, phase=_phase_of(step), score=score)
+        SolutionScript(content=run.ledger.text(script), phase=_phase_of(step), score=score)
         for script, (score, step) in sorted(scores.items(), key=lambda found: sign * found[1][0])
     ]
 
@@ -164,13 +164,13 @@ async def result_of_the_search(
     submission = await use_kept_submission(solution, reason=reason, failed=failed)
     script, remarks = submission.script, run.shared.search.remarks
     scripts = {digest_of(content) for content in members or [solution.content]}
-    if script.leaking or script.content in run.shared.leaking:
+    if script.leaking or run.ledger.leaks(digest_of(script.content)):
         remarks = [LEAKING_SOLUTION]
     elif script.phase is not SolutionPhase.final and script.content != solution.content:
         remarks = []  # another one stands in
     elif remarks is None:
-        remarks = [UNCHECKED] if checks_later(config) and not scripts <= run.shared.checked else []
-        remarks = [UNANSWERED] if scripts & run.shared.unanswered else remarks
+        remarks = [UNCHECKED] if checks_later(config) and not all(map(run.ledger.is_checked, scripts)) else []
+        remarks = [UNANSWERED] if any(map(run.ledger.is_unanswered, scripts)) else remarks
     return _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result))
 
 
@@ -264,7 +264,7 @@ async def _submit_on_the_reserve(
     repair = _Repairs(callback, 1, solution)
     submission = await _run_and_verify(test_script, draft.full, solution, repair, task, config)
     made = submission.script.phase is SolutionPhase.final
-    if made and not checks_later(config) and digest_of(submission.script.content) not in current_run().shared.checked:
+    if made and not checks_later(config) and not current_run().ledger.is_checked(digest_of(submission.script.content)):
         submission = replace(submission, warnings=[*submission.warnings, UNCHECKED_SUBMISSION])
     return submission
 
@@ -394,7 +394,8 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
         return run.shared.search.submission
     logger.info("step 6: fall back")
     warnings = [f"no submission by a script of its own: {reason}"]
-    score, source = run.shared.kept_submission or (None, "")
+    kept = run.ledger.kept
+    score, source = (None, "") if kept is None else (kept.score, kept.source)
     if failed and run.config.letter and not run.budget.degraded:
         source = ""
     if (said := searched_submission(run, solution)) is not None:
@@ -413,15 +414,12 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
 
 
 def _maker_of(source: str, score: float | None, solution: SolutionScript) -> SolutionScript:
-    """The script that left a kept submission: `solution` itself where that may be, else as the journal has it."""
-    made = [
-        event
-        for event in current_run().journal.events
-        if isinstance(event, ScriptFinished) and (event.submission, event.score) == (source, score)
-    ]
-    if not made or any(event.script == solution.content for event in made):
+    """The script that left a kept submission: `solution` itself where that may be, else as the ledger has it."""
+    ledger, digest = current_run().ledger, digest_of(solution.content)
+    made = [run for run in ledger.runs.values() if (run.submission, run.score) == (source, score)]
+    if not made or any(run.script == digest for run in made):
         return solution
-    return SolutionScript(content=made[0].script, phase=_phase_of(made[0].step), score=score)
+    return SolutionScript(content=ledger.text(made[0].script), phase=_phase_of(made[0].step), score=score)
 
 
 def _phase_of(step: str) -> SolutionPhase:

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from mle_star.basics.texts import digest_of
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
-from mle_star.execution.artifacts import keep_clean_ones
 from mle_star.knowledge import known_models
 from mle_star.method.families import built_in, family_of
 from mle_star.models import (
@@ -39,13 +38,13 @@ from mle_star.run.events import (
     AgentFinished,
     CandidateEvaluated,
     DataUsageChecked,
-    LeakageChecked,
     MergeTried,
     ModelsRetrieved,
     Notice,
     PassedOver,
     ScriptFinished,
 )
+from mle_star.run.ledger import rejudged
 from mle_star.run.search import Phase1Progress, score_of
 from mle_star.safety import (
     check_and_evaluate,
@@ -99,7 +98,6 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
         end = max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds
         await _in_time("data-use", lambda: _use_all_data(progress, config), progress, end)
         await _in_time("leakage", lambda: _remove_leakage(progress, config), progress, end)
-        await _recall_leaks(progress)
         result, seconds = _result(progress), time.monotonic() - started
     logger.info("phase end: score %s, %.1f s, %d merges done", result.initial_score, seconds, len(progress.merges))
     return result
@@ -108,21 +106,15 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
 def _result(progress: Phase1Progress) -> Phase1Result:
     """What the phase has found. Cut off between the last check and what would follow from it, a leak is one still."""
     s_0 = progress.best()
-    if s_0.content in current_run().shared.leaking:
+    if _leaks(s_0):
         progress.s_0 = s_0.model_copy(update={"leaking": True})
     _mark_leaking(progress)
     return progress.result()
 
 
-async def _recall_leaks(progress: Phase1Progress) -> None:
-    """What the last check had found when an earlier process passed over the rest of it."""
-    if "leakage" not in progress.passed:
-        return
-    run, known = current_run(), [progress.best(), *(trial.script for trial in progress.trials.values())]
-    told = [event for event in run.journal.events if isinstance(event, LeakageChecked)]
-    found = {digest for event in told if event.step.startswith("phase1/leakage/") for digest in event.leaking}
-    run.shared.leaking |= {script.content for script in known if digest_of(script.content) in found}
-    await keep_clean_ones(run)
+def _leaks(script: SolutionScript) -> bool:
+    """Did a check of this phase, in an earlier process, too, find a leak in it that was not outweighed?"""
+    return current_run().ledger.leaks(digest_of(script.content), "phase1")
 
 
 async def _merge_by_rank(references: list[SolutionScript], progress: Phase1Progress, config: PipelineConfig) -> None:
@@ -156,8 +148,9 @@ async def _try_merge(
     reason = "" if accepted else trial.error or f"{score} does not reach {h_best}"
     logger.info("merge result: index %d, score %s, %s", index, trial.outcome, "accepted" if accepted else "rejected")
     merge = MergeTried(
-        index=index, base_score=h_best, reference_model=name, score=score, accepted=accepted, reason=reason
-    )
+        index=index, base_score=h_best, reference_model=name, score=score, accepted=accepted, reason=reason,
+        digest=digest_of(trial.script.content), parents=[digest_of(s_0.content)],
+    )  # fmt: skip
     current_run().record(merge)
     progress.merges.append(merge)
     if accepted:
@@ -357,7 +350,8 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
         logger.info("generation done: %s, %d characters", name, len(candidate.content))
         trial = await check_and_evaluate(candidate, task, config)
         logger.info("evaluation done: %s, %s, %.1f s", name, trial.outcome, trial.result.duration_seconds)
-        run.record(CandidateEvaluated(index=index, model_name=name, score=trial.script.score, error=trial.error))
+        told = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
+        run.record(CandidateEvaluated(index=index, model_name=name, **told))
     progress.trials[index] = trial
     if trial.script.score is None:
         logger.warning("candidate skipped: %s: %s", name, trial.summary)
@@ -418,7 +412,9 @@ async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> Non
         revised = await _evaluated_or(s_0, await check_before_running(revised, config), task, config)
     changed = revised.content != s_0.content
     logger.info("data check result: modified: %s", "yes" if changed else "no")
-    current_run().record(DataUsageChecked(changed=changed, score=revised.score))
+    parents = [digest_of(s_0.content)] if changed else []
+    digest = digest_of(revised.content) if changed else ""
+    current_run().record(DataUsageChecked(changed=changed, score=revised.score, digest=digest, parents=parents))
     if changed:
         progress.unrevised, progress.s_0, progress.data_usage_changed = s_0, revised, True
 
@@ -438,6 +434,8 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
         _mark_leaking(progress, score=None, is_executable=False)
     elif changed:
         progress.s_0 = mended
+        if (node := current_run().ledger.node_of(digest_of(s_0.content))) is not None:
+            current_run().record(rejudged(node, digest_of(mended.content), mended.score))
     else:
         progress.s_0 = corrected  # found clean, whatever an earlier check has said of it
 
@@ -445,7 +443,7 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
 def _mark_leaking(progress: Phase1Progress, **known: object) -> None:
     """Let no path start from a candidate that leaks; where the leak was not mended, what it scored counts no longer."""
     for index, trial in progress.trials.items():
-        if trial.script.content in current_run().shared.leaking:
+        if _leaks(trial.script):
             marked = trial.script.model_copy(update={"leaking": True, **known})
             progress.trials[index] = replace(trial, script=marked)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from mle_star.basics.texts import digest_of
 from mle_star.method.codeblocks import block_in, replacement
 from mle_star.models import (
     AgentType,
@@ -67,7 +68,7 @@ async def run_phase2_inner_loop(
     if checks_later(config):
         with scope("check"):
             winner = await _check_winner(state, solution, best_score, task, config)
-        if winner is not None and not state.attempts[winner].was_improvement:
+        if winner is not None:
             with scope(f"k-{winner}"):
                 _accept_late(state, winner)
     fixed = solution.leaking and not state.best_solution.leaking
@@ -109,24 +110,30 @@ def _finish_attempt(
         plan=PLANNER_FAILED if plan is None else plan, score=score, code_block=new_block or "", was_improvement=accepted
     )
     state.attempts.append(attempt)
-    _record(state, k)
+    state.digests.append("" if evaluated is None else digest_of(evaluated.content))
+    _record(state, k, score)
 
 
 def _accept_late(state: BlockProgress, k: int) -> None:
-    """What scored better than attempt `k` leaks: the path goes on from this one after all."""
-    logger.info("%s: best score updated: %s, the attempts ahead of it leak", current_run().place, state.best_score)
-    found = {"was_improvement": True, "score": state.best_score}
-    state.attempts[k] = state.attempts[k].model_copy(update=found)
-    _record(state, k)
+    """The path goes on from attempt `k` after all, because those ahead of it leak, or without a leak of its own."""
+    digest = digest_of(state.best_solution.content)
+    if state.attempts[k].was_improvement and state.digests[k] == digest:
+        return
+    if not state.attempts[k].was_improvement:
+        logger.info("%s: best score updated: %s, the attempts ahead of it leak", current_run().place, state.best_score)
+        found = {"was_improvement": True, "score": state.best_score}
+        state.attempts[k] = state.attempts[k].model_copy(update=found)
+    state.digests[k] = digest
+    _record(state, k, state.best_score)
 
 
-def _record(state: BlockProgress, k: int) -> None:
+def _record(state: BlockProgress, k: int, score: float | None) -> None:
     run, attempt = current_run(), state.attempts[k]
     run.record(
         RefinementTried(
             path=run.path or 0, t=state.block.outer_step or 0, k=k, plan=attempt.plan, before=state.block.content,
-            after=attempt.code_block, score=attempt.score, best_score=state.best_score,
-            accepted=attempt.was_improvement,
+            after=attempt.code_block, score=score, best_score=state.best_score,
+            accepted=attempt.was_improvement, digest=state.digests[k], parents=[digest_of(state.start.content)],
         )
     )  # fmt: skip
 

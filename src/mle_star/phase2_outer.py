@@ -6,10 +6,11 @@ import logging
 import time
 from dataclasses import dataclass, field
 
+from mle_star.basics.texts import digest_of
 from mle_star.execution import evaluate_with_retry, exception_line
 from mle_star.execution.outcome import HEADER, SCRIPT_NAME
 from mle_star.method.codeblocks import locate_block
-from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis, parse_score
+from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -27,7 +28,7 @@ from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.asking import ask_for, ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
-from mle_star.run.limits import limit_in_run, solutions_run
+from mle_star.run.limits import limit_in_run
 from mle_star.run.search import PathProgress, StepProgress
 from mle_star.safety import make_debug_callback, yes_no
 
@@ -159,9 +160,9 @@ async def study_components(
 def _printed_score(solution: SolutionScript, score: float) -> float | None:
     """What the solution printed as its score when it ran last: where hidden rows judge, `score` is something else."""
     run = current_run()
-    said = [parse_score(event.stdout) for event in solutions_run(run) if event.script == solution.content]
-    if said:
-        return said[-1]
+    last = run.ledger.latest_run(digest_of(solution.content))
+    if last is not None:
+        return last.printed_score
     return score if run.shared.exam is None else None
 
 

@@ -6,6 +6,7 @@ import logging
 import time
 from typing import Any
 
+from mle_star.basics.texts import digest_of
 from mle_star.execution import verify_submission
 from mle_star.models import (
     AgentType,
@@ -22,6 +23,7 @@ from mle_star.models import (
 from mle_star.run.asking import ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import EnsembleTried
+from mle_star.run.ledger import rejudged
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
 
 logger = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
             plan = await invoke_ens_planner(solutions, plans, scores)  # e_r
             ensemble = await _implement(plan, solutions)  # s_ens^r
             evaluated = await _evaluate(ensemble, plan, task, config)  # h(s_ens^r)
-            _finish_attempt(attempts, r, plan, evaluated, task)
+            _finish_attempt(attempts, r, plan, evaluated, solutions, task)
     if checks_later(config):
         with scope("check"):
             await _check_winner(attempts, task, config)
@@ -83,7 +85,12 @@ def partial_phase3(solutions: list[SolutionScript], task: TaskDescription) -> Ph
 
 
 def _finish_attempt(
-    attempts: list[EnsembleAttempt], r: int, plan: str | None, evaluated: SolutionScript | None, task: TaskDescription
+    attempts: list[EnsembleAttempt],
+    r: int,
+    plan: str | None,
+    evaluated: SolutionScript | None,
+    solutions: list[SolutionScript],
+    task: TaskDescription,
 ) -> None:
     """Record the round, however it ended."""
     solution = evaluated or SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
@@ -92,7 +99,12 @@ def _finish_attempt(
     )
     attempts.append(attempt)
     best = _best_round(attempts, task.metric_direction) == r
-    current_run().record(EnsembleTried(r=r, plan=attempt.plan, score=attempt.score, best=best))
+    current_run().record(
+        EnsembleTried(
+            r=r, plan=attempt.plan, score=attempt.score, best=best, parents=[digest_of(s.content) for s in solutions],
+            digest=digest_of(solution.content) if solution.content else "",
+        )
+    )  # fmt: skip
 
 
 def _surroundings(solutions: list[SolutionScript]) -> dict[str, Any]:
@@ -117,6 +129,9 @@ async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, 
             checked = (await evaluate_checked(checked, task, config)).script
         score = None if checked.leaking else checked.score
         attempts[best] = attempts[best].model_copy(update={"solution": checked, "score": score})
+        node = current_run().ledger.node_of(digest_of(winner.content))
+        if node is not None and score is not None and checked.content != winner.content:
+            current_run().record(rejudged(node, digest_of(checked.content), score))
 
 
 def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:

@@ -19,7 +19,7 @@ from mle_star.execution import (
     evaluate_with_retry,
     exception_line,
 )
-from mle_star.execution.artifacts import keep_clean_ones
+from mle_star.execution.artifacts import keep_best
 from mle_star.method.codeblocks import compiles, locate_block, parsed, replacement
 from mle_star.models import (
     AgentType,
@@ -129,7 +129,7 @@ def make_debug_callback(
         repaired = await _repair(solution, traceback, config, attempt=attempts, kind=kind)
         if repaired is solution or not leakage_check or kind == "ablation":
             return repaired
-        if checks_later(config) and digest_of(solution.content) not in current_run().shared.checked:
+        if checks_later(config) and not current_run().ledger.is_checked(digest_of(solution.content)):
             return repaired
         return await check_and_fix_leakage(repaired)
 
@@ -168,22 +168,24 @@ async def _repair(
     code = await ask_for_code(
         AgentType.debugger, variant, code=solution.content, bug=traceback, subsample_limit=config.subsample_limit
     )
-    _record_repair(variant, error, "" if code else NO_CODE)
+    if code and kind == "solution":
+        code = with_score_line(code)
+    _record_repair(variant, error, solution.content, code)
     if not code:
         logger.info("%s: debug end: not fixed: %s", place, NO_CODE)
         return solution
-    if kind == "solution":
-        code = with_score_line(code)
     logger.info("%s: debug end: a fix to try, %+d characters", place, len(code) - len(solution.content))
     return solution.model_copy(update={"content": code, "score": None, "is_executable": True})
 
 
-def _record_repair(variant: str | None, error: str, refusal: str) -> None:
+def _record_repair(variant: str | None, error: str, before: str, after: str) -> None:
     run = current_run()
+    refusal = "" if after else NO_CODE
     if refusal:
         logger.warning("%s: repair refused: %s", run.place, refusal)
     step = run.latest_step("debugger" if variant is None else f"debugger-{variant}")
-    run.record(DebugAttempted(step=step, error=error, accepted=not refusal, reason=refusal))
+    digests = {"parent": digest_of(before), "digest": digest_of(after) if after else ""}
+    run.record(DebugAttempted(step=step, error=error, accepted=not refusal, reason=refusal, **digests))
 
 
 # --- the score line -------------------------------------------------------------------------------------
@@ -231,32 +233,26 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     """
     if not solution.content.strip():
         return solution
-    shared, digest = current_run().shared, digest_of(solution.content)
+    run, digest = current_run(), digest_of(solution.content)
     answers = await _detect_leakage(solution)
+    step = run.latest_step("leakage-detection")
     if answers is None:
-        shared.unanswered.add(digest)
+        run.record(LeakageChecked(step=step, digest=digest, answered=False))
         return solution
-    shared.unanswered.discard(digest)
     leaks = [answer for answer in answers if answer.leakage_status == "Yes Data Leakage"]
     if not leaks:
-        shared.leaking.discard(solution.content)
-        shared.checked.add(digest)
+        run.record(LeakageChecked(step=step, digest=digest))
         return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
-    step = current_run().latest_step("leakage-detection")
     try:
         current, left = await _without_leaks(solution, leaks)
-    except (BudgetExceeded, asyncio.CancelledError):  # the end comes before it is mended: it leaks all the same
-        await _remember(step, leaks, len(leaks), {solution.content})
+    except (BudgetExceeded, asyncio.CancelledError):  # the end comes before it is fixed: it leaks all the same
+        await _record_leaks(step, leaks, len(leaks), solution, solution)
         raise
-    await _remember(
-        step, leaks, left, {solution.content, current.content} if left else {solution.content} - {current.content}
-    )
-    if left and not current_run().config.letter:
-        place = current_run().place
-        logger.warning("%s: %d of %d leaks stay: the score of this script will not count", place, left, len(leaks))
-    else:
-        shared.checked.add(digest_of(current.content))
-    return current.model_copy(update={"leaking": left > 0 and not current_run().config.letter})
+    await _record_leaks(step, leaks, left, solution, current)
+    counts = not left or run.config.letter
+    if not counts:
+        logger.warning("%s: %d of %d leaks stay: the score of this script will not count", run.place, left, len(leaks))
+    return current.model_copy(update={"leaking": not counts})
 
 
 async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -> tuple[SolutionScript, int]:
@@ -273,18 +269,26 @@ async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -
     return (solution, len(left)) if rewritten is None else (rewritten, 0)
 
 
-async def _remember(step: str, leaks: list[LeakageAnswer], left: int, scripts: set[str]) -> None:
-    """None of these scripts, which leak, may be the best: nothing that is kept rests on what they said.
+async def _record_leaks(
+    step: str, leaks: list[LeakageAnswer], left: int, before: SolutionScript, after: SolutionScript
+) -> None:
+    """None of the scripts that leak may be the best: nothing that is kept rests on what they said.
 
     To the letter they count as any other.
     """
-    run, blocks = current_run(), [answer.code_block for answer in leaks]
-    scripts = set() if run.config.letter else scripts
-    digests, fixed = sorted(map(digest_of, scripts)), len(leaks) - left
-    run.record(LeakageChecked(step=step, found=len(leaks), fixed=fixed, blocks=blocks, leaking=digests))
-    if scripts:
-        run.shared.leaking |= scripts
-        await keep_clean_ones(run)
+    run, digest, fixed = current_run(), digest_of(before.content), digest_of(after.content)
+    leaking = {digest, fixed} if left else {digest} - {fixed}  # one that came back as it was has never leaked
+    if run.config.letter:
+        leaking = set()
+    clean = "" if fixed in leaking else fixed
+    run.record(
+        LeakageChecked(
+            step=step, digest=digest, found=len(leaks), fixed=len(leaks) - left, leaking=sorted(leaking),
+            blocks=[answer.code_block for answer in leaks], fixed_digest=clean,
+        )
+    )  # fmt: skip
+    if leaking:
+        await keep_best(run)
 
 
 async def check_at_last(
@@ -293,21 +297,23 @@ async def check_at_last(
     """What is handed over, checked where the end came before its check; and what is to be said of it."""
     run = current_run()
     scripts = {digest_of(content) for content in ((solution.content,) if members is None else members)}
-    known = solution.model_copy(update={"leaking": solution.leaking or solution.content in run.shared.leaking})
+    ledger = run.ledger
+    unanswered = any(map(ledger.is_unanswered, scripts))
+    known = solution.model_copy(update={"leaking": solution.leaking or ledger.leaks(digest_of(solution.content))})
     if not checks_later(config):
-        return known, [UNANSWERED] if scripts & run.shared.unanswered and not known.leaking else []
-    if solution.leaking or scripts <= run.shared.checked:
+        return known, [UNANSWERED] if unanswered and not known.leaking else []
+    if solution.leaking or all(map(ledger.is_checked, scripts)):
         return solution, []
     try:
         if run.budget.money_is_gone or members is not None:
             return known, [] if known.leaking else [UNCHECKED]
         checked = await check_and_fix_leakage(solution)
     except BudgetExceeded:
-        found = solution.content in run.shared.leaking
+        found = ledger.leaks(digest_of(solution.content))
         return solution.model_copy(update={"leaking": found}), [] if found else [UNCHECKED]
     if checked.leaking:
         return solution.model_copy(update={"leaking": True}), []
-    if scripts & run.shared.unanswered:
+    if any(map(ledger.is_unanswered, scripts)):
         return known, [] if known.leaking else [UNANSWERED]
     mended = checked.content != solution.content
     return checked.model_copy(update={"score": solution.score}), [MENDED_AT_LAST] if mended else []
@@ -320,8 +326,9 @@ async def clean_at_last(
     run, asked = current_run(), 0
     checked, remarks = await check_at_last(solution, config, members)
     for other in others if checked.leaking else ():
-        asked += digest_of(other.content) not in run.shared.checked
-        if other.leaking or other.content in run.shared.leaking or (checks_later(config) and asked > MOST_CHECKS):
+        digest = digest_of(other.content)
+        asked += not run.ledger.is_checked(digest)
+        if other.leaking or run.ledger.leaks(digest) or (checks_later(config) and asked > MOST_CHECKS):
             continue
         run.shared.search.stand_in = other  # should the end come now
         found, said = await check_at_last(other, config)

@@ -38,6 +38,8 @@ from mle_star.testing.executor import gone
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.hostile import CASES, Case
 from tests.execution.users import driver, unprivileged_python
+from tests.ledgers import best_score
+from tests.ledgers import kept as kept_submission
 
 pytestmark = pytest.mark.long
 
@@ -287,7 +289,7 @@ async def test_where_nothing_protects_the_data_a_change_is_noticed(
         notices = [event for event in run.journal.events if isinstance(event, Notice)]
         assert [event.level for event in notices] == ["warning", "error"]
         assert task.data_dir in notices[1].message and "scripts run unconfined" in notices[0].message
-        assert run.shared.best_score is None
+        assert best_score(run) is None
 
 
 async def test_a_submission_of_seven_gigabytes_is_refused_unread(
@@ -300,7 +302,7 @@ async def test_a_submission_of_seven_gigabytes_is_refused_unread(
         assert result.score == 0.5
         (problem,) = check_submission_format(str(run.work_dir))
         assert "larger than 1 GiB" in problem
-        assert not verify_submission(str(run.work_dir)) and run.shared.kept_submission is None
+        assert not verify_submission(str(run.work_dir)) and kept_submission(run) is None
         assert not (run.run_dir / "artifacts").exists()
         assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)).score == 0.75
 

@@ -17,6 +17,7 @@ from mle_star.execution.recorded import _linked_places
 from mle_star.models import ExecutionRawResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.run.context import ScriptRequest
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
+from tests.ledgers import best_score
 
 CONFIG = PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2, max_debug_attempts=2)
 TRACE = f'{HEADER}\n  File "/w/solution.py", line 1, in <module>\n    boom()\nValueError: boom'
@@ -97,7 +98,7 @@ async def test_a_score_line_that_cannot_be_used_goes_to_the_debugger_with_the_re
     repairs = Repairs(scored(0.5))
     with open_run(CONFIG, executor) as run:
         fixed, _ = await evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
-        assert fixed.score == 0.5 and run.shared.best_score == 0.5
+        assert fixed.score == 0.5 and best_score(run) == 0.5
         assert finished(run)[0].score is None
     assert said in exception_line(repairs.told[0])
     assert len(repairs.told) == 1

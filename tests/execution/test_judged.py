@@ -25,6 +25,8 @@ from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import Notice, ScriptStarted
 from mle_star.run.limits import limit_in_run, share_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script, write_sizes
+from tests.ledgers import best_score, check
+from tests.ledgers import kept as kept_submission
 
 CONFIG = PipelineConfig(scoring="auto", score_views=5, time_limit_seconds=3600)
 HITS = """
@@ -125,7 +127,7 @@ async def test_a_judged_script_is_recorded_with_its_answers_and_a_score_that_it_
         assert event.submission == f"answers/script-{event.digest[:12]}.real.csv"
         said = (run.run_dir / event.submission).read_text().splitlines()
         assert [line.split(",")[0] for line in said] == ["id", *map(str, range(400, 440))]
-        assert run.shared.best_score == result.score
+        assert best_score(run) == result.score
     assert result.score == pytest.approx(0.9, abs=0.06) and result.measure is not None
     assert (result.score_problem, result.is_error, result.measure.printed) == ("", False, None)
     assert (result.measure.score, result.measure.rows) == (result.score, len(exam.search_rows))
@@ -150,7 +152,7 @@ async def test_of_several_sample_submissions_none_is_compared_with(
     assert exam.sample == (folder / "sample_submission.csv" if counts else None)
     with open_run(CONFIG, Answering(right), shared=RunShared(exam=exam)) as run:
         await execute_in_run(scored(0.1))
-        assert run.shared.kept_submission is not None
+        assert run.ledger.kept is not None
         turned = run.work_dir / "final" / "submission.csv"
         turned.write_text("label,id\n" + "".join(f"0,{i}\n" for i in range(400, 440)))
         assert len(check_submission_format(str(run.work_dir), sample=exam.sample)) == counts
@@ -184,7 +186,7 @@ async def test_of_views_side_by_side_the_first_that_fails_counts_and_later_ones_
     with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(exam=exam)) as run:
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
         (event,) = finished(run)
-        assert (event.answers, event.submission, run.shared.best_score) == ([], None, None)
+        assert (event.answers, event.submission, best_score(run)) == ([], None, None)
     assert result.is_error and result.stderr.endswith("on view 1")
     assert carrier.ended[:2] == [0, 3] and 1 in carrier.ended and 4 in carrier.stopped and not carrier.running
 
@@ -198,7 +200,7 @@ async def test_what_the_metric_cannot_be_computed_of_goes_to_the_debugger_with_t
     with open_run(CONFIG, executor, shared=RunShared(exam=exam)) as run:
         result = await execute_in_run(scored(0.1))
         (event,) = finished(run)
-        assert run.shared.best_score is None and (event.submission, event.answers) == (None, [])
+        assert best_score(run) is None and (event.submission, event.answers) == (None, [])
     assert (result.is_error, result.score, result.measure) == (True, None, None)
     assert (result.stdout, result.duration_seconds, result.exit_code) == ("done\n", 12.5, 0)
     told = result.error_traceback or ""
@@ -288,7 +290,7 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
     config = CONFIG.model_copy(update={"script_timeout_seconds": 100})
     executor = Losing(stdout="done\n")
     with open_run(config, executor, shared=RunShared(exam=exam)) as run:
-        run.shared.leaking.add(losing(0.0001, 0.0001, 1).content)  # a leak is nothing to be compared with
+        check(run, losing(0.0001, 0.0001, 1).content, leaking=True)  # a leak is nothing to be compared with
         for one in (losing(*weak, 1), losing(0.0001, 0.0001, 1), losing(0.0003, 0.0003, 1)):
             await execute_in_run(one)
         result = await execute_in_run(losing(loss, loss, seconds))
@@ -339,7 +341,7 @@ async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(
         probed = await execute_in_run(scored(0.5), purpose="probe", data=DataFolder(places[0]))
         again = await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(places[0]))
         steps = [(event.step, event.purpose, event.submission) for event in finished(run)]
-        assert (run.shared.best_score, run.shared.kept_submission) == (None, None)
+        assert (best_score(run), kept_submission(run)) == (None, None)
     assert steps == [
         ("sample-script", "sample", None), ("sample-script-2", "sample", None),
         ("probe-script", "probe", None), ("sample-script-3", "sample", None),

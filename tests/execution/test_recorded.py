@@ -35,6 +35,8 @@ from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_cont
 from mle_star.run.events import BestImproved, ScriptStarted, SubmissionKept
 from mle_star.run.limits import limit_in_run, share_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
+from tests.ledgers import best_score, ran
+from tests.ledgers import kept as kept_submission
 from tests.pipeline.clock import in_its_own_time
 
 GOOD = "id,label\\n" + "".join(f"{number},1\\n" for number in range(100, 120))
@@ -78,7 +80,7 @@ async def test_a_resumed_run_replays_instead_of_running(open_run: OpenRun) -> No
         with open_run(CONFIG, executor) as run, scope("phase1"):
             results = [await execute_in_run(submitting(0.5)), await execute_in_run(script("1 / 0"))]
             results.append(await execute_in_run(script("print('Ablation a: 1')"), purpose="ablation"))
-            return [*results, run.shared.best_score, run.shared.kept_submission, len(run.journal.events)]
+            return [*results, best_score(run), kept_submission(run), len(run.journal.events)]
 
     first, second = CountingExecutor(), CountingExecutor()
     seen = await work(first)
@@ -255,7 +257,7 @@ async def test_the_best_valid_submission_is_put_aside(
         assert [event.score for event in events] == [0.5, kept]
         assert (events[-1].rows, events[-1].path) == (20, "final/best_submission.csv")
         best = [event.score for event in run.journal.events if isinstance(event, BestImproved)]
-        assert best == [0.5, kept] and run.shared.best_score == kept
+        assert best == [0.5, kept] and best_score(run) == kept
 
 
 @pytest.mark.parametrize("waits", [(0.0, 0.5), (0.5, 0.0)])
@@ -276,13 +278,13 @@ async def test_of_equal_submissions_the_first_path_s_is_put_aside_whoever_ends_f
 async def test_a_submission_that_does_not_fit_the_sample_is_not_put_aside(open_run: OpenRun) -> None:
     with open_run(CONFIG) as run:
         await execute_in_run(submitting(0.9, "id,wrong\\n1,1\\n"))
-        assert (run.shared.best_score, run.shared.kept_submission) == (0.9, None)
+        assert (best_score(run), kept_submission(run)) == (0.9, None)
         await execute_in_run(submitting(0.5))
-        kept: tuple[float | None, str] | None = run.shared.kept_submission
+        kept: tuple[float | None, str] | None = kept_submission(run)
         assert kept is not None and kept[0] == 0.5
         await execute_in_run(script(submitting(0.95).content + "\n1 / 0"))
         await execute_in_run(submitting(0.99), purpose="ablation")
-        assert (run.shared.best_score, run.shared.kept_submission) == (0.9, kept)
+        assert (best_score(run), kept_submission(run)) == (0.9, kept)
         assert finished(run)[-1].submission is None, "a study hands nothing over"
 
 
@@ -292,7 +294,7 @@ async def test_a_final_script_is_no_candidate_for_the_best(open_run: OpenRun) ->
         final = submitting(0.9).model_copy(update={"phase": SolutionPhase.final})
         result = await evaluate_solution(final, run.task, CONFIG)
         assert result.score == 0.9 and verify_submission(str(run.work_dir))
-        assert (run.shared.kept_submission, run.shared.best_score) == (None, None)
+        assert (kept_submission(run), best_score(run)) == (None, None)
         assert [event.purpose for event in finished(run)] == ["submission"]
 
 
@@ -324,20 +326,20 @@ async def test_limits_follow_what_was_measured_on_the_path(open_run: OpenRun) ->
         with scope("phase1") as place:
             run.budget.open_phase("phase1")
             assert limit_in_run(place) == pytest.approx(1000 / 2)  # two rounds of candidates, nothing is known of them
-            place.note_runtime(0.5, 4)
-            place.note_runtime(0.4, 300)  # a worse one
+            ran(place, 0.5, 4)
+            ran(place, 0.4, 300)  # a worse one
             assert limit_in_run(place) == pytest.approx(1000 / 5)  # two rounds and three merges
             assert share_in_run(place, 500) == pytest.approx(
                 1000 / 5
             )  # what a script is told to take, at most its limit
             assert share_in_run(place, 100) == 100 and share_in_run(place, 500, views=4) == pytest.approx(1000 / 20)
-            place.note_runtime(0.5, 30)
+            ran(place, 0.5, 30)
             assert limit_in_run(place) == 300
         run.budget.open_phase("phase2")
         with scope("phase2"), path_context(1, run.work_dir) as path:
-            path.note_runtime(0.45, 1)  # worse than what the path began with
+            ran(path, 0.45, 1)  # worse than what the path began with
             assert limit_in_run(path) == pytest.approx(9_000 * 0.65 / 0.8 / 20)
-            path.note_runtime(0.6, 60)
+            ran(path, 0.6, 60)
             assert limit_in_run(path) == 600
         now[0] = 7000
         run.budget.open_phase("phase3")

@@ -31,6 +31,7 @@ from mle_star.run.events import (
 )
 from mle_star.run.limits import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, told_share
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
+from tests.ledgers import best_score, ran
 from tests.method.loops import log_of
 
 CONFIG = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
@@ -100,7 +101,7 @@ async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) 
         data = Path(run.task.data_dir)
         result = await evaluate_solution(scored(0.5), run.task, CONFIG)
         (told,) = [event for event in run.journal.events if isinstance(event, Notice)]
-        assert result.is_error and run.shared.best_score is None
+        assert result.is_error and best_score(run) is None
     words = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
     assert result.error_traceback == f"{HEADER}\nPermissionError: {words}"
     assert (told.level, told.message) == ("error", f"{words}; restore {data} before you trust this run")
@@ -112,7 +113,7 @@ async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: Op
         run.budget.open_phase("phase2")
         with scope("phase2") as place:
             assert limit_in_run(place, "ablation") == pytest.approx(6000 / 60)
-            place.note_runtime(0.5, 20)
+            ran(run, 0.5, 20)
             assert limit_in_run(place, "ablation") == pytest.approx(20 * 4 * 2)
             assert limit_in_run(place, "ablation", 7) == 7
 
@@ -143,7 +144,8 @@ def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
             last.shared.last_scripts = 2
             assert told_share(last, 1000.0) == 400.0, "and the other as much"
             last.shared.last_scripts = 1
-            last.shared.runtimes["path-0"] = (0.5, 900.0)
+            with scope("phase2", "path-0") as path:
+                ran(path, 0.5, 900.0)
             assert [told_share(last, limit) for limit in (1000.0, 500.0)] == [900.0, 500.0]
 
 

@@ -42,8 +42,10 @@ from mle_star.models import (
 )
 from mle_star.prompts import PromptRegistry
 from mle_star.run.context import AgentReply, current_run, scope
-from mle_star.run.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted
+from mle_star.run.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
 from mle_star.safety import MENDED_AT_LAST, UNCHECKED, check_at_last
+from tests.ledgers import best_score, check
+from tests.ledgers import kept as kept_submission
 from tests.method.conftest import (
     GARBAGE,
     ScriptedCall,
@@ -485,7 +487,7 @@ async def test_what_a_test_script_prints_is_no_score_of_the_run(run: ScriptedRun
     await keep(run, script(0.7), "phase2")
     run.agents.reply("test", fenced(script(0.999)))
     result = await finalize(run)
-    assert run.context.shared.best_score == 0.7 and result.final_solution.score == 0.8
+    assert best_score(run.context) == 0.7 and result.final_solution.score == 0.8
 
 
 # --- limits ----------------------------------------------------------------------------------------------
@@ -580,7 +582,7 @@ async def test_after_the_deadline_only_what_was_kept_is_handed_over(
     assert skipped == "contamination skipped: time spent: 4000 of 3600 s"
 
 
-async def test_a_deadline_during_the_test_script_leads_to_what_was_kept(quick_path: Path) -> None:
+async def test_a_deadline_during_the_test_script_leads_to_what_was_kept_submission(quick_path: Path) -> None:
     now = 0.0
 
     def late(call: Any) -> str:
@@ -624,7 +626,7 @@ async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run
     run = current_run()
     with (run.run_dir / "large.csv").open("wb") as file:
         file.truncate(1 << 26)
-    run.shared.kept_submission = (0.7, "large.csv")
+    run.record(SubmissionKept(step="s", path="final/best_submission.csv", source="large.csv", rows=1, score=0.7))
     handing_over = asyncio.create_task(use_kept_submission(BEST, reason="out of time"))
     turns = 0
     while not handing_over.done():
@@ -834,7 +836,7 @@ async def test_the_log_tells_a_fall_back_step_by_step(quick_run: ScriptedRun, ca
     quick_run.agents.reply("test", fenced(broken_script("oh")))
     quick_run.agents.always("debugger", GARBAGE)
     result = await finalize(quick_run)
-    kept = quick_run.context.shared.kept_submission
+    kept = kept_submission(quick_run.context)
     assert kept is not None and result.submission_path == str(quick_run.run_dir / kept[1])
     story = story_of(caplog)
     assert story[4:6] == [
@@ -956,5 +958,5 @@ async def test_what_is_handed_over_without_finalization_comes_with_all_that_was_
     assert await said_of(BEST) == [UNCHECKED], "the end came before the last check"
     run.shared.search.remarks = [MENDED_AT_LAST]
     assert await said_of(BEST) == [MENDED_AT_LAST]
-    run.shared.leaking.add(BEST.content)
+    check(run, BEST.content, leaking=True)
     assert await said_of(BEST) == [LEAKING_SOLUTION]

@@ -21,7 +21,6 @@ from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import (
     LEAKS,
     AblationFinished,
-    BestImproved,
     CandidateEvaluated,
     LeakageChecked,
     Notice,
@@ -30,6 +29,7 @@ from mle_star.run.events import (
 from mle_star.run.folder import RunFolder
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
 from mle_star.views import RunStory
+from tests.ledgers import best_score, leaks, ran
 
 from .conftest import (
     NO_LEAKAGE,
@@ -70,7 +70,7 @@ async def test_a_leaking_candidate_is_passed_over(quick_run: ScriptedRun) -> Non
     assert not result.initial_solution.leaking and "m2" in result.initial_solution.content
     assert {event.index: event.error for event in quick_run.events(CandidateEvaluated)} == {0: "", 1: LEAKS, 2: ""}
     assert result.merge_attempts[0]["accepted"] is False
-    assert quick_run.context.shared.best_score == 0.6
+    assert best_score(quick_run.context) == 0.6
 
 
 async def test_where_every_candidate_leaks_the_best_stands_in_and_anything_clean_replaces_it(
@@ -111,9 +111,9 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candi
         "INFO leakage check result: found and corrected: no",
         f"WARNING leakage: {words}",
     ]
-    shared = quick_run.context.shared
-    assert shared.kept_submission is not None
-    assert (shared.best_score, shared.kept_submission[0]) == (0.5, 0.5), "nothing rests on the leak any more"
+    run = quick_run.context
+    assert run.ledger.kept is not None
+    assert (best_score(run), run.ledger.kept.score) == (0.5, 0.5), "nothing rests on the leak any more"
     seen = RunStory.from_events(quick_run.context.journal.events)
     assert seen.chosen_candidate is not None
     assert (seen.score, seen.chosen_candidate.index, seen.candidates[0].score) == (0.5, 1, None)
@@ -152,7 +152,7 @@ async def test_what_is_handed_over_after_a_cut_never_leaks_where_something_clean
     assert stages.scored_beyond(None, "phase1/candidate-") is None
     for place, level in (("phase1/candidate-1", 0.6), ("phase2/path-1", 0.7), ("phase2/path-10", 0.8)):
         with scope(*place.split("/")) as inner:
-            inner.note_score(level, script(level))
+            ran(inner, level, script=script(level))
     late = stages.scored_beyond(stand_in.initial_solution, "phase1/candidate-")
     for merges in ([], [{"source_model": "m1", "score": 0.99, "accepted": True}]):
         cut = phase1_with(late, stand_in.model_copy(update={"merge_attempts": merges}))
@@ -228,7 +228,7 @@ async def test_a_block_that_was_misquoted_does_not_cost_a_clean_script_its_score
     checked = await check_and_fix_leakage(clean)
     assert not checked.leaking
     assert checked.content == clean.content
-    assert clean.content not in quick_run.context.shared.leaking
+    assert not leaks(quick_run.context, clean.content)
 
 
 async def test_all_that_no_block_can_mend_is_asked_for_once(quick_run: ScriptedRun) -> None:
@@ -333,25 +333,22 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
         run.agents.reply("coder", *fenced("level = 0.7", "level = 0.99"))
         with scope("phase1", "candidate-0"):
             start = (await evaluate_checked(solution(script(0.5)), run.task, config)).script
-        run.context.shared.scored.clear()  # as at the beginning of every phase
         with scope("phase2", "path-0"):
             await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, config)
-        shared, folder = run.context.shared, RunFolder(run.run_dir)
-        assert shared.kept_submission is not None
-        assert (shared.best_score, shared.kept_submission[0]) == (0.7, 0.7)
-        assert shared.scored == {"phase2/path-0": (0.7, script(0.7))}, "what Phase 1 scored is none of its places"
+        ledger, folder = run.context.ledger, RunFolder(run.run_dir)
+        assert ledger.kept is not None
+        assert (best_score(run.context), ledger.kept.score) == (0.7, 0.7)
+        assert [one.score for one in ledger.bests("phase2/path-0/")] == [0.7]
         assert folder.best_solution.read_text(encoding="utf-8") == script(0.7)
-        assert script(0.99) in shared.leaking
-        kept = run.events(SubmissionKept)
-        assert [event.score for event in kept] == [event.score for event in run.events(BestImproved)]
-        assert [event.score for event in kept] == [0.5, 0.7, 0.99, 0.5, 0.7], "on disk the last one counts"
+        assert leaks(run.context, script(0.99))
+        assert [event.score for event in run.events(SubmissionKept)] == [0.5, 0.7, 0.99, 0.7], "the last one counts"
 
 
 async def test_a_path_that_scores_its_first_script_while_a_leak_is_cleaned_away_keeps_it(quick_path: Path) -> None:
     config = settings(leakage_checks="promising")
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
         unmended(run, 0.99)
-        shared = run.context.shared
+        ledger, shared = run.context.ledger, run.context.shared
         tasks: list[asyncio.Future[Any]] = []
 
         async def until(condition: Callable[[], bool]) -> None:
@@ -364,14 +361,14 @@ async def test_a_path_that_scores_its_first_script_while_a_leak_is_cleaned_away_
         async with shared.scripts.locks["keeping"]:  # what is kept waits to be put in order after the leak
             with scope("phase2", "path-0"):
                 tasks.append(asyncio.create_task(check_and_fix_leakage(solution(script(0.99)))))
-            await asyncio.wait_for(until(lambda: shared.best_score == 0.7), 120)
+            await asyncio.wait_for(until(lambda: best_score(run.context) == 0.7), 120)
             with scope("phase2", "path-1"):
                 tasks.append(asyncio.create_task(evaluate_checked(solution(script(0.6)), run.task, config)))
-            await asyncio.wait_for(until(lambda: "phase2/path-1" in shared.scored), 120)
+            await asyncio.wait_for(until(lambda: ledger.best("phase2/path-1/") is not None), 120)
         await asyncio.gather(*tasks)
-        assert shared.scored == {"phase2/path-0": (0.7, script(0.7)), "phase2/path-1": (0.6, script(0.6))}
-        assert (shared.best_score, shared.kept_submission and shared.kept_submission[0]) == (0.7, 0.7)
-        assert {step.split("/")[1] for step, _ in shared.scripts.noted} == {"path-0", "path-1"}
+        bests = [ledger.best(f"phase2/path-{index}/") for index in (0, 1)]
+        assert [one and one.score for one in bests] == [0.7, 0.6]
+        assert (best_score(run.context), ledger.kept and ledger.kept.score) == (0.7, 0.7)
 
 
 async def test_what_stands_in_gives_way_to_the_first_clean_script(quick_run: ScriptedRun) -> None:
@@ -381,9 +378,9 @@ async def test_what_stands_in_gives_way_to_the_first_clean_script(quick_run: Scr
     )
     quick_run.agents.always("leakage-correction", fenced("level = 0.8"))
     result = await run_phase1(quick_run.task, stage(quick_run, 0.95))
-    shared, kept = quick_run.context.shared, RunFolder(quick_run.run_dir).best_solution
-    assert shared.kept_submission is not None
-    assert (result.initial_score, shared.best_score, shared.kept_submission[0]) == (0.8, 0.8, 0.8)
+    run, kept = quick_run.context, RunFolder(quick_run.run_dir).best_solution
+    assert run.ledger.kept is not None
+    assert (result.initial_score, best_score(run), run.ledger.kept.score) == (0.8, 0.8, 0.8)
     assert "level = 0.8" in kept.read_text(encoding="utf-8")
     assert [script.leaking for script in result.candidate_solutions] == [True]
 
@@ -416,7 +413,9 @@ async def test_a_leak_is_one_although_the_end_comes_before_it_is_mended(cut: str
             await run_phase1(run.task, config)
         found = partial_phase1()
         assert found is not None and (found.initial_score, found.initial_solution.leaking) == (0.9, True)
-        assert [event.leaking for event in run.events(LeakageChecked)] == [[digest_of(script(0.9, note="m0"))]]
+        assert [event.leaking for event in run.events(LeakageChecked) if event.found] == [
+            [digest_of(script(0.9, note="m0"))]
+        ]
         at_last, remarks = await check_at_last(found.initial_solution.model_copy(update={"leaking": False}), config)
         assert (at_last.leaking, remarks) == (True, []), "nobody says that it was not checked"
 

@@ -47,6 +47,7 @@ from mle_star.run.events import (
     Notice,
     SubmissionKept,
 )
+from tests.ledgers import best_score
 from tests.method.conftest import (
     GARBAGE,
     NO_LEAKAGE,
@@ -394,7 +395,7 @@ async def test_two_of_four_candidates_are_enough_to_merge(quick_run: ScriptedRun
     result = await run_phase1(quick_run.task, config)
     assert result.candidate_scores == [None, 0.7, None, 0.6] and result.initial_score == 0.8
     assert [one.is_executable for one in result.candidate_solutions] == [False, True, False, True]
-    assert quick_run.context.shared.best_score == 0.8
+    assert best_score(quick_run.context) == 0.8
 
 
 @pytest.mark.req("REQ-P1-022", "REQ-P1-038")
@@ -604,7 +605,7 @@ async def test_side_by_side_and_one_after_another_give_the_same(tmp_path: Path) 
             results.append((await run_phase1(run.task, config)).model_dump(exclude=_times()))
             journals.append(_said(run))
             assert run.executor.most_at_once <= slots
-            assert run.context.shared.best_score == 0.9
+            assert best_score(run.context) == 0.9
             assert run.events(SubmissionKept)[-1].score == 0.9
     assert results[0] == results[1] and journals[0] == journals[1]
 

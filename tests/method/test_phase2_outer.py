@@ -54,6 +54,7 @@ from mle_star.run.events import (
     ScriptStarted,
 )
 from mle_star.safety import evaluate_checked
+from tests.ledgers import ran
 
 from .conftest import (
     AGENT_FAULTS,
@@ -501,18 +502,18 @@ async def test_where_the_time_left_would_not_do_for_the_baseline_there_is_no_stu
 ) -> None:
     endless = (0.5, 1e6)  # score and seconds of the solution
     with scripted_run(quick_path, executor=ScriptedExecutor()) as short:
-        short.context.shared.runtimes["main"] = endless
+        ran(short.context, *endless)
         await run_phase2_outer_loop(base_solution(), 0.5, short.task, settings(T=1, K=1))
         assert "ablation" not in short.agents.names and short.agents.names[0] == "extractor"
         assert ABLATION_FAILED in short.agents.calls("extractor")[0].prompt
-        short.context.shared.runtimes["main"] = endless  # the loop has measured it anew
+        ran(short.context, 0.99, 1e6)  # the loop has measured it anew
         await execute_ablation(study("raise RuntimeError('x')"), short.task, settings())
         assert not short.agents.calls("debugger-ablation")
     with scripted_run(quick_path / "long", executor=ScriptedExecutor()) as long:
         await run_phase2_outer_loop(base_solution(), 0.5, long.task, settings(T=1, K=1))
         assert long.agents.names[0] == "ablation"
     with scripted_run(quick_path / "long", executor=ScriptedExecutor()) as again:
-        again.context.shared.runtimes["main"] = endless
+        ran(again.context, *endless)
         await run_phase2_outer_loop(base_solution(), 0.5, again.task, settings(T=1, K=1))
         assert again.agents.names == []  # the study that was made before counts, however little time is left
 
@@ -565,16 +566,16 @@ async def test_the_timeout_is_what_the_study_runs_under(quick_path: Path) -> Non
 async def test_a_study_of_a_slow_solution_may_take_its_variants_at_that_pace(quick_path: Path) -> None:
     config = settings(T=4, time_limit_seconds=86400)
     with scripted_run(quick_path, config=config, executor=ScriptedExecutor()) as run:
-        run.context.note_runtime(0.5, 900)
+        ran(run.context, 0.5, 900)
         await execute_ablation(study(), run.task, config)
         with path_context(0, run.work_dir):
-            current_run().note_runtime(0.6, 1200)
+            ran(current_run(), 0.6, 1200)
             await execute_ablation(study("print('Ablation baseline: 2')"), run.task, config)
         [main, path] = run.events(ScriptStarted)
     assert (main.timeout_seconds, path.timeout_seconds) == (2 * 4 * 900, 2 * 4 * 1200)
     config = settings(T=4, time_limit_seconds=86400, script_timeout_seconds=50)
     with scripted_run(quick_path / "explicit", config=config, executor=ScriptedExecutor()) as run:
-        run.context.note_runtime(0.5, 900)
+        ran(run.context, 0.5, 900)
         await execute_ablation(study(), run.task, config)
         assert run.events(ScriptStarted)[0].timeout_seconds == 50
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mle_star.basics.texts import digest_of
 from mle_star.data.brief import data_brief
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.sample import Sample
@@ -35,7 +36,7 @@ from mle_star.phase1 import generate_candidate, merge_solutions, retrieve_models
 from mle_star.phase2_inner import invoke_coder, invoke_planner
 from mle_star.phase2_outer import _not_comparable, invoke_ablation, invoke_extractor, invoke_summarize
 from mle_star.phase3 import invoke_ens_planner, invoke_ensembler
-from mle_star.run.context import path_context, scope
+from mle_star.run.context import current_run, path_context, scope
 from mle_star.run.events import (
     AblationFinished,
     CandidateEvaluated,
@@ -50,6 +51,7 @@ from mle_star.run.search import BlockProgress, Phase1Progress, Trial
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback, synthetic_traceback
 from mle_star.sdk import EnvironmentFacts, build_system_prompt
 from mle_star.sdk.definitions import ScriptShare
+from tests.ledgers import ran as note_run
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, leaky, scripted_run, settings
 from tests.prompt_samples import NAMES, parts
 
@@ -96,6 +98,7 @@ def ran(step: str, script: str, score: float | None, *, error: str | None = None
     return ScriptFinished(
         step=step, digest="d", script=script, stdout="fold 1: 21.1\nfold 2: 21.9\n", stderr="", seconds=12.0,
         exit_code=int(bool(error)), is_error=bool(error), score=score, isolation=Isolation(), measure=interval,
+        surroundings="scripted",
         traceback=error,
     )  # fmt: skip
 
@@ -127,8 +130,10 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
         judged = run.task.model_copy(update={"data_dir": str(houses(quick_path / "houses"))})
         shared.exam = Exam.prepare(judged, config, quick_path / "exam", write=False)
         shared.scripts.sample = Sample(quick_path / "sample", rows=9000, of=90_000)
-        shared.runtimes["main"] = (21.5, 12.0)
-        shared.scored["phase2/path-0"] = (20.4, OTHER)
+        with scope("phase1"):
+            note_run(current_run(), 21.5, 12.0)
+        with scope("phase2", "path-0"):
+            note_run(current_run(), 20.4, 12.0, script=OTHER)
         shared.search.analyses["path-1"] = "area above 150: 0.7 of the squared error"
         shared.search.research = "Winners of a similar task took ratios of areas (a post of 2019)."
         known = Phase1Progress(
@@ -150,7 +155,8 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
     """What the journal of such a run holds when it has come so far."""
     tell = run.journal.record
     tell(ran("phase1/candidate-0/script", SCRIPT, 21.5))
-    tell(CandidateEvaluated(step="phase1/candidate-0", index=0, model_name="Ridge", score=21.5))
+    digest = digest_of(SCRIPT)
+    tell(CandidateEvaluated(step="phase1/candidate-0", index=0, model_name="Ridge", digest=digest, score=21.5))
     tell(CandidateEvaluated(step="phase1/candidate-2", index=2, model_name="kNN", score=None, error="MemoryError"))
     tell(MergeTried(
         step="phase1/merge-1", index=1, base_score=21.5, reference_model="LightGBM", score=21.9, accepted=False,
@@ -163,14 +169,15 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
         step = f"phase2/path-1/t-{t}/k-0"
         tell(ran(f"{step}/script", f"script {t}", 22.5))
         tell(RefinementTried(
-            step=step, path=1, t=t, k=0, plan=plan, before="a", after="b", score=22.5, best_score=21.5, accepted=False
+            step=step, path=1, t=t, k=0, plan=plan, before="a", after="b", score=22.5, best_score=21.5, accepted=False,
+            digest=digest_of(f"script {t}"),
         ))  # fmt: skip
     for k, (plan, score) in enumerate(zip(PLANS, (20.9, None), strict=True) if places != PHASE2 else ()):
         step = f"phase2/path-1/t-2/k-{k}"
         tell(ran(f"{step}/script", f"script {k}", score, error=None if score else TRACEBACK))
         tell(RefinementTried(
             step=step, path=1, t=2, k=k, plan=plan, before="a", after="b", score=score, best_score=20.9,
-            accepted=score is not None,
+            accepted=score is not None, digest=digest_of(f"script {k}"),
         ))  # fmt: skip
     if places[0] != "phase2":
         tell(EnsembleTried(step="phase3/r-0", r=0, plan="Average both.", score=20.2, best=True))

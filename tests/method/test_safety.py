@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mle_star import safety
+from mle_star.basics.texts import digest_of
 from mle_star.errors import AgentError, BudgetExceeded
 from mle_star.execution import evaluate_with_retry
 from mle_star.method.codeblocks import extract_code_block
@@ -255,7 +256,7 @@ async def test_a_blank_script_is_not_checked(run: ScriptedRun, content: str) -> 
 async def test_a_clean_script_comes_back_after_one_call(run: ScriptedRun) -> None:
     clean = solution(script(0.5))
     assert await check_and_fix_leakage(clean) is clean
-    assert run.agents.names == ["leakage-detection"] and run.events(LeakageChecked) == []
+    assert run.agents.names == ["leakage-detection"] and [event.found for event in run.events(LeakageChecked)] == [0]
 
 
 @pytest.mark.req("REQ-SF-014", "REQ-SF-017", "REQ-SF-035", "REQ-SF-037", "REQ-SF-045")
@@ -353,8 +354,7 @@ async def test_a_script_whose_leak_stays_has_no_score_and_is_no_best(run: Script
     assert leaking.leaking
     judged, result = await evaluate_with_retry(leaking, run.task, run.config, make_debug_callback(run.task, run.config))
     assert (judged.score, result.score, judged.is_executable) == (None, 0.99, True)
-    shared = run.context.shared
-    assert (shared.best_score, shared.kept_submission) == (None, None)
+    assert (run.context.ledger.best(), run.context.ledger.kept) == (None, None)
     assert not (await check_and_fix_leakage(judged)).leaking, "a later check that finds nothing clears it"
 
 
@@ -368,7 +368,7 @@ async def test_an_unreadable_verdict_counts_as_clean(
     checked = solution(LEAKY)
     assert await check_and_fix_leakage(checked) is checked
     assert run.agents.names == ["leakage-detection"], "it is not asked again"
-    assert run.context.shared.checked == set(), "nobody has looked at it"
+    assert not run.context.ledger.is_checked(digest_of(LEAKY)), "nobody has looked at it"
     assert any("parse failure" in line and "leakage" in line for line in warnings_of(caplog))
 
 
@@ -378,7 +378,7 @@ async def test_a_check_that_failed_clears_no_script_that_leaks(run: ScriptedRun)
     run.agents.always("leakage-correction", GARBAGE)
     leaking = await check_and_fix_leakage(solution(LEAKY))
     assert leaking.leaking and (await check_and_fix_leakage(leaking)).leaking
-    assert LEAKY in run.context.shared.leaking
+    assert run.context.ledger.leaks(digest_of(LEAKY))
 
 
 @pytest.mark.modes("usual")

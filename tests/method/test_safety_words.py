@@ -31,6 +31,7 @@ from mle_star.safety import (
     synthetic_traceback,
     with_score_line,
 )
+from tests.ledgers import check
 
 from .conftest import NO_LEAKAGE, ScriptedRun, broken_script, fenced, leaky, script, settings, solution
 from .loops import assert_says, log_of
@@ -140,7 +141,9 @@ async def test_a_leakage_check_is_told_from_its_start_to_its_end(
     with scope("phase3", "r-1"):
         fixed = await check_and_fix_leakage(solution(content, phase=SolutionPhase.ensemble))
     assert (fixed.content, fixed.leaking) == (script(0.75), True)
-    assert quick_run.context.shared.leaking == {content, script(0.75)} and not quick_run.context.shared.checked
+    ledger = quick_run.context.ledger
+    assert ledger.leaking == {digest_of(content), digest_of(script(0.75))}
+    assert not any(map(ledger.is_checked, ledger.leaking))
     event = quick_run.events(LeakageChecked)[0]
     assert event.step == "phase3/r-1/leakage-detection"
     assert (event.found, event.fixed, event.blocks) == (3, 1, ["level = 0.9", "x" * 100, "level = 0.9"])
@@ -173,7 +176,7 @@ async def test_a_correction_that_cannot_be_used_is_told(
         (WARNING, ("main: correction end: the script would no longer compile, not replaced",)),
         (WARNING, ("main: 1 of 1 leaks stay: the score of this script will not count",)),
     )
-    assert [(event.found, event.fixed) for event in quick_run.events(LeakageChecked)] == [(1, 0), (1, 0)]
+    assert [(event.found, event.fixed) for event in quick_run.events(LeakageChecked) if event.found] == [(1, 0), (1, 0)]
 
 
 @pytest.mark.req("REQ-SF-026", "REQ-SF-027", "REQ-SF-029", "REQ-SF-041")
@@ -339,8 +342,8 @@ async def test_a_rewrite_is_told_whole_however_it_ends(
     flagged: str, reply: str, becomes: str, told: list[str], quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`becomes` is empty where the leak stays."""
-    agents, shared, before = quick_run.agents, quick_run.context.shared, solution(script(0.9), score=0.9)
-    shared.leaking.add("another")
+    agents, ledger, before = quick_run.agents, quick_run.context.ledger, solution(script(0.9), score=0.9)
+    check(quick_run.context, "another", leaking=True)
     agents.reply("leakage-detection", leaky(flagged))
     agents.always("leakage-correction", "I cannot.")
     agents.reply("leakage-rewrite", reply)
@@ -353,8 +356,9 @@ async def test_a_rewrite_is_told_whole_however_it_ends(
             "content": becomes or before.content, "score": None if rewritten else 0.9, "leaking": not becomes,
         }
     )  # fmt: skip
-    assert shared.leaking == {"another", *([] if becomes == before.content else [before.content])}
-    assert shared.checked == ({digest_of(becomes)} if becomes else set())
+    expected = ["another"] if becomes == before.content else ["another", before.content]
+    assert ledger.leaking == set(map(digest_of, expected))
+    assert ledger.is_checked(digest_of(becomes)) == bool(becomes)
     start = [
         f"INFO main: detection start: phase init, {len(before.content)} characters",
         "INFO main: detection end: 1 answers, leakage found: yes",
@@ -373,28 +377,29 @@ async def test_a_script_that_does_not_compile_may_be_rewritten_to_one_that_does_
 
 
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
-    agents, checked = quick_run.agents, quick_run.context.shared.checked
+    agents, run = quick_run.agents, quick_run.context
     later, best = settings(leakage_checks="promising"), solution(script(0.9), score=0.9)
     leaking = best.model_copy(update={"leaking": True})
     assert await check_at_last(best, settings()) == (best, [])
     assert await check_at_last(leaking, later) == (leaking, [])
     assert await check_at_last(best, later, {script(0.9): 0.5}) == (best, [UNCHECKED])
-    checked |= {digest_of(script(0.9)), digest_of(script(0.8))}
+    check(run, script(0.9), script(0.8))
     assert await check_at_last(best, later, {script(0.8): 0.5, script(0.9): 0.5}) == (best, [])
     assert await check_at_last(best, later, {script(0.8): 0.5, script(0.7): 0.5}) == (best, [UNCHECKED])
     assert await check_at_last(best, later) == (best, []) and agents.log == []
-    checked.clear()
-    agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.9"), leaky("level = 0.9"))
+    best, leaking = (one.model_copy(update={"content": script(0.95)}) for one in (best, leaking))
+    agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.96"), leaky("level = 0.97"))
     agents.always("leakage-correction", "I cannot.")
     agents.reply("leakage-rewrite", "Nor can I.", fenced(script(0.7)))
     assert await check_at_last(best, later) == (best, [])
-    assert checked == {digest_of(best.content)} and len(agents.log) == 1
-    checked.clear()
+    assert run.ledger.is_checked(digest_of(best.content)) and len(agents.log) == 1
+    best, leaking = (one.model_copy(update={"content": script(0.96)}) for one in (best, leaking))
     assert await check_at_last(best, later) == (leaking, [])
+    best, leaking = (one.model_copy(update={"content": script(0.97)}) for one in (best, leaking))
     mended = best.model_copy(update={"content": script(0.7)})
     assert await check_at_last(best, later) == (mended, [MENDED_AT_LAST])
     assert await check_at_last(best, settings()) == (leaking, []), "what was found once is known"
-    quick_run.context.shared.leaking.clear()
+    best = best.model_copy(update={"content": script(0.98)})
     agents.reply("leakage-detection", "What a question!", "What a question!", NO_LEAKAGE)
     assert await check_at_last(best, later) == (best, [UNANSWERED])
     await check_and_fix_leakage(best)
@@ -402,7 +407,7 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
     assert await check_at_last(best, settings(), {script(0.8): 0.5, script(0.7): 0.5}) == (best, [])
     await check_and_fix_leakage(best)
     assert await check_at_last(best, settings()) == (best, [])
-    checked.clear()
+    best = best.model_copy(update={"content": script(0.99)})
     asked = len(agents.log)
     quick_run.context.budget.time_limit = 0.0
     assert await check_at_last(best, later) == (best, [UNCHECKED])

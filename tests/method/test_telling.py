@@ -67,8 +67,7 @@ def ran(step: str, script: str, score: float | None, seconds: float) -> ScriptFi
 def enrich(run: ScriptedRun) -> None:
     """A run that knows much: it is in its third step, two of which gained nothing."""
     shared, record = run.context.shared, run.journal.record
-    shared.runtimes["main"] = (0.7, 12.0)
-    shared.scored["phase2/path-0"] = (0.8, "the_other = True")
+    record(ran("phase2/path-0/script", "the_other = True", 0.8, 1.0))
     shared.search.analyses["path-1"] = "class 1: 0.9 of the error"
     shared.search.research = "Winners of a similar task took ratios of areas (a post of 2019)."
     record(ran("phase1/candidate-0/script", SCRIPT, 0.7, 12.0))
@@ -170,7 +169,7 @@ async def test_what_is_told_does_not_decide_whether_a_reply_is_taken_over(quick_
         assert MARK in sent.prompt and "# Limits" in sent.prompt
         assert sent.prompt.index("# Whole script") < sent.prompt.index("# Your task")
     with scripted_run(quick_path, executor=ScriptedExecutor()) as second:
-        second.context.shared.runtimes["main"] = (0.5, 99.0)
+        second.journal.record(ran("phase1/script", SCRIPT, 0.5, 99.0))
         await ask_agent(AgentType.coder, around="another = 1", **values)
         assert second.agents.calls() == []
 

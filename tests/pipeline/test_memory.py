@@ -18,14 +18,15 @@ from mle_star.run.events import (
     ScriptFinished,
 )
 from mle_star.run.journal import Journal
-from mle_star.run.memory import MAX_CHARACTERS, RunMemory
+from mle_star.run.ledger import Ledger
+from mle_star.run.memory import MAX_CHARACTERS, steps_without_gain, tried, tried_table
 from tests.pipeline.conftest import QuickRun, settings
 
 
 def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: str | None = None) -> ScriptFinished:
     measure = None if score is None else Measure(score=score, low=score - 0.1, high=score + 0.1, measured="harness")
     return ScriptFinished(
-        step=step, digest="d", script="x", stdout="", stderr="", exit_code=0, seconds=seconds, is_error=score is None,
+        step=step, digest="d", script=step, stdout="", stderr="", exit_code=0, seconds=seconds, is_error=score is None,
         score=score, traceback=traceback, isolation=Isolation(), measure=measure,
     )  # fmt: skip
 
@@ -33,14 +34,20 @@ def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: s
 def attempt(path: int, t: int, k: int, plan: str, score: float | None, best: float, *, ok: bool) -> RefinementTried:
     return RefinementTried(
         step=f"phase2/path-{path}/t-{t}/k-{k}", path=path, t=t, k=k, plan=plan, before="a", after="b", score=score,
-        best_score=best, accepted=ok,
+        best_score=best, accepted=ok, digest=digest_of(f"phase2/path-{path}/t-{t}/k-{k}/script"),
     )  # fmt: skip
 
 
 def story() -> list[AnyEvent]:
     return [
         script("phase1/candidate-0/script", 0.5),
-        CandidateEvaluated(step="phase1/candidate-0", index=0, model_name="Ridge", score=0.5),
+        CandidateEvaluated(
+            step="phase1/candidate-0",
+            index=0,
+            model_name="Ridge",
+            score=0.5,
+            digest=digest_of("phase1/candidate-0/script"),
+        ),
         MergeTried(step="phase1/m-1", index=1, base_score=0.5, reference_model="LightGBM", score=0.6, accepted=True),
         AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.6),
         script("phase2/path-0/t-0/k-0/script", None, traceback="Traceback ...\nKeyError: 'Age'"),
@@ -57,15 +64,12 @@ def story() -> list[AnyEvent]:
     ]
 
 
-def memory_of(events: list[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> RunMemory:
-    memory = RunMemory(direction)
-    for event in events:
-        memory.hear(event)
-    return memory
+def ledger_of(events: list[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> Ledger:
+    return Ledger.of(events, direction)
 
 
 def test_everything_that_was_tried_stands_in_one_table_the_telling_ones_first() -> None:
-    table = memory_of(story()).table().splitlines()
+    table = tried_table(ledger_of(story())).splitlines()
     assert table[:3] == [
         "- merge: work LightGBM into the best so far -> 0.6, better by 0.1, accepted",
         "- path 1, step 1, try 2: bin the ages -> 0.65 (0.55 to 0.75), better by 0.05, accepted, 12 s",
@@ -75,54 +79,52 @@ def test_everything_that_was_tried_stands_in_one_table_the_telling_ones_first() 
     assert "- path 2, step 2, try 1: more trees -> 0.6, no change, accepted" in table
     assert "- ensemble 2: stack -> 0.68, worse by 0.02, rejected" in table
     assert "- candidate: Ridge -> 0.5 (0.4 to 0.6), 3 s" in table
-    assert memory_of(story()).table(path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
+    assert tried_table(ledger_of(story()), path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
 
 
 def test_where_less_is_better_changes_turn_round() -> None:
-    table = memory_of(story(), MetricDirection.minimize).table()
+    table = tried_table(ledger_of(story(), MetricDirection.minimize))
     assert "fewer trees -> 0.55, better by 0.05" in table
 
 
 def test_what_is_said_again_by_a_replay_changes_nothing() -> None:
-    assert memory_of([*story(), *story()]).entries == memory_of(story()).entries
-    assert memory_of([*story(), *story()]).repairs("phase2/path-0/t-0/k-0") == ["KeyError: 'Age'", "ValueError: no"]
+    assert tried(ledger_of([*story(), *story()])) == tried(ledger_of(story()))
+    assert ledger_of([*story(), *story()]).repairs("phase2/path-0/t-0/k-0") == ["KeyError: 'Age'", "ValueError: no"]
 
 
 def test_a_table_is_bounded_and_says_what_it_leaves_out() -> None:
     many = [attempt(0, t, k, "words and words " * 40, 0.1, 0.5, ok=False) for t in range(20) for k in range(4)]
-    table = memory_of(list(many)).table()
+    table = tried_table(ledger_of(list(many)))
     assert len(table) <= MAX_CHARACTERS
     assert table.splitlines()[-1].startswith("- and ")
 
 
 def test_steps_without_gain_are_counted_from_the_last() -> None:
-    memory = memory_of(story())
-    assert memory.steps_without_gain(0) == 0
-    assert memory.steps_without_gain(1) == 2  # a tie is no gain
-    assert memory.steps_without_gain(7) == 0
+    ledger = ledger_of(story())
+    assert steps_without_gain(ledger, 0) == 0
+    assert steps_without_gain(ledger, 1) == 2  # a tie is no gain
+    assert steps_without_gain(ledger, 7) == 0
 
 
 async def test_a_resumed_run_remembers_what_the_first_process_tried(quick: QuickRun, tmp_path: Path) -> None:
     await quick(settings(L=1, T=1, K=2))
     with Journal(tmp_path / "run" / "journal.jsonl") as journal:
-        memory = RunMemory.of(journal, MetricDirection.maximize)
-    tries = [entry.where for entry in memory.entries if entry.path is not None]
+        ledger = Ledger.following(journal, MetricDirection.maximize)
+    tries = [entry.where for entry in tried(ledger) if entry.path is not None]
     assert tries == ["path 1, step 1, try 1", "path 1, step 1, try 2"]
 
 
 def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
-    leaks = LeakageChecked(step="phase2/path-0/t-0/check/leakage-detection", found=1, fixed=0, leaking=[digest_of("y")])
-    events = [
-        event.model_copy(update={"script": "y"}) if isinstance(event, ScriptFinished) and "k-1" in event.step else event
-        for event in story()
-    ]
+    leaking, check = [digest_of("phase2/path-0/t-0/k-1/script")], "phase2/path-0/t-0/check/leakage-detection"
+    leaks = LeakageChecked(step=check, found=1, fixed=0, leaking=leaking)
+    events = story()
     for heard in ([*events, leaks], [*events, leaks, *events, leaks]):
-        memory = memory_of(heard)
-        (line,) = [line for line in memory.table().splitlines() if "bin the ages" in line]
+        ledger = ledger_of(heard)
+        (line,) = [line for line in tried_table(ledger).splitlines() if "bin the ages" in line]
         assert line == (
             "- path 1, step 1, try 2: bin the ages -> failed: data leakage was found and could not be mended, 12 s"
         )
-        assert memory.steps_without_gain(0) == 1
+        assert steps_without_gain(ledger, 0) == 1
 
 
 def test_what_wins_after_a_leak_is_compared_with_what_its_step_began_with() -> None:
@@ -137,11 +139,9 @@ def test_what_wins_after_a_leak_is_compared_with_what_its_step_began_with() -> N
         found,
         attempt(0, 0, 2, "scale", 0.65, 0.65, ok=True),
     ]
-    memory = memory_of(events)
-    assert [(e.outcome, e.score, e.change and round(e.change, 3)) for e in memory.entries] == [
-        ("failed", None, None), ("rejected", 0.6, None), ("accepted", 0.65, 0.15),
-    ]  # fmt: skip
-    assert memory.steps_without_gain(0) == 0
-    for event in events:  # as a resumed run says them again
-        memory.hear(event)
-    assert (memory.entries[2].outcome, memory.steps_without_gain(0)) == ("accepted", 0)
+    for heard in (events, [*events, *events]):  # as a resumed run says them again
+        ledger = ledger_of(heard)
+        assert [(e.outcome, e.score, e.change and round(e.change, 3)) for e in tried(ledger)] == [
+            ("failed", None, None), ("rejected", 0.6, 0.1), ("accepted", 0.65, 0.15),
+        ]  # fmt: skip
+        assert steps_without_gain(ledger, 0) == 0

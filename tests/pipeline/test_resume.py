@@ -307,7 +307,7 @@ async def test_the_journal_begins_with_everything_that_resume_needs(
 ) -> None:
     result = await quick(settings(L=1))
     started = events(tmp_path / "run", RunStarted)[0]
-    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 1)
+    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 2)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
     whole: list[AnyEvent] = [*events(tmp_path / "run", RunStarted), *events(tmp_path / "run", AgentFinished)]
     spent = spent_by(whole)

@@ -16,7 +16,7 @@ from mle_star.models import (
     FinalResult,
     LeakageDetectionOutput,
     PipelineConfig,
-    RetrieverOutput,
+    RetrieverNotes,
     TaskDescription,
 )
 from mle_star.orchestrator import PipelineState, run_pipeline
@@ -123,7 +123,7 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
         assert server.errors == []
     schemas = {agent: set(request.schema["properties"]) for agent, request in brain.first.items() if request.schema}
     wanted = {
-        "retriever": RetrieverOutput.model_json_schema(), "extractor": ExtractorOutput.model_json_schema(),
+        "retriever": RetrieverNotes.model_json_schema(), "extractor": ExtractorOutput.model_json_schema(),
         "leakage/detection": LeakageDetectionOutput.model_json_schema(),
     }  # fmt: skip
     assert schemas == {agent: set(schema["properties"]) for agent, schema in wanted.items()}

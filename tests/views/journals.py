@@ -108,6 +108,9 @@ class Invented:
     _now: datetime = field(init=False)
     _random: random.Random = field(init=False)
     _best: float | None = field(init=False, default=None)
+    _made: dict[str, str] = field(init=False, default_factory=dict)  # by place, the digest of its script
+    _parent: dict[str, str] = field(init=False, default_factory=dict)
+    _start: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         self._now, self._random = self.started_at, random.Random(self.seed)
@@ -196,9 +199,11 @@ class Invented:
             yield CandidateEvaluated(
                 at=self._tick(0.1), step=f"phase1/candidate-{index}", index=index, model_name=names[index],
                 score=score, error="" if score is not None else self.words or "ValueError: could not convert 'n/a'",
+                digest=self._made.get(f"phase1/candidate-{index}", ""),
             )  # fmt: skip
         known = [score for score in scores if score is not None]
         best = max(known) if self.direction is MetricDirection.maximize else min(known)
+        self._parent["initial"] = self._made[f"phase1/candidate-{scores.index(best)}"]
         for index in range(1, len(known)):
             step = f"phase1/merge-{index}"
             yield from self._call(f"{step}/merger", AgentType.merger)
@@ -207,10 +212,11 @@ class Invented:
             yield MergeTried(
                 at=self._tick(0.1), step=step, index=index, base_score=best, reference_model=names[index], score=score,
                 accepted=accepted, reason="" if accepted else f"{score} does not reach {best}",
+                digest=self._made[step], parents=[self._parent["initial"]],
             )  # fmt: skip
             if not accepted:
                 break
-            best = score
+            best, self._parent["initial"] = score, self._made[step]
         yield DataUsageChecked(at=self._tick(0.1), step="phase1/data-use", changed=False, score=best)
         yield LeakageChecked(
             at=self._tick(1), step="phase1/leakage/leakage-detection", found=1, fixed=1,
@@ -223,7 +229,9 @@ class Invented:
         return best
 
     def _path(self, path: int, best: float) -> Generator[AnyEvent, None, Any]:
+        self._parent[f"path-{path}"] = self._parent["initial"]
         for t in range(self.T):
+            self._start = self._parent[f"path-{path}"]
             step = f"phase2/path-{path}/t-{t}"
             yield from self._call(f"{step}/ablation", AgentType.ablation)
             yield from self._script(f"{step}/ablation-script", None)
@@ -262,8 +270,10 @@ class Invented:
         best = score if accepted and score is not None else best
         yield RefinementTried(
             at=self._tick(0.1), step=step, path=path, t=t, k=k, plan=plan, before=block, after=self._block(k + 1),
-            score=score, best_score=best, accepted=accepted,
+            score=score, best_score=best, accepted=accepted, digest=self._made.get(step, ""), parents=[self._start],
         )  # fmt: skip
+        if accepted:
+            self._parent[f"path-{path}"] = self._made[step]
         return best
 
     def _phase3(self, best: float) -> Generator[AnyEvent, None, Any]:
@@ -279,7 +289,8 @@ class Invented:
             leads = ahead is None or is_improvement_or_equal(score, ahead, self.direction)
             ahead = score if leads else ahead
             yield EnsembleTried(
-                at=self._tick(0.1), step=step, r=r, plan=self._plan(ENSEMBLES), score=score, best=leads
+                at=self._tick(0.1), step=step, r=r, plan=self._plan(ENSEMBLES), score=score, best=leads,
+                digest=self._made[step], parents=[self._parent[f"path-{path}"] for path in range(self.L)],
             )  # fmt: skip
         yield BudgetWarning(at=self._tick(0.1), limit="money", used=4.1, allowed=5.0)
         yield PhaseFinished(
@@ -327,6 +338,8 @@ class Invented:
         code = SCRIPT.format(note=self.words or step, trees=self._random.randrange(100, 900))
         yield ScriptStarted(at=self._tick(0.1), step=step, purpose=purpose, timeout_seconds=600)
         seconds = self._random.uniform(4, 30)
+        if purpose == "solution":
+            self._made[step.rpartition("/")[0]] = digest_of(code)
         out = "" if score is None else f"Final Validation Performance: {score}\n"
         yield ScriptFinished(
             at=self._tick(seconds), step=step, digest=digest_of(code), purpose=purpose, script=code,

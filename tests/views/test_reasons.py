@@ -115,14 +115,17 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     events = ended(invented, lineage={})
     plain = RunStory.from_events(events)
     best = plain.chosen_candidate
-    other = next(one for one in plain.candidates.values() if one is not best)
+    other = next(one for one in plain.candidates.values() if one is not best and one.digest)
     assert best is not None and lineage_of(plain).merges
-    events = [
-        event.model_copy(update={"model": other.model_name})
-        if isinstance(event, PhaseStarted) and event.path == 1
-        else event
-        for event in events
-    ]
+
+    def began_elsewhere(event: AnyEvent) -> AnyEvent:
+        if isinstance(event, PhaseStarted) and event.path == 1:
+            return event.model_copy(update={"model": other.model_name, "digest": other.digest})
+        if isinstance(event, RefinementTried) and event.path == 1 and event.t == 0:
+            return event.model_copy(update={"parents": [other.digest]})
+        return event
+
+    events = [began_elsewhere(event) for event in events]
 
     def told(chosen: str) -> RunStory:
         pick = FinalistsJudged(at=events[-1].at, step="finalists", finalists=[], chosen=chosen)

@@ -10,10 +10,11 @@ import re
 import shutil
 
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
-from mle_star.models import is_improvement
+from mle_star.method.ranking import best_first
 from mle_star.run.context import RunContext
-from mle_star.run.events import ScriptFinished, SubmissionKept
+from mle_star.run.events import BestImproved, ScriptFinished, SubmissionKept
 from mle_star.run.folder import RunFolder, place_copy, write_whole
+from mle_star.run.ledger import ScriptRun
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -48,62 +49,50 @@ def restore_submission(run: RunContext, event: ScriptFinished) -> bool:
     return True
 
 
-async def keep_clean_ones(run: RunContext) -> None:
-    """A script turned out to leak after it had run: best score and kept submission are those of clean ones again.
+async def keep_best(run: RunContext) -> None:
+    """Tell of the best score, and save the best valid submission, after a script has run or was found to leak.
 
-    Where all leak, the best of them stands in. It is done whole, even if whoever wants it is stopped meanwhile.
+    It is done whole, even if whoever wants it is stopped meanwhile.
     """
-    await asyncio.shield(_keep_clean_ones(run))
+    await asyncio.shield(_keep_best(run))
 
 
-async def _keep_clean_ones(run: RunContext) -> None:
-    shared = run.shared
-    async with shared.scripts.locks["cleaning"]:
-        noted, places = {**shared.scripts.noted}, set(shared.scored)
-        told = [(there, run.journal.find(ScriptFinished, *key)) for key, there in noted.items()]
-        clean = [(there, event) for there, event in told if event is not None and event.script not in shared.leaking]
-        if not clean or len(clean) == len(noted):
-            return
-        shared.best_score = shared.kept_submission = None
-        run.journal.take_back("best_improved", "submission_kept")
-        for known in (shared.scripts.noted, shared.scored, shared.runtimes):
-            known.clear()
-        for there, event in clean:  # nothing waits in here: what a path scores meanwhile comes before or after
-            _note(there, event)
-        for place in set(shared.scored) - places:  # of a phase that is over
-            del shared.scored[place]
-        for there, event in clean:
-            await _keep_if_best(there, event)
-
-
-async def take_note(run: RunContext, event: ScriptFinished) -> None:
-    """Tell the run about a score, and save the best submission."""
-    _note(run, event)
-    await _keep_if_best(run, event)
-
-
-def _note(run: RunContext, event: ScriptFinished) -> None:
-    run.shared.scripts.noted[event.step, event.digest] = run
-    if event.score is not None:
-        run.note_score(event.score, event.script)
-        if not event.cached:
-            run.note_runtime(event.score, event.seconds)
-
-
-async def _keep_if_best(run: RunContext, event: ScriptFinished) -> None:
-    if event.submission is None:
-        return
+async def _keep_best(run: RunContext) -> None:
     async with run.shared.scripts.locks["keeping"]:
-        if not _is_best(run, event.score, event.step):
+        best, told = run.ledger.best(), run.shared.best
+        if best is not None and best.score is not None and told != (best.score, best.script):
+            run.shared.best = best.score, best.script
+            run.record(BestImproved(step=best.place, score=best.score, digest=best.script))
+        for found in _best_first(run):
+            source, kept = found.submission or "", run.ledger.kept
+            if kept is not None and (kept.step, kept.source) == (found.step, source):
+                return
+            problems, rows = await _checked(run, source)
+            if problems:
+                continue
+            await asyncio.to_thread(_save, run, source, run.ledger.text(found.script))
+            path = "final/best_submission.csv"
+            run.record(SubmissionKept(step=found.step, path=path, source=source, rows=rows, score=found.score))
             return
-        problems, rows = await asyncio.to_thread(_examine, run, event.submission)
-        if problems:
+
+
+def _best_first(run: RunContext) -> list[ScriptRun]:
+    """The solutions that left a submission, the best first; of equal scores the first step's, whoever ended first."""
+    made = [
+        found for found in run.ledger.solutions() if found.submission and (run.run_dir / found.submission).is_file()
+    ]
+    made.sort(key=lambda one: in_order(one.step))
+    return best_first(made, lambda one: one.score, run.task.metric_direction)
+
+
+async def _checked(run: RunContext, submission: str) -> tuple[list[str], int]:
+    """What is wrong with a saved submission, and its rows; looked at once."""
+    known = run.shared.scripts.checked_files
+    if submission not in known:
+        known[submission] = await asyncio.to_thread(_examine, run, submission)
+        if problems := known[submission][0]:
             logger.info("submission not kept: %s", "; ".join(problems))
-            return
-        run.shared.kept_submission = (event.score, event.submission)
-        run.shared.scripts.kept_step = event.step
-        await asyncio.to_thread(_put_aside, run, event.submission, event.script)
-        run.record(SubmissionKept(step=event.step, path="final/best_submission.csv", rows=rows, score=event.score))
+    return known[submission]
 
 
 def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:
@@ -116,24 +105,12 @@ def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:
         return problems, count_rows(file)
 
 
-def _put_aside(run: RunContext, submission: str, script: str) -> None:
+def _save(run: RunContext, submission: str, script: str) -> None:
     folder = RunFolder(run.run_dir)
     place_copy(run.run_dir / submission, folder.best_submission)
     write_whole(folder.best_solution, script)
 
 
-def _is_best(run: RunContext, score: float | None, step: str) -> bool:
-    """Does it beat the submission that is kept? Of equal scores the first step's counts, whoever ends first."""
-    if run.shared.kept_submission is None:
-        return True
-    kept = run.shared.kept_submission[0]
-    if score == kept:
-        return _in_order(step) < _in_order(run.shared.scripts.kept_step)
-    if score is None or kept is None:
-        return score is not None
-    return is_improvement(score, kept, run.task.metric_direction)
-
-
-def _in_order(step: str) -> list[str | int]:
+def in_order(step: str) -> list[str | int]:
     """A key that sorts `script-2` before `script-10`."""
     return [int(word) if number % 2 else word for number, word in enumerate(re.split(r"(\d+)", step))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from mle_star.basics.texts import digest_of
@@ -11,7 +11,7 @@ from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.exam import Exam
 from mle_star.models import Measure, SolutionScript, is_improvement
 from mle_star.run.context import RunContext
-from mle_star.run.events import AnyEvent, ScriptFinished
+from mle_star.run.ledger import ScriptRun
 
 
 def blend_answers(run: RunContext, script: str) -> Path:
@@ -22,18 +22,19 @@ def blend_answers(run: RunContext, script: str) -> Path:
 def read_bank(run: RunContext, exam: Exam, only: Collection[str] | None = None) -> dict[str, Answers]:
     """The answers by the script that gave them, as far as they can be judged; of all scripts, or of a few only."""
     bank: dict[str, Answers] = {}
-    for event in judged_here(run):
-        wanted = event.script not in bank and (only is None or event.script in only)
-        if wanted and (answers := answers_of(exam, run.run_dir, event)) is not None:
-            bank[event.script] = answers
+    for one in judged_here(run):
+        script = run.ledger.text(one.script)
+        wanted = script not in bank and (only is None or script in only)
+        if wanted and (answers := answers_of(exam, run.run_dir, one)) is not None:
+            bank[script] = answers
     return bank
 
 
-def incumbent(exam: Exam, judged: Iterable[ScriptFinished], views: int | None = None) -> ScriptFinished | None:
+def incumbent(exam: Exam, judged: Iterable[ScriptRun], views: int | None = None) -> ScriptRun | None:
     """The best script that ran on at least so many views; by default on as many as any."""
     scripts = [event for event in judged if event.score is not None]
     enough = max((len(event.answers) for event in scripts), default=0) if views is None else views
-    best: tuple[float, ScriptFinished] | None = None
+    best: tuple[float, ScriptRun] | None = None
     for event in scripts:
         if event.score is None or len(event.answers) < enough:
             continue
@@ -45,7 +46,7 @@ def incumbent(exam: Exam, judged: Iterable[ScriptFinished], views: int | None = 
 def compared(
     exam: Exam,
     run_dir: Path,
-    judged: Sequence[ScriptFinished],
+    judged: Sequence[ScriptRun],
     answers: Answers,
     views: int,
     printed: float | None = None,
@@ -71,9 +72,9 @@ def compared(
 
 def views_to_catch_up(run: RunContext, exam: Exam, said: Sequence[str]) -> range:
     """The views that a script still has to run on before it may be the best, if it is ahead on the rows that it has."""
-    judged = list(judged_here(run))
+    judged = judged_here(run)
     common = len(judged[0].answers) if judged else 0
-    best = incumbent(exam, (event for event in judged if event.script not in run.shared.leaking), common)
+    best = incumbent(exam, (one for one in judged if not run.ledger.leaks(one.script)), common)
     reference = None if best is None or len(said) >= common else answers_of(exam, run.run_dir, best)
     if reference is None:
         return range(0)
@@ -86,21 +87,12 @@ def views_to_catch_up(run: RunContext, exam: Exam, said: Sequence[str]) -> range
     return range(len(said), common) if is_ahead else range(0)
 
 
-def judged_in(events: Iterable[AnyEvent], surroundings: str) -> Iterator[ScriptFinished]:
-    """The solutions whose answers were judged in these surroundings: by other data or hidden rows they do not count."""
-    for event in events:
-        if not isinstance(event, ScriptFinished) or event.surroundings != surroundings:
-            continue
-        if event.purpose == "solution" and event.answers and not event.is_error:
-            yield event
+def judged_here(run: RunContext) -> list[ScriptRun]:
+    """The solutions of this run whose answers were judged, on the data and with the packages of now."""
+    return run.ledger.judged(run.shared.scripts.surroundings)
 
 
-def judged_here(run: RunContext) -> Iterator[ScriptFinished]:
-    """Those of this run."""
-    return judged_in(run.journal.events, run.shared.scripts.surroundings)
-
-
-def answers_of(exam: Exam, run_dir: Path, event: ScriptFinished) -> Answers | None:
+def answers_of(exam: Exam, run_dir: Path, event: ScriptRun) -> Answers | None:
     """What a script said on all of its views; None where that is gone."""
     try:
         return exam.read([run_dir / path for path in event.answers], exam.views)
@@ -112,7 +104,8 @@ def searched_submission(run: RunContext, judged: SolutionScript) -> Path | None:
     """What a judged script, or the blend, said of the real test in the search; None where scripts judge themselves."""
     if run.shared.exam is None:
         return None
-    made = [event for event in judged_here(run) if event.script == judged.content]
+    digest = digest_of(judged.content)
+    made = [one for one in judged_here(run) if one.script == digest]
     kept = [run.run_dir / event.submission for event in made if event.submission is not None]
     found = (kept if made else [blend_answers(run, judged.content)])[:1]
     return found[0] if found and found[0].is_file() else None

@@ -19,7 +19,7 @@ from mle_star.evaluation.answers import Ungradable, read_answers, write_answers
 from mle_star.evaluation.exam import Exam, overclaims
 from mle_star.evaluation.views import View
 from mle_star.execution.abreast import abreast
-from mle_star.execution.artifacts import keep_clean_ones, keep_submission, restore_submission, take_note
+from mle_star.execution.artifacts import keep_best, keep_submission, restore_submission
 from mle_star.execution.bank import compared, judged_here, views_to_catch_up
 from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
@@ -80,12 +80,9 @@ async def execute_in_run(
         async with digest_lock(run, digest):  # always taken before the directory and the slot
             event = await _cached(run, step, digest) or await _run_and_record(run, job, data)
     result = _result_of(event)
-    # what a final script prints was not measured on unseen rows, nor what a leaking one does
-    leaks = script.leaking or script.content in run.shared.leaking
-    if purpose == "solution" and not result.is_error and not leaks:
-        await take_note(run, event)
-        if run.shared.leaking:
-            await keep_clean_ones(run)  # what leaked stood in until now, where nothing else had run
+    run.shared.reached.add(step)
+    if purpose == "solution" and not result.is_error:
+        await keep_best(run)
     return result
 
 
@@ -95,9 +92,11 @@ async def _recorded(run: RunContext, step: str, digest: str) -> ScriptFinished |
 
 
 async def _restore(run: RunContext, event: ScriptFinished) -> bool:
-    """Put a submission back, but not under the feet of a script that still runs there."""
+    """Put a submission back beside its data, but not under the feet of a script that still runs there."""
     async with directory_lock(run):
         await _sweep(run)
+        if (data := data_of(run).root).is_dir():
+            await asyncio.to_thread(link_input_data, str(data), str(run.work_dir), ours=run.run_dir)
         return await asyncio.to_thread(restore_submission, run, event)
 
 
@@ -255,8 +254,8 @@ async def _judged(run: RunContext, done: _Done) -> _Done:
 
 def _measure(run: RunContext, exam: Exam, done: _Done) -> Measure:
     answers = exam.read([run.run_dir / path for path in done.answers], exam.views)
-    judged, printed = list(judged_here(run)), done.result.score
-    return compared(exam, run.run_dir, judged, answers, len(done.answers), printed, run.shared.leaking)
+    judged, printed = judged_here(run), done.result.score
+    return compared(exam, run.run_dir, judged, answers, len(done.answers), printed, run.ledger.leaking)
 
 
 def _compare(run: RunContext, measure: Measure) -> None:

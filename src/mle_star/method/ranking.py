@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cmp_to_key
+from typing import TypeVar
 
 from mle_star.models import EvaluationResult, MetricDirection, SolutionScript, is_improvement
 
-Judged = tuple[SolutionScript, EvaluationResult]
+T = TypeVar("T")
 
 
 def is_better_solution(new_result: EvaluationResult, old_score: float, direction: MetricDirection) -> bool:
@@ -16,28 +18,26 @@ def is_better_solution(new_result: EvaluationResult, old_score: float, direction
     return is_improvement(new_result.score, old_score, direction)
 
 
+def best_first(items: Iterable[T], score: Callable[[T], float | None], direction: MetricDirection) -> list[T]:
+    """The items by their scores; those without one come last, ties keep their order."""
+
+    def compare(left: T, right: T) -> int:
+        first, second = score(left), score(right)
+        if first is None or second is None:
+            return (first is None) - (second is None)
+        if is_improvement(first, second, direction):
+            return -1
+        return 1 if is_improvement(second, first, direction) else 0
+
+    return sorted(items, key=cmp_to_key(compare))
+
+
 def rank_solutions(
     solutions: list[SolutionScript], results: list[EvaluationResult], direction: MetricDirection
 ) -> list[tuple[SolutionScript, EvaluationResult]]:
     """Best first: scored ones, then those without a score, then all that failed; ties keep their order."""
     if len(solutions) != len(results):
         raise ValueError(f"{len(solutions)} solutions but {len(results)} results")
-
-    def compare(left: Judged, right: Judged) -> int:
-        tiers = _tier(left[1]) - _tier(right[1])
-        if tiers or _tier(left[1]) > 0:
-            return tiers
-        first, second = left[1].score, right[1].score
-        if first is None or second is None:
-            return 0
-        if is_improvement(first, second, direction):
-            return -1
-        return 1 if is_improvement(second, first, direction) else 0
-
-    return sorted(zip(solutions, results, strict=True), key=cmp_to_key(compare))
-
-
-def _tier(result: EvaluationResult) -> int:
-    if result.is_error:
-        return 2
-    return 1 if result.score is None else 0
+    judged = list(zip(solutions, results, strict=True))
+    ran, failed = ([pair for pair in judged if pair[1].is_error is error] for error in (False, True))
+    return [*best_first(ran, lambda pair: pair[1].score, direction), *failed]

@@ -29,8 +29,7 @@ from mle_star.models import (
 from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.stages import PHASE_OF
 from mle_star.run.context import RunContext, current_run, scope
-from mle_star.run.events import FinalistsJudged, LeakageChecked, SolutionExamined
-from mle_star.run.limits import solutions_run
+from mle_star.run.events import FinalistsJudged, SolutionExamined
 from mle_star.safety import check_and_fix_leakage, checks_later
 
 logger = logging.getLogger(__name__)
@@ -117,10 +116,11 @@ async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3R
 
 async def _turns_out_leaking(run: RunContext, chosen: Finalist) -> bool:
     """Does a check find a leak in what is chosen? Where only promising scripts are checked, it may have had none."""
-    budget, shared, phase = run.budget, run.shared, chosen.solution.phase
+    budget, phase = run.budget, chosen.solution.phase
     if not checks_later(run.config) or budget.money_is_gone or budget.only_finalization_left:
         return False
-    unchecked = [s for s in chosen.scripts if s not in shared.leaking and digest_of(s) not in shared.checked]
+    ledger = run.ledger
+    unchecked = [s for s in chosen.scripts if not ledger.leaks(digest_of(s)) and not ledger.is_checked(digest_of(s))]
 
     async def check() -> None:
         for script in unchecked:
@@ -134,15 +134,14 @@ async def _turns_out_leaking(run: RunContext, chosen: Finalist) -> bool:
         logger.info("not all that is chosen was checked for leakage: %s", str(stop) or "no time is left for it")
     finally:
         budget.set_phase_deadline(None)
-    return not shared.leaking.isdisjoint(unchecked)
+    return any(ledger.leaks(digest_of(script)) for script in unchecked)
 
 
 def _judge(
     run: RunContext, exam: Exam, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
 ) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
-    bank, leaking = read_bank(run, exam), _known_to_leak(run)
-    judged = list(judged_here(run))
-    best = incumbent(exam, [event for event in judged if digest_of(event.script) not in leaking] or judged)
+    bank, judged = read_bank(run, exam), judged_here(run)
+    best = incumbent(exam, [one for one in judged if not run.ledger.ever_leaked(one.script)] or judged)
     reference = None if best is None else answers_of(exam, run.run_dir, best)
     with exam.judge.comparing():
         return _compare(run, exam, bank, reference, phase1, phase2, phase3)
@@ -157,8 +156,7 @@ def _compare(
     phase2: list[Phase2Result],
     phase3: Phase3Result | None,
 ) -> tuple[Pick, FinalistsJudged, SolutionExamined | None] | None:
-    leaking = _known_to_leak(run)
-    clean = {script: answers for script, answers in bank.items() if digest_of(script) not in leaking}
+    clean = {script: answers for script, answers in bank.items() if not run.ledger.ever_leaked(digest_of(script))}
     found = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in bank}
     entries = {name: s for name, s in found.items() if s.content in clean and not s.leaking}
     entries |= _runners_up(run, exam, clean, reference, {solution.content for solution in entries.values()})
@@ -198,12 +196,6 @@ def _compare(
     return picked, FinalistsJudged(finalists=table, chosen=chosen), _examined(exam, field.everyone[chosen], digest)
 
 
-def _known_to_leak(run: RunContext) -> set[str]:
-    """The scripts that leak, by digest. What was found once, by an earlier process, too, no other verdict outweighs."""
-    found = {d for e in run.journal.events if isinstance(e, LeakageChecked) for d in e.leaking}
-    return found | {digest_of(script) for script in run.shared.leaking}
-
-
 def _runners_up(
     run: RunContext, exam: Exam, bank: dict[str, Answers], reference: Answers | None, known: set[str]
 ) -> dict[str, SolutionScript]:
@@ -225,8 +217,10 @@ def _runners_up(
 def _names_by_step(run: RunContext) -> dict[str, str]:
     """What each script of the search is called: its step; what ran there before it was done anew, with a digest."""
     steps, latest = dict[str, str](), dict[str, str]()
-    for event in solutions_run(run):
-        steps[event.script], latest[event.step] = event.step, event.script
+    for one in run.ledger.runs.values():
+        if one.purpose == "solution":
+            script = run.ledger.text(one.script)
+            steps[script], latest[one.step] = one.step, script
     return {
         script: step if latest[step] == script else f"{step} ({digest_of(script)[:8]})"
         for script, step in steps.items()
@@ -234,7 +228,8 @@ def _names_by_step(run: RunContext) -> dict[str, str]:
 
 
 def _members(run: RunContext, weights: dict[str, float]) -> list[dict[str, Any]]:
-    names, scores = _names_by_step(run), {event.script: event.score for event in solutions_run(run)}
+    names = _names_by_step(run)
+    scores = {run.ledger.text(one.script): one.score for one in run.ledger.runs.values() if one.purpose == "solution"}
     return [
         {"step": names[script], "weight": weight, "score": scores[script]} for script, weight in weights.items()
     ]  # fmt: skip

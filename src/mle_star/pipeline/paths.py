@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 
+from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.models import MetricDirection, Phase1Result, Phase2Result, SolutionScript
 from mle_star.phase2_outer import partial_result, run_phase2_outer_loop
@@ -54,7 +55,8 @@ class Paths:
                 end = now() + seconds
                 initial = await self._checked(self._start(index), index, label, seconds)
                 other = initial.content != self._phase1.initial_solution.content
-                stage = self._stages.begin("phase2", index, (initial.source_model or "") if other else "")
+                model = (initial.source_model or "") if other else ""
+                stage = self._stages.begin("phase2", index, model, digest_of(initial.content))
                 result = await self._refine(initial, index, label, end - now())
         except BudgetExceeded as stop:
             outcome, detail = "cancelled", str(stop)
@@ -78,9 +80,8 @@ class Paths:
     async def _refine(self, initial: SolutionScript, index: int, label: str, seconds: float) -> Phase2Result:
         context, phase1 = self._context, self._phase1
         directory = work_dir(context.run_dir, context.task, label)
-        with path_context(index, directory) as path:
+        with path_context(index, directory):
             score = phase1.initial_score if initial.score is None else initial.score
-            path.note_start(score, initial.content)
             work = run_phase2_outer_loop(initial, score, context.task, context.config)
             return await self._stages.within(seconds, work, "phase2", label)
 

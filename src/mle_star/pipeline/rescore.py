@@ -13,11 +13,12 @@ from mle_star.evaluation.exam import Exam, metric_of
 from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
-from mle_star.execution.bank import answers_of, compared, incumbent, judged_in
+from mle_star.execution.bank import answers_of, compared, incumbent
 from mle_star.models import Measure, PipelineConfig, TaskDescription
-from mle_star.run.events import AnyEvent, ExamPrepared, RunFinished, RunStarted, ScriptFinished
+from mle_star.run.events import AnyEvent, ExamPrepared, RunFinished, RunStarted
 from mle_star.run.folder import RunFolder, config_of, with_own_data
 from mle_star.run.journal import read_journal
+from mle_star.run.ledger import Ledger, ScriptRun
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,14 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
         raise ConfigError(
             "the scores of this run are those that its scripts printed: give --answers FILE to check them"
         )
-    last = next((event.surroundings for event in reversed(events) if isinstance(event, ScriptFinished)), "")
-    judged = list(judged_in(events, last))
+    ledger = Ledger.of(events)
+    judged = ledger.judged()
     judge = exam.judge if exam is not None else _judge(task)
     truth = None if answers is None else _Truth.read(judge, answers)
     found: dict[str, Rescored] = {}
-    for event in events:
-        if not isinstance(event, ScriptFinished) or event.purpose != "solution" or event.is_error:
-            continue
-        if event.answers or event.submission:
-            found[event.step] = _of_event(event, judged, folder.root, exam, truth)
+    for run in ledger.runs.values():
+        if run.purpose == "solution" and not run.is_error and (run.answers or run.submission):
+            found[run.step] = _of_run(run, judged, folder.root, exam, truth)
     handed = next((e for e in reversed(events) if isinstance(e, RunFinished)), None)
     if folder.submission.is_file():
         promise = None if handed is None or handed.result is None else handed.result.promise
@@ -87,9 +86,7 @@ def _judge(task: TaskDescription) -> Judge:
         raise ConfigError(f"submissions of this task cannot be scored here: {error}") from None
 
 
-def _of_event(
-    event: ScriptFinished, judged: list[ScriptFinished], root: Path, exam: Exam | None, truth: _Truth | None
-) -> Rescored:
+def _of_run(event: ScriptRun, judged: list[ScriptRun], root: Path, exam: Exam | None, truth: _Truth | None) -> Rescored:
     printed = event.score if event.measure is None else event.measure.printed
     search = select = None
     problem = ""

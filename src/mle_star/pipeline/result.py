@@ -17,7 +17,6 @@ from mle_star.models import (
     Phase2Result,
     Phase3Result,
     SolutionScript,
-    is_improvement,
     is_improvement_or_equal,
 )
 from mle_star.pipeline.ending import Stop
@@ -132,17 +131,11 @@ def earlier_result(events: Iterable[AnyEvent]) -> FinalResult | None:
 def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[str, Any]:
     """How far a run came that has nothing to hand over, by its journal."""
     last: str | None = None
-    candidates: dict[str, float | None] = {}
-    best: ScriptFinished | None = None
     for event in run.journal.events:
-        if isinstance(event, CandidateEvaluated):
-            candidates[event.model_name] = event.score
-        elif isinstance(event, (AgentFinished, ScriptFinished)):
+        if isinstance(event, (AgentFinished, ScriptFinished)):
             last = event.step
-        if isinstance(event, ScriptFinished) and _counts(event, run):
-            known = None if best is None else best.score
-            if known is None or is_improvement(event.score or 0.0, known, run.task.metric_direction):
-                best = event
+    candidates = [node.event for node in run.ledger.nodes if isinstance(node.event, CandidateEvaluated)]
+    best = run.ledger.best()
     return {
         "reason": reason,
         "error": f"{type(error).__name__}: {error}",
@@ -150,16 +143,10 @@ def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[st
         "elapsed_seconds": run.budget.elapsed(),
         "cost_usd": run.budget.spent_usd,
         "last_successful_step": last,
-        "candidate_scores": candidates,
-        "best_candidate": best and {"step": best.step, "score": best.score, "content": best.script},
+        "candidate_scores": {event.model_name: event.score for event in candidates},
+        "best_candidate": best and {"step": best.step, "score": best.score, "content": run.ledger.text(best.script)},
         "run_dir": str(run.run_dir),
     }
-
-
-def _counts(event: ScriptFinished, run: RunContext) -> bool:
-    """Does a script's score say anything? That of a crash, of a final script or of a leak does not."""
-    clean = event.purpose == "solution" and not event.is_error and event.script not in run.shared.leaking
-    return clean and event.score is not None
 
 
 # --- lineage -----------------------------------------------------------------------------------------------

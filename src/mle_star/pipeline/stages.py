@@ -44,13 +44,13 @@ TITLES: dict[PhaseName, str] = {
 class Stage:
     """A phase that is under way, or one path of Phase 2."""
 
-    def __init__(self, stages: Stages, phase: PhaseName, path: int | None, model: str) -> None:
+    def __init__(self, stages: Stages, phase: PhaseName, path: int | None, model: str, digest: str) -> None:
         self._stages, self.phase, self.path = stages, phase, path
         self.step = phase if path is None else f"{phase}/path-{path}"
         self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
         if path is None:
             logger.info("=== %s ===", TITLES[phase])
-        stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model))
+        stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model, digest=digest))
 
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
         """Record how it went."""
@@ -93,25 +93,19 @@ class Stages:
 
         Whoever is cut off right after a script has ended has not taken it in yet. Any clean one beats one that leaks.
         """
-        score = None if known is None or known.leaking else known.score
-        best: tuple[float, str, str] | None = None
-        direction = self.context.task.metric_direction
-        for name, (reached, script) in self.context.shared.scored.items():
-            if script in self.context.shared.leaking or not f"{name}/".startswith(place):
-                continue
-            floor = score if best is None else best[0]
-            if floor is None or is_improvement(reached, floor, direction):
-                best = reached, script, name
-        if best is None:
+        floor, ledger = None if known is None or known.leaking else known.score, self.context.ledger
+        best = ledger.best(place, self.context.shared.reached)
+        if best is None or best.score is None or ledger.leaks(best.script):
             return None
-        return SolutionScript(content=best[1], phase=PHASE_OF[best[2].split("/")[0]], score=best[0])
+        if floor is not None and not is_improvement(best.score, floor, self.context.task.metric_direction):
+            return None
+        return SolutionScript(content=ledger.text(best.script), phase=PHASE_OF[place.split("/")[0]], score=best.score)
 
-    def begin(self, phase: PhaseName, path: int | None = None, model: str = "") -> Stage:
-        """Open a stage; `model` is what a path begins with, if not the initial solution."""
+    def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
+        """Open a stage; a path begins with the script `digest`, of `model` if that is not the initial solution."""
         if path is None:
-            self.context.shared.scored.clear()
             keep_time_to_run_again(self.context, phase)
-        return Stage(self, phase, path, model)
+        return Stage(self, phase, path, model, digest)
 
     def open(self, phase: PhaseName) -> float:
         """Begin the time of a phase; the seconds it has. None where it is only taken over: see `_gone_beyond`."""

@@ -69,7 +69,9 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
             "final_rows": None,
         }
     attempt, named = handed_over(story, line), line.promoted or line.other
-    scripts = [step for step in found if step == named or (not named and step == story.mended_at(attempt))]
+    judged = next((node.digest for node in story.nodes if node.step == attempt), "")
+    last = story.ledger.latest_run(judged) if judged and not named else None
+    scripts = [step for step in found if step == named or (last is not None and step == last.step)]
     scripts = scripts or [step for step in found if attempt and step.startswith(f"{attempt}/")]
     for step in scripts[-1:]:  # earlier ones were repaired; a blend of several has none
         promise = promise_of(story)

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from mle_star.basics.texts import digest_of
 from mle_star.errors import MleStarError
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.sample import Sample
@@ -28,16 +27,12 @@ from mle_star.models import (
     Frozen,
     PipelineConfig,
     TaskDescription,
-    is_improvement,
-    is_improvement_or_equal,
 )
 from mle_star.run.budget import Budget
-from mle_star.run.events import AnyEvent, BestImproved, ScriptFinished
+from mle_star.run.events import AnyEvent
 from mle_star.run.journal import Journal
+from mle_star.run.ledger import Ledger
 from mle_star.run.search import Search
-
-if TYPE_CHECKING:
-    from mle_star.run.memory import RunMemory
 
 logger = logging.getLogger(__name__)
 
@@ -117,10 +112,8 @@ class Scripts:
     surroundings: str = ""
     linked_places: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     """Where links lead, by the folder of the data that hold them."""
-    kept_step: str = ""
-    """The step that made the kept submission."""
-    noted: dict[tuple[str, str], RunContext] = field(default_factory=dict)
-    """By step and digest, the solutions whose scores the run was told of, and where."""
+    checked_files: dict[str, tuple[list[str], int]] = field(default_factory=dict)
+    """By submission, what is wrong with it, and its rows."""
     warned: bool = False
     sample: Sample | None = None
     """The rows that new scripts meet first, where that pays."""
@@ -133,20 +126,6 @@ class RunShared:
     """What all contexts of one run share and change."""
 
     step_counts: Counter[str] = field(default_factory=Counter)
-    best_score: float | None = None
-    runtimes: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By label, the score of its best solution and the seconds that it took."""
-    starts: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By label, the score of what a path starts from and the seconds that it took."""
-    kept_submission: tuple[float | None, str] | None = None
-    scored: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """The best score of each place of the running phase (`phase2/path-0`), and its script."""
-    leaking: set[str] = field(default_factory=set)
-    """The scripts that leak, by the last check of each: none of them may be the best."""
-    checked: set[str] = field(default_factory=set)
-    """The scripts that a leakage check found clean, or left so, by digest."""
-    unanswered: set[str] = field(default_factory=set)
-    """The scripts whose last leakage check gave no answer, by digest."""
     passed_over: list[str] = field(default_factory=list)
     """What Phase 1 went on without for want of time."""
     last_scripts: int = 1
@@ -158,8 +137,12 @@ class RunShared:
     has_test: bool = True
     """Without an exam: does the task ask for answers? Else the rows to predict are only an example."""
     search: Search = field(default_factory=Search)
-    memory: RunMemory | None = None
-    """What was tried so far, once somebody has asked for it."""
+    reached: set[str] = field(default_factory=set)
+    """The steps of the scripts that this process ran or took from the record."""
+    best: tuple[float, str] | None = None
+    """The best score that was told of, and the digest of its script."""
+    ledger: Ledger | None = None
+    """The ledger, from the moment it is first asked."""
     scripts: Scripts = field(default_factory=Scripts)
 
 
@@ -213,28 +196,12 @@ class RunContext:
         """Write an event; one without a step gets this place's name."""
         self.journal.record(event if event.step else event.model_copy(update={"step": "/".join(self.parts)}))
 
-    def note_score(self, score: float, script: str) -> None:
-        """Tell the run about a score; a new best becomes an event."""
-        place, direction = "/".join(self.parts[:2]), self.task.metric_direction
-        if place not in self.shared.scored or is_improvement(score, self.shared.scored[place][0], direction):
-            self.shared.scored[place] = score, script
-        best = self.shared.best_score
-        if best is None or is_improvement(score, best, self.task.metric_direction):
-            self.shared.best_score = score
-            self.record(BestImproved(score=score, digest=digest_of(script)))
-
-    def note_start(self, score: float, script: str) -> None:
-        """Remember how long the solution takes that this path starts from: it may be slower than the best of all."""
-        runs = [e for e in self.journal.events if isinstance(e, ScriptFinished) and e.script == script]
-        took = [e.seconds for e in runs if e.purpose == "solution" and not e.cached and not e.is_error]
-        if took:
-            self.shared.starts[self.label] = (score, took[-1])
-
-    def note_runtime(self, score: float, seconds: float) -> None:
-        """Remember how long the best solution takes, on a path the best of that path."""
-        known = self._measured(self.label)
-        if known is None or is_improvement_or_equal(score, known[0], self.task.metric_direction):
-            self.shared.runtimes[self.label] = (score, seconds)
+    @property
+    def ledger(self) -> Ledger:
+        """What the search has found so far."""
+        if self.shared.ledger is None:
+            self.shared.ledger = Ledger.following(self.journal, self.task.metric_direction)
+        return self.shared.ledger
 
     @property
     def solution_seconds(self) -> float | None:
@@ -242,13 +209,8 @@ class RunContext:
         labels = [self.label]
         if self.phase == "phase3":
             labels = [f"path-{index}" for index in range(self.config.num_parallel_solutions)]
-        measured = [entry[1] for entry in map(self._measured, labels) if entry is not None]
+        measured = [seconds for seconds in map(self.ledger.seconds, labels) if seconds is not None]
         return sum(measured) if measured else None
-
-    def _measured(self, label: str) -> tuple[float, float] | None:
-        """Score and seconds of the best of a path, of what it started from, or of the run's best."""
-        shared = self.shared
-        return shared.runtimes.get(label) or shared.starts.get(label) or shared.runtimes.get("main")
 
     @property
     def replaying(self) -> bool:

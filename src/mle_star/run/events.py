@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from mle_star.models import AgentType, FinalResult, Frozen, Isolation, Measure, PipelineConfig, TaskDescription
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]
 ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
@@ -105,6 +105,7 @@ class PhaseStarted(Event):
     phase: PhaseName
     path: int | None = None
     model: str = ""
+    digest: str = ""  # of the script that a path begins with
 
 
 class PhaseFinished(Event):
@@ -212,6 +213,7 @@ class CandidateEvaluated(Event):
     kind: Literal["candidate_evaluated"] = "candidate_evaluated"
     index: int
     model_name: str
+    digest: str = ""
     score: float | None
     error: str = ""
 
@@ -230,6 +232,8 @@ class MergeTried(Event):
     index: int
     base_score: float
     reference_model: str
+    digest: str = ""
+    parents: list[str] = []
     score: float | None
     accepted: bool
     reason: str = ""
@@ -240,6 +244,8 @@ class DataUsageChecked(Event):
 
     kind: Literal["data_usage_checked"] = "data_usage_checked"
     changed: bool
+    digest: str = ""
+    parents: list[str] = []
     score: float | None = None
 
 
@@ -248,22 +254,27 @@ LEAKS = "data leakage was found and could not be mended"
 
 
 class LeakageChecked(Event):
-    """A leakage check that found something; clean ones are not events."""
+    """A leakage check of the script `digest`. `fixed_digest` is the script without its leaks, where none is left."""
 
     kind: Literal["leakage_checked"] = "leakage_checked"
-    found: int
-    fixed: int
+    digest: str = ""
+    found: int = 0
+    fixed: int = 0
     blocks: list[str] = []
     leaking: list[str] = []  # the digests of the scripts that leak, by this check
+    fixed_digest: str = ""
+    answered: bool = True  # else the checker gave no usable answer
 
 
 class DebugAttempted(Event):
-    """One repair by the debugger."""
+    """One repair by the debugger: of the script `parent`, into the script `digest`."""
 
     kind: Literal["debug_attempted"] = "debug_attempted"
     error: str
     accepted: bool
     reason: str = ""
+    digest: str = ""
+    parent: str = ""
 
 
 class AblationFinished(Event):
@@ -299,6 +310,8 @@ class RefinementTried(Event):
     plan: str
     before: str
     after: str
+    digest: str = ""
+    parents: list[str] = []
     score: float | None
     best_score: float
     accepted: bool
@@ -310,6 +323,8 @@ class EnsembleTried(Event):
     kind: Literal["ensemble_tried"] = "ensemble_tried"
     r: int
     plan: str
+    digest: str = ""
+    parents: list[str] = []
     score: float | None
     best: bool = False
 
@@ -366,6 +381,7 @@ class SubmissionKept(Event):
 
     kind: Literal["submission_kept"] = "submission_kept"
     path: str
+    source: str = ""  # the copy under its content's name
     rows: int
     score: float | None
 

@@ -47,6 +47,7 @@ _ALWAYS = {
     "script_started",
     "agent_failed",
     "finish_requested",
+    "submission_kept",
     "phase_finished",
 }
 
@@ -227,10 +228,6 @@ class Journal:
             self._open.discard(event.step)
         self.tell(event)
 
-    def take_back(self, *kinds: str) -> None:
-        """What was said in these kinds of events holds no longer: whatever is said again is written again."""
-        self._said = {words for words in self._said if words[0] not in kinds}
-
     def in_progress(self, parts: tuple[str, ...]) -> bool:
         """Has this process begun a call or a script below `parts` that has not ended yet?"""
         return any(step.startswith("/".join(parts) + "/") for step in self._open)
@@ -259,6 +256,11 @@ class Journal:
         self._pending.discard(key)
         event = self.events.read(offset)
         return event if isinstance(event, kind) else None
+
+    def script(self, step: str, digest: str) -> str:
+        """The text of a script that was run as this step with this digest."""
+        event = self.events.read(self._results["script_finished", step, digest])
+        return event.script if isinstance(event, ScriptFinished) else ""
 
     def find_failure(self, step: str, digest: str) -> AgentFailed | None:
         """The recorded failure of a call that an earlier process went on from: all it did next rests on it.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from mle_star.basics.texts import digest_of
 from mle_star.run.budget import ablation_limit, script_limit
 from mle_star.run.context import RunContext
-from mle_star.run.events import PhaseName, ScriptFinished, ScriptPurpose
+from mle_star.run.events import PhaseName, ScriptPurpose
 from mle_star.run.forecast import critical_steps
 
 FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
@@ -49,7 +48,7 @@ def told_share(run: RunContext, limit: float, views: int = 1) -> float:
     share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
     if run.phase == "finalization":  # what is handed over has as long as what was judged, and all that is left
         rest = TOLD * limit / run.shared.last_scripts
-        return min(limit, max([rest, *(seconds for _, seconds in run.shared.runtimes.values())]))
+        return min(limit, max([rest, *run.ledger.best_seconds()]))
     least = min(LEAST_SHARE * run.config.time_limit_seconds, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
     return min(share, first) if "candidate-0" in run.parts else max(share, min(least, limit / 2))
 
@@ -59,7 +58,8 @@ def too_late_for(run: RunContext, script: str) -> str:
 
     A script that watches the clock would hand over something worse than what was judged, and say nothing.
     """
-    took = max((event.seconds for event in solutions_run(run) if event.script == script and event.answers), default=0.0)
+    digest = digest_of(script)
+    took = max((one.seconds for one in run.ledger.runs.values() if one.script == digest and one.answers), default=0.0)
     left = run.budget.remaining_seconds()
     if run.replaying or AGAIN * took <= left:
         return ""
@@ -69,15 +69,10 @@ def too_late_for(run: RunContext, script: str) -> str:
 def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
     """Where hidden rows judge, what is handed over learns from all rows in the end: leave time for it."""
     if run.shared.exam is not None:
-        solutions = list(solutions_run(run))
-        slowest = max((event.seconds for event in solutions), default=0.0)
-        last = LAST_SECONDS if any(SHARE in event.script for event in solutions) else 0.0
+        solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
+        slowest = max((one.seconds for one in solutions), default=0.0)
+        last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
         run.budget.again_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)
-
-
-def solutions_run(run: RunContext) -> Iterator[ScriptFinished]:
-    """The attempts at a solution that have ended."""
-    return (e for e in run.journal.events if isinstance(e, ScriptFinished) and e.purpose == "solution")
 
 
 def _planned(run: RunContext, *, measured: bool) -> float:

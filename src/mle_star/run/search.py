@@ -155,6 +155,8 @@ class BlockProgress:
     best_solution: SolutionScript
     best_score: float
     attempts: list[RefinementAttempt] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    """Of each attempt, the script that was judged."""
     unchecked: dict[int, SolutionScript] = field(default_factory=dict)
     """By attempt, the scripts with a score, where they are checked for leakage only in the end."""
     best_block: tuple[str, float] | None = None

@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from mle_star.basics.texts import plural, shorten
+from mle_star.basics.texts import digest_of, plural, shorten
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, PipelineConfig
 from mle_star.prompts import fenced
 from mle_star.run.budget import ABLATION_RUNS, PHASES
 from mle_star.run.context import RunContext
 from mle_star.run.limits import limit_in_run, share_in_run
-from mle_star.run.memory import RunMemory
+from mle_star.run.memory import steps_without_gain, tried, tried_table
 from mle_star.templates import told_piece
 
 MAX_SCRIPT = 12_000
 MAX_ANALYSIS = 1500
 MAX_PRINTED = 800
 MAX_NOTES = 2000
+MAX_REPAIRS = 8
 BORROW_AFTER = 2
 """So many steps of a path without a gain, and it is shown the best of another."""
 
@@ -77,19 +78,12 @@ def rows_to_learn_from(run: RunContext, cap: int) -> int:
     usual = PipelineConfig.model_fields["subsample_limit"].default
     if sample is None or run.phase == "phase1" or cap != usual:
         return cap
-    entries = [entry for entry in memory_of(run).entries if entry.where == "candidate" and entry.score is not None]
+    entries = [entry for entry in tried(run.ledger) if entry.where == "candidate" and entry.score is not None]
     taken = sorted(entry.seconds for entry in entries if entry.seconds)
     if not taken:
         return cap
     room = int(share_in_run(run, limit_in_run(run)) / (2 * taken[len(taken) // 2]))
     return min(sample.of, max(room, 1) * cap)
-
-
-def memory_of(run: RunContext) -> RunMemory:
-    """The memory of the run, begun when it is first asked for."""
-    if run.shared.memory is None:
-        run.shared.memory = RunMemory.of(run.journal, run.task.metric_direction)
-    return run.shared.memory
 
 
 def around(script: str, block: str) -> str:
@@ -121,8 +115,8 @@ def _best(run: RunContext, agent: AgentType, variant: str | None, values: Values
         return
     names = ("solution_script", "final_solution", "around")
     solution = next((str(values[name]) for name in names if values.get(name)), "")
-    known = memory_of(run).ran(solution)
-    if known is not None:
+    known = run.ledger.latest_run(digest_of(solution))
+    if known is not None and not known.is_error:
         tail = known.printed.strip()[-MAX_PRINTED:]
         printed = f" Its last words:\n\n{fenced(tail, 'text')}" if tail else ""
         yield told_piece("solution", score=_score(known.score), seconds=words_of(known.seconds), printed=printed)
@@ -145,13 +139,12 @@ def _errors(run: RunContext, agent: AgentType, variant: str | None, values: Valu
 
 def _memory(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
     """What the run has tried, for those who plan; what was repaired here before, for the debugger."""
-    memory = memory_of(run)
     if agent in _PLANNERS:
-        table = memory.table(path=run.path, t=_outer_step(run))
+        table = tried_table(run.ledger, path=run.path, t=_outer_step(run))
         if table:
             yield told_piece("memory", table=table)
     elif agent is AgentType.debugger:
-        errors = memory.repairs("/".join(run.parts))
+        errors = run.ledger.repairs("/".join(run.parts))[-MAX_REPAIRS:]
         if errors:
             lines = [f"{number}. {error}" for number, error in enumerate(errors, 1)]
             yield told_piece("repairs", lines="\n".join(lines))
@@ -229,16 +222,17 @@ def _diversity(run: RunContext, agent: AgentType, values: Values) -> Iterator[st
         yield told_piece("emphasis", number=str(run.path + 1), count=str(paths), emphasis=emphasis)
     if "borrowing" in chosen and agent is AgentType.extractor:
         other = _other_best(run)
-        if other is not None and memory_of(run).steps_without_gain(run.path) >= BORROW_AFTER:
+        if other is not None and steps_without_gain(run.ledger, run.path) >= BORROW_AFTER:
             yield told_piece("borrow", score=_score(other[0]), code=fenced(shorten(other[1], MAX_SCRIPT)))
 
 
 def _other_best(run: RunContext) -> tuple[float, str] | None:
     """The best clean script of the first other path that has one."""
-    mine = f"phase2/path-{run.path}"
-    places = [place for place in sorted(run.shared.scored) if place.startswith("phase2/path-") and place != mine]
-    found = [run.shared.scored[place] for place in places if run.shared.scored[place][1] not in run.shared.leaking]
-    return found[0] if found else None
+    for label in (f"path-{index}" for index in range(run.config.num_parallel_solutions) if index != run.path):
+        best = run.ledger.best(f"phase2/{label}/")
+        if best is not None and best.score is not None and not run.ledger.leaks(best.script):
+            return best.score, run.ledger.text(best.script)
+    return None
 
 
 # --- words -----------------------------------------------------------------------------------------------

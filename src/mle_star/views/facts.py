@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
 
-from mle_star.basics.texts import digest_of
-from mle_star.models import Isolation
 from mle_star.run.events import (
     AblationFinished,
     AgentFailed,
@@ -18,11 +15,9 @@ from mle_star.run.events import (
     RefinementTried,
     RunResumed,
     RunStarted,
-    ScriptFinished,
-    ScriptPurpose,
 )
+from mle_star.run.ledger import AttemptKind, ScriptRun, phase_of
 
-AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
 PHASE_TITLES = {
     "phase1": "Phase 1: initial solution",
     "phase2": "Phase 2: refinement",
@@ -30,16 +25,7 @@ PHASE_TITLES = {
     "finalization": "Finalization: submission",
 }
 SHORT_TITLES = {"phase1": "Phase 1", "phase2": "Phase 2", "phase3": "Phase 3", "finalization": "Finalization"}
-ERROR_TEXT = 16_000
-"""Characters of a failed script's error that the story keeps; the journal has all of it."""
-
 _PATH = re.compile(r"(?:^|/)path-(\d+)(?:/|$)")
-
-
-def phase_of(step: str) -> str:
-    """The phase that a step belongs to; empty for the run as a whole."""
-    phase = step.partition("/")[0]
-    return phase if phase in PHASE_TITLES else ""
 
 
 def path_of(step: str) -> int | None:
@@ -78,53 +64,6 @@ class AgentCall:
             return cls(*common, 0, 0, event.at, event.reason, event.message)
         sent = event.input_tokens + event.cache_read_tokens + event.cache_write_tokens
         return cls(*common, sent, event.output_tokens, event.at)
-
-
-@dataclass(frozen=True)
-class ScriptRun:
-    """One run of a script. `script` is its digest; `rows` are those that the harness measured it on.
-
-    `error` is what went wrong, `basis` what an estimated score rests on, for people.
-    """
-
-    step: str
-    purpose: ScriptPurpose
-    score: float | None
-    seconds: float
-    exit_code: int
-    is_error: bool
-    timed_out: bool
-    cached: bool
-    isolation: Isolation
-    at: datetime
-    script: str
-    rows: int | None = None
-    error: str = ""
-    basis: str = ""
-
-    @property
-    def place(self) -> str:
-        """The step of the attempt that it belongs to."""
-        return self.step.rpartition("/")[0]
-
-    @property
-    def counts(self) -> bool:
-        """Is its score one of validation? What a submission script prints is none: it trains on every row."""
-        return self.purpose == "solution" and self.score is not None
-
-    @classmethod
-    def of(cls, event: ScriptFinished) -> ScriptRun:
-        """The run without its texts."""
-        error = ""
-        if event.is_error:
-            error = event.traceback or event.stderr[-ERROR_TEXT:].strip() or f"exit code {event.exit_code}, no output"
-            error = f"stopped at its time limit after {event.seconds:.0f} s\n{error}" if event.timed_out else error
-        return cls(
-            event.step, event.purpose, None if event.is_error else event.score, event.seconds, event.exit_code,
-            event.is_error, event.timed_out, event.cached, event.isolation, event.at, digest_of(event.script),
-            None if event.measure is None else event.measure.rows, error[-ERROR_TEXT:],
-            "" if event.measure is None else event.measure.basis,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,10 @@ def _data_usage_checked(event: events.DataUsageChecked) -> Said | None:
 
 
 @_said.register
-def _leakage_checked(event: events.LeakageChecked) -> Said:
-    return "warning", f"data leakage found in {text.plural(event.found, 'place')}, {event.fixed} mended"
+def _leakage_checked(event: events.LeakageChecked) -> Said | None:
+    if not event.found:
+        return None
+    return "warning", f"data leakage found in {text.plural(event.found, 'place')}, {event.fixed} fixed"
 
 
 @_said.register

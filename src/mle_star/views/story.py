@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import singledispatchmethod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from mle_star.models import (
     Isolation,
@@ -17,34 +17,23 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.run import events
+from mle_star.run.ledger import Ledger, Node, ScriptRun, phase_of
 from mle_star.views.facts import (
     AgentCall,
     Attempt,
     PathStory,
     RunClock,
-    ScriptRun,
     StepStory,
     Totals,
     Work,
     path_of,
-    phase_of,
 )
 from mle_star.views.headlines import Headline, headline
-from mle_star.views.leaks import Judged, Leaks, with_score, without_score
 
 T = TypeVar("T")
+E = TypeVar("E", bound=events.Event)
 
 LAST_EVENTS = 60
-
-
-class Best(NamedTuple):
-    """A score that was the best when it came, and the step that it came from."""
-
-    score: float
-    step: str
-    at: datetime
-    rows: int | None  # on which the harness measured it
-    script: str  # its digest
 
 
 class RunStory:
@@ -60,16 +49,11 @@ class RunStory:
         self.finalists: events.FinalistsJudged | None = None
         self.examined: events.SolutionExamined | None = None
         self.models: list[str] = []
-        self.candidates: dict[int, events.CandidateEvaluated] = {}
-        self.merges: dict[int, events.MergeTried] = {}
-        self.data_use: events.DataUsageChecked | None = None
-        self.paths: dict[int, PathStory] = {}
-        self.ensembles: dict[int, events.EnsembleTried] = {}
+        self.ledger = Ledger()
         self.phases: dict[str, events.PhaseStarted | events.PhaseFinished] = {}
         self.repairs: dict[str, events.DebugAttempted] = {}
         self.leaks: dict[str, events.LeakageChecked] = {}
         self.calls: dict[tuple[str, str, datetime], AgentCall] = {}
-        self.scripts: dict[tuple[str, str, datetime], ScriptRun] = {}
         self.working: dict[str, Work] = {}
         self.warnings: dict[str, events.BudgetWarning] = {}
         self.requests: dict[datetime, events.FinishRequested] = {}
@@ -78,11 +62,7 @@ class RunStory:
         self.clock = RunClock()
         self.news: deque[Headline] = deque(maxlen=LAST_EVENTS)
         self.heard = 0
-        self._texts: dict[str, str] = {}
-        self._leaks = Leaks()
-        self._judged: dict[str, Judged] = {}
-        self._ran: dict[str, str] = {}
-        self._dropped: set[str] = set()
+        self._paths: dict[int, PathStory] = {}
         self._known: dict[str, tuple[int, Any]] = {}
 
     @classmethod
@@ -97,10 +77,8 @@ class RunStory:
         """Hear one more event; unknown kinds only move the clock."""
         self.heard += 1
         self.clock.hear(event)
+        self.ledger.hear(event)
         self._hear(event)
-        if isinstance(event, Judged) and event.step:
-            self._judged[event.step] = event
-            self._settle(event.step)
         news = headline(event)
         if news is not None:
             self.news.append(news)
@@ -168,12 +146,6 @@ class RunStory:
     @_hear.register
     def _script_finished(self, event: events.ScriptFinished) -> None:
         self.working.pop(event.step, None)
-        run = self.scripts[event.step, event.digest, event.at] = ScriptRun.of(event)
-        if run.score is None or not run.counts:
-            return
-        self._texts[run.script], self._ran[run.place] = event.script, run.script
-        if self._leaks.hear_script(run):
-            self._settle(*self._judged)
 
     @_hear.register
     def _exam_prepared(self, event: events.ExamPrepared) -> None:
@@ -194,22 +166,9 @@ class RunStory:
         self.models = event.names
 
     @_hear.register
-    def _candidate_evaluated(self, event: events.CandidateEvaluated) -> None:
-        self.candidates[event.index] = event
-
-    @_hear.register
-    def _merge_tried(self, event: events.MergeTried) -> None:
-        self.merges[event.index] = event
-
-    @_hear.register
-    def _data_usage_checked(self, event: events.DataUsageChecked) -> None:
-        self.data_use = event
-
-    @_hear.register
     def _leakage_checked(self, event: events.LeakageChecked) -> None:
-        self.leaks[event.step] = event
-        self._leaks.hear_check(event)
-        self._settle(*self._judged)
+        if event.found:
+            self.leaks[event.step] = event
 
     @_hear.register
     def _debug_attempted(self, event: events.DebugAttempted) -> None:
@@ -222,14 +181,6 @@ class RunStory:
     @_hear.register
     def _block_chosen(self, event: events.BlockChosen) -> None:
         self._path(event.path).step(event.t).block = event
-
-    @_hear.register
-    def _refinement_tried(self, event: events.RefinementTried) -> None:
-        self._path(event.path).step(event.t).tries[event.k] = event
-
-    @_hear.register
-    def _ensemble_tried(self, event: events.EnsembleTried) -> None:
-        self.ensembles[event.r] = event
 
     # --- around them ---
 
@@ -282,22 +233,19 @@ class RunStory:
         return begun[-1] if begun else self.clock.phase
 
     @property
-    def bests(self) -> list[Best]:
-        """The scores that were the best when they came. Those of leaking scripts only stand in where all leak."""
-        return self._once("bests", self._bests)
+    def scripts(self) -> dict[tuple[str, str, datetime], ScriptRun]:
+        """Every script that ran."""
+        return self.ledger.runs
 
-    def _bests(self) -> list[Best]:
-        ran = [run for run in self.scripts.values() if run.counts]
-        found: list[Best] = []
-        for run in [run for run in ran if run.script not in self.leaking] or ran:
-            if run.score is not None and (not found or is_improvement(run.score, found[-1].score, self.direction)):
-                found.append(Best(run.score, run.step, run.at, run.rows, run.script))
-        return found
+    @property
+    def bests(self) -> list[ScriptRun]:
+        """The scripts whose scores were the best when they came. Leaking ones only stand in where all leak."""
+        return self._once("bests", self.ledger.bests)
 
     @property
     def best_script(self) -> str:
         """The script with the best score so far."""
-        return self._texts[self.bests[-1].script] if self.bests else ""
+        return self.ledger.text(self.bests[-1].script) if self.bests else ""
 
     @property
     def score(self) -> float | None:
@@ -312,14 +260,48 @@ class RunStory:
         return next((one.score for one in self.attempts if one.score is not None), None)
 
     @property
-    def leaking(self) -> Set[str]:
+    def leaking(self) -> set[str]:
         """The digests of the scripts that leak."""
-        return self._leaks.known.keys()
+        return self._once("leaking", lambda: self.ledger.leaking)
 
-    def mended_at(self, place: str) -> str:
-        """The step of the script that took the place of an attempt's, where that leaked; else an empty text."""
-        leak = self._leaks.known.get(self._ran.get(place, ""))
-        return "" if leak is None else leak.step
+    @property
+    def nodes(self) -> list[Node]:
+        """Every attempt as the ledger has it."""
+        return self._once("nodes", lambda: self.ledger.nodes)
+
+    def _of(self, kind: type[E]) -> list[E]:
+        """The attempts of one kind, in the light of the leaks that are known."""
+        return [event for event in (node.judged for node in self.nodes) if isinstance(event, kind)]
+
+    @property
+    def candidates(self) -> dict[int, events.CandidateEvaluated]:
+        """The candidates by number."""
+        return {event.index: event for event in self._of(events.CandidateEvaluated)}
+
+    @property
+    def merges(self) -> dict[int, events.MergeTried]:
+        """The merges by number."""
+        return {event.index: event for event in self._of(events.MergeTried)}
+
+    @property
+    def data_use(self) -> events.DataUsageChecked | None:
+        """The check of data use."""
+        return next(iter(self._of(events.DataUsageChecked)), None)
+
+    @property
+    def ensembles(self) -> dict[int, events.EnsembleTried]:
+        """The rounds by number."""
+        return {event.r: event for event in self._of(events.EnsembleTried)}
+
+    @property
+    def paths(self) -> dict[int, PathStory]:
+        """The refinement paths by number."""
+        return self._once("paths", self._with_tries)
+
+    def _with_tries(self) -> dict[int, PathStory]:
+        for event in self._of(events.RefinementTried):
+            self._path(event.path).step(event.t).tries[event.k] = event
+        return self._paths
 
     @property
     def chosen_candidate(self) -> events.CandidateEvaluated | None:
@@ -327,30 +309,30 @@ class RunStory:
 
         One that was dropped for a leak stands in where all were.
         """
-        chosen: events.CandidateEvaluated | None = None
-        best: float | None = None
-        kept = {i: one for i, one in self.candidates.items() if one.step not in self._dropped}
-        for _, candidate in sorted((kept or self.candidates).items()):
-            score = self._judged.get(candidate.step, candidate).score
-            if score is not None and (best is None or is_improvement(score, best, self.direction)):
-                chosen, best = candidate, score
-        return chosen
+        nodes = [node for node in self.nodes if node.kind == "candidate"]
+        chosen = self._best_of([node for node in nodes if node.leak != events.LEAKS] or nodes, is_improvement)
+        return None if chosen is None else self.candidates[chosen.event.index]  # type: ignore[union-attr]
 
     @property
     def data_worked_in(self) -> bool:
         """Did the method go on with what the check of data use had changed?"""
-        return self.data_use is not None and self.data_use.changed and self.data_use.step not in self._dropped
+        return any(node.kind == "data" and node.accepted for node in self.nodes)
 
     @property
     def best_ensemble(self) -> events.EnsembleTried | None:
         """The round that Phase 3 hands on: the one with the best score, the last one on ties."""
-        best: events.EnsembleTried | None = None
-        reached: float | None = None
-        for _, one in sorted(self.ensembles.items()):
-            is_judged = one.score is None and one.step not in self._dropped  # a later phase may take a score back
-            score = self._judged.get(one.step, one).score if is_judged else one.score
-            if score is not None and (reached is None or is_improvement_or_equal(score, reached, self.direction)):
-                best, reached = one, score
+        nodes = [node for node in self.nodes if node.kind == "ensemble" and node.leak != events.LEAKS]
+        best = self._best_of(nodes, is_improvement_or_equal)
+        return None if best is None else self.ensembles[best.event.r]  # type: ignore[union-attr]
+
+    def _best_of(self, nodes: list[Node], beats: Callable[[float, float, MetricDirection], bool]) -> Node | None:
+        """The best by the scores as they were judged; a later phase may have found a leak since then."""
+        best: Node | None = None
+        order = sorted(nodes, key=lambda node: getattr(node.event, "index", getattr(node.event, "r", 0)))
+        for node in order:
+            score = node.event.score
+            if score is not None and (best is None or beats(score, best.event.score or 0.0, self.direction)):
+                best = node
         return best
 
     @property
@@ -401,7 +383,7 @@ class RunStory:
         chosen = self.chosen_candidate
         found = [
             Attempt("candidate", one.step, f"candidate {one.index}: {one.model_name}", one.score,
-                    one is chosen, one.at, note=one.error)
+                    chosen is not None and one.index == chosen.index, one.at, note=one.error)
             for one in self.candidates.values()
         ]  # fmt: skip
         found += [
@@ -452,28 +434,5 @@ class RunStory:
         value: T = known[1]
         return value
 
-    def _settle(self, *places: str) -> None:
-        """Tell what was judged at these places in the light of the leaks that are known by now."""
-        for place in places:
-            told, leak = self._judged[place], self._leaks.known.get(self._ran.get(place, ""))
-            if leak is None:
-                continue
-            self._dropped.discard(place)
-            if leak.score is not None and self._is_taken(told, leak.score):
-                self._hear(with_score(told, leak.score))
-                continue
-            if leak.drops(told):
-                self._dropped.add(place)
-            self._hear(without_score(told, dropped=place in self._dropped))
-
-    def _is_taken(self, mended: Judged, score: float) -> bool:
-        """Does the method go on with a fixed script? A refinement has to hold what its step began with or reached."""
-        if not isinstance(mended, events.RefinementTried):
-            return True
-        step = self._path(mended.path).step(mended.t)
-        others = [one.score for k, one in step.tries.items() if one.accepted and k < mended.k]
-        reached = [step.ablation.solution_score, *others] if step.ablation is not None else others
-        return all(one is None or is_improvement_or_equal(score, one, self.direction) for one in reached)
-
     def _path(self, index: int) -> PathStory:
-        return self.paths.setdefault(index, PathStory(index))
+        return self._paths.setdefault(index, PathStory(index))

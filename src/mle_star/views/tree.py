@@ -10,7 +10,7 @@ from markupsafe import Markup
 from mle_star.views import text
 from mle_star.views.charts import colour, figure, hint, label, link_to
 from mle_star.views.facts import Attempt
-from mle_star.views.lineage import handed_over, lineage_of, path_start
+from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.story import RunStory
 from mle_star.views.tables import link_of
 
@@ -32,46 +32,14 @@ class TreeNode:
 def nodes_of(story: RunStory) -> list[TreeNode]:
     """Every attempt in the order of time, each with the places of its parents in this list."""
     place = {one.step: index for index, one in enumerate(story.attempts)}
-    initial, outer = _initial(story), {one.step: one.t for one in story.refinements}
+    nodes = {node.step: node for node in story.nodes}
     found = []
     for one in story.attempts:
-        lane = 0 if one.path is None else 1 + one.path
-        on_path = one.path is not None
-        steps = _kept(story, lane - 1, outer[one.step], initial) if on_path else _parents(story, one, initial)
-        found.append(TreeNode(one, tuple(place[step] for step in steps if step in place), lane))
+        origins = [story.ledger.node_of(digest) for digest in nodes[one.step].parents]
+        steps = dict.fromkeys(node.step for node in origins if node is not None and node.step != one.step)
+        parents = tuple(sorted(place[step] for step in steps if step in place))
+        found.append(TreeNode(one, parents, 0 if one.path is None else 1 + one.path))
     return found
-
-
-def _initial(story: RunStory) -> list[str]:
-    """The line to the initial solution: the chosen candidate, what was merged in, the use of data."""
-    candidate, use = story.chosen_candidate, story.data_use
-    found = [] if candidate is None else [candidate.step]
-    found += [merge.step for _, merge in sorted(story.merges.items()) if merge.accepted]
-    return [*found, use.step] if use is not None and story.data_worked_in else found
-
-
-def _parents(story: RunStory, one: Attempt, initial: Sequence[str]) -> list[str]:
-    if one.kind == "candidate":
-        return []
-    if one.kind in ("merge", "data"):
-        before = [step for step in initial if step != one.step]
-        if one.kind == "merge":
-            number = next(merge.index for merge in story.merges.values() if merge.step == one.step)
-            later = {merge.step for merge in story.merges.values() if merge.index >= number}
-            before = [step for step in before if step not in later and not step.endswith("data-use")]
-        return before[-1:]
-    ends = [_kept(story, path, None, initial) for path in sorted(story.paths)]
-    return sorted({step for end in ends for step in end})
-
-
-def _kept(story: RunStory, path: int, before: int | None, initial: Sequence[str]) -> list[str]:
-    """What a path went on from, at its end or before one of its steps."""
-    steps = sorted(story.paths[path].steps.items(), reverse=True)
-    for t, step in steps:
-        if (before is None or t < before) and step.kept is not None:
-            return [step.kept.step]
-    start = path_start(story, path)
-    return [start.step] if start is not None else list(initial[-1:])
 
 
 def chart(story: RunStory) -> Markup | None:

@@ -1,0 +1,447 @@
+"""The ledger of the search: every script that ran, every attempt with its parents, and what is known of leaks.
+
+It is built from events alone, so a run, a resumed run and a report read the same thing. An event that is heard again
+changes nothing; a later one of the same kind and step replaces the earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, get_args
+
+from mle_star.basics.texts import digest_of
+from mle_star.models import Isolation, Measure, MetricDirection, is_improvement, is_improvement_or_equal
+from mle_star.run.events import (
+    LEAKS,
+    AblationFinished,
+    AnyEvent,
+    CandidateEvaluated,
+    DataUsageChecked,
+    DebugAttempted,
+    EnsembleTried,
+    LeakageChecked,
+    MergeTried,
+    PhaseName,
+    PhaseStarted,
+    RefinementTried,
+    RunStarted,
+    ScriptFinished,
+    ScriptPurpose,
+    SubmissionKept,
+)
+from mle_star.run.journal import Journal
+
+AttemptEvent = CandidateEvaluated | MergeTried | DataUsageChecked | RefinementTried | EnsembleTried
+"""What a phase says of a script that it has judged."""
+AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
+KINDS: dict[type, AttemptKind] = {
+    CandidateEvaluated: "candidate",
+    MergeTried: "merge",
+    DataUsageChecked: "data",
+    RefinementTried: "refinement",
+    EnsembleTried: "ensemble",
+}
+LeakState = Literal["clean", "leaking", "unanswered"]
+FOUND_LATER = "data leakage was found in it after it had been judged"
+ERROR_TEXT = 16_000
+"""Characters of a failed script's error that the ledger keeps; the journal has all of it."""
+PRINTED_TEXT = 1000
+"""Characters of what a script printed last, likewise."""
+
+
+@dataclass(frozen=True)
+class ScriptRun:
+    """One run of a script, without its texts. `script` is its digest; `counts`: its score may be the best.
+
+    A final script trains on every row, and the score of a script that was known to leak says nothing.
+    """
+
+    step: str
+    purpose: ScriptPurpose
+    score: float | None
+    seconds: float
+    exit_code: int
+    is_error: bool
+    timed_out: bool
+    cached: bool
+    isolation: Isolation
+    at: datetime
+    script: str
+    digest: str
+    surroundings: str = ""
+    measure: Measure | None = None
+    submission: str | None = None
+    answers: tuple[str, ...] = ()
+    error: str = ""
+    last_line: str = ""
+    printed: str = ""
+    counts: bool = True
+
+    @property
+    def place(self) -> str:
+        """The step of the attempt that it belongs to."""
+        return self.step.rpartition("/")[0]
+
+    @property
+    def printed_score(self) -> float | None:
+        """The score that the script itself printed."""
+        return self.score if self.measure is None else self.measure.printed
+
+    @property
+    def basis(self) -> str:
+        """What an estimated score rests on, for people."""
+        return "" if self.measure is None else self.measure.basis
+
+    @property
+    def rows(self) -> int | None:
+        """The rows that the harness measured it on."""
+        return None if self.measure is None else self.measure.rows
+
+    @classmethod
+    def of(cls, event: ScriptFinished, *, leaks: bool = False) -> ScriptRun:
+        """The run without its texts. `leaks`: that was known before it ran."""
+        error = ""
+        if event.is_error:
+            error = event.traceback or event.stderr[-ERROR_TEXT:].strip() or f"exit code {event.exit_code}, no output"
+            error = f"stopped at its time limit after {event.seconds:.0f} s\n{error}" if event.timed_out else error
+        score = None if event.is_error else event.score
+        return cls(
+            event.step, event.purpose, score, event.seconds, event.exit_code, event.is_error, event.timed_out,
+            event.cached, event.isolation, event.at, digest_of(event.script), event.digest, event.surroundings,
+            event.measure, event.submission, tuple(event.answers), error[-ERROR_TEXT:], _last_line(event),
+            event.stdout[-PRINTED_TEXT:], event.purpose == "solution" and not event.is_error and not leaks,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Node:
+    """An attempt of the search. `event` says it as its phase did.
+
+    `leak` tells why the score no longer counts: the phase went on without it, or a later phase found the leak.
+    """
+
+    event: AttemptEvent
+    leak: str = ""
+
+    @property
+    def step(self) -> str:
+        """Where it was made."""
+        return self.event.step
+
+    @property
+    def kind(self) -> AttemptKind:
+        """What made it."""
+        return KINDS[type(self.event)]
+
+    @property
+    def digest(self) -> str:
+        """The script that was judged."""
+        return self.event.digest
+
+    @property
+    def parents(self) -> list[str]:
+        """The digests of the scripts that it was made from."""
+        return [] if isinstance(self.event, CandidateEvaluated) else self.event.parents
+
+    @property
+    def said(self) -> bool:
+        """Was it accepted by its phase?"""
+        event = self.event
+        if isinstance(event, CandidateEvaluated):
+            return event.score is not None
+        if isinstance(event, DataUsageChecked):
+            return event.changed
+        return event.best if isinstance(event, EnsembleTried) else event.accepted
+
+    @property
+    def score(self) -> float | None:
+        """Its score, as far as that counts."""
+        return None if self.leak else self.event.score
+
+    @property
+    def accepted(self) -> bool:
+        """Did the method go on from it?"""
+        return self.said and self.leak != LEAKS
+
+    @property
+    def judged(self) -> AttemptEvent:
+        """The event in the light of the leaks that are known by now."""
+        if not self.leak:
+            return self.event
+        known: dict[str, object] = {"score": None, "error": self.leak, "reason": self.leak}
+        if self.leak == LEAKS:
+            known |= {"accepted": False, "best": False}
+        fields = type(self.event).model_fields
+        return self.event.model_copy(update={name: value for name, value in known.items() if name in fields})
+
+
+@dataclass
+class Ledger:
+    """All that the search has found so far, and the questions that are asked of it."""
+
+    direction: MetricDirection = MetricDirection.maximize
+    runs: dict[tuple[str, str, datetime], ScriptRun] = field(default_factory=dict)
+    kept: SubmissionKept | None = None
+    """The best valid submission so far."""
+    _events: dict[str, AttemptEvent] = field(default_factory=dict)  # by step
+    _texts: dict[str, str] = field(default_factory=dict)
+    _checks: dict[str, dict[str, LeakState]] = field(default_factory=dict)  # by script, then by step
+    _origins: dict[str, str] = field(default_factory=dict)
+    _repairs: dict[str, dict[str, str]] = field(default_factory=dict)  # by place and step, the errors
+    _starts: dict[str, str] = field(default_factory=dict)  # by place of a path, what it begins with
+    _studies: dict[tuple[int, int], float] = field(default_factory=dict)  # by path and step, what it begins with
+    _surroundings: str = ""
+    _journal: Journal | None = None
+    """Where the texts of scripts are, which would fill the memory; without one they are in `_texts`."""
+    _steps: dict[str, tuple[str, str]] = field(default_factory=dict)  # by script, step and digest of one of its runs
+
+    @classmethod
+    def of(cls, events: Iterable[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> Ledger:
+        """The ledger that these events make."""
+        ledger = cls(direction)
+        for event in events:
+            ledger.hear(event)
+        return ledger
+
+    @classmethod
+    def following(cls, journal: Journal, direction: MetricDirection) -> Ledger:
+        """The ledger of a run so far, which follows it from now on."""
+        ledger = cls(direction, _journal=journal)
+        for event in journal.events:
+            ledger.hear(event)
+        journal.subscribe(ledger.hear)
+        return ledger
+
+    # --- from events ---
+
+    def hear(self, event: AnyEvent) -> None:
+        """Take in an event."""
+        if isinstance(event, RunStarted):
+            self.direction = event.task.metric_direction
+        elif isinstance(event, ScriptFinished):
+            self._hear_script(event)
+        elif isinstance(event, LeakageChecked):
+            self._hear_check(event)
+        elif isinstance(event, DebugAttempted):
+            self._repairs.setdefault(_place(event.step), {})[event.step] = event.error
+            self._derive(event.digest, event.parent)
+        elif isinstance(event, SubmissionKept):
+            self.kept = event
+        elif isinstance(event, PhaseStarted) and event.path is not None:
+            self._starts[event.step] = event.digest
+        elif isinstance(event, AblationFinished):
+            self._studies[event.path, event.t] = event.solution_score
+        elif isinstance(event, AttemptEvent):
+            self._events[event.step] = event
+
+    def _hear_script(self, event: ScriptFinished) -> None:
+        key = event.step, event.digest, event.at
+        if key in self.runs:
+            return
+        run = ScriptRun.of(event, leaks=self.leaks(digest_of(event.script)))
+        self.runs[key] = run
+        if event.purpose == "solution":
+            self._surroundings = event.surroundings
+            self._steps[run.script] = event.step, event.digest
+            if self._journal is None:
+                self._texts[run.script] = event.script
+
+    def _hear_check(self, event: LeakageChecked) -> None:
+        for digest in event.leaking:
+            self._checks.setdefault(digest, {})[event.step] = "leaking"
+        if event.digest and event.digest not in event.leaking:
+            state: LeakState = "clean" if event.answered else "unanswered"
+            self._checks.setdefault(event.digest, {})[event.step] = state
+        if event.fixed_digest and event.fixed_digest != event.digest:
+            self._checks.setdefault(event.fixed_digest, {})[event.step] = "clean"
+            self._derive(event.fixed_digest, event.digest)
+
+    def _derive(self, digest: str, origin: str) -> None:
+        if digest and origin and digest != origin:
+            self._origins.setdefault(digest, origin)
+
+    # --- leaks ---
+
+    def leaks(self, digest: str, phase: str | None = None) -> bool:
+        """Does a script leak, by its last check that had an answer? With `phase`, by the checks of that phase."""
+        checks = self._checks.get(digest, {})
+        counted = [state for step, state in checks.items() if phase is None or phase_of(step) == phase]
+        states = [state for state in counted if state != "unanswered"]
+        return bool(states) and states[-1] == "leaking"
+
+    def ever_leaked(self, digest: str) -> bool:
+        """Has any check found a leak in it?"""
+        return "leaking" in self._checks.get(digest, {}).values()
+
+    def is_checked(self, digest: str) -> bool:
+        """Did its last check find it clean?"""
+        return self._last_check(digest) == "clean"
+
+    def is_unanswered(self, digest: str) -> bool:
+        """Did its last check give no usable answer?"""
+        return self._last_check(digest) == "unanswered"
+
+    def _last_check(self, digest: str) -> LeakState | None:
+        return next(reversed(self._checks.get(digest, {}).values()), None)
+
+    @property
+    def leaking(self) -> set[str]:
+        """The digests of the scripts that leak."""
+        return {digest for digest in self._checks if self.leaks(digest)}
+
+    # --- scripts ---
+
+    def text(self, digest: str) -> str:
+        """A solution script by its digest; empty when none such has run."""
+        if self._journal is None or digest not in self._steps:
+            return self._texts.get(digest, "")
+        return self._journal.script(*self._steps[digest])
+
+    def solutions(self, place: str = "", steps: Set[str] | None = None) -> list[ScriptRun]:
+        """The runs below `place`, or of `steps`, whose scores count here and now; leaking ones where all leak."""
+        here = (run for run in self.runs.values() if run.counts and run.surroundings == self._surroundings)
+        found = [run for run in here if run.step.startswith(place) and (steps is None or run.step in steps)]
+        return [run for run in found if not self.leaks(run.script)] or found
+
+    def judged(self, surroundings: str | None = None) -> list[ScriptRun]:
+        """The solutions whose answers were judged in these surroundings: other data or hidden rows say nothing here."""
+        here = self._surroundings if surroundings is None else surroundings
+        runs = (run for run in self.runs.values() if run.purpose == "solution" and run.answers and not run.is_error)
+        return [run for run in runs if run.surroundings == here]
+
+    def bests(self, place: str = "", steps: Set[str] | None = None) -> list[ScriptRun]:
+        """The runs whose scores were the best when they came."""
+        found: list[ScriptRun] = []
+        for run in self.solutions(place, steps):
+            before = found[-1].score if found else None
+            if run.score is not None and (before is None or is_improvement(run.score, before, self.direction)):
+                found.append(run)
+        return found
+
+    def best(self, place: str = "", steps: Set[str] | None = None) -> ScriptRun | None:
+        """The run with the best score; the first one on ties."""
+        return next(reversed(self.bests(place, steps)), None)
+
+    def latest_run(self, digest: str, place: str = "") -> ScriptRun | None:
+        """The last run of a script, if possible at steps below `place`."""
+        runs = [run for run in self.runs.values() if run.script == digest]
+        return next(reversed([run for run in runs if place and run.step.startswith(f"{place}/")] or runs), None)
+
+    def seconds(self, label: str) -> float | None:
+        """How long the best solution of a path takes, what it began with included; of `main`, the best of no path."""
+        best = self._best_that_ran([run for run in self.solutions() if not run.step.startswith("phase2/")])
+        if label != "main":
+            start = self._starts.get(f"phase2/{label}", "")
+            begun = [run for run in self.runs.values() if run.script == start and run.counts and not run.cached]
+            own = self.solutions(f"phase2/{label}/")
+            best = self._best_that_ran([*(begun[-1:] or ([best] if best else [])), *own])
+        return None if best is None else best.seconds
+
+    def _best_that_ran(self, runs: list[ScriptRun]) -> ScriptRun | None:
+        """The best of some runs that really ran; the last one on ties."""
+        best: ScriptRun | None = None
+        for run in runs:
+            if run.cached or run.score is None:
+                continue
+            if best is None or is_improvement_or_equal(run.score, best.score or 0.0, self.direction):
+                best = run
+        return best
+
+    def best_seconds(self) -> list[float]:
+        """How long the best solution of each path takes, and the best outside of paths."""
+        labels = {run.step.split("/")[1] for run in self.runs.values() if run.step.startswith("phase2/")}
+        return [seconds for seconds in map(self.seconds, [*sorted(labels), "main"]) if seconds is not None]
+
+    # --- attempts ---
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every attempt, in the order in which the run came to them."""
+        return [self._node(event) for event in self._events.values()]
+
+    def _node(self, event: AttemptEvent) -> Node:
+        leak = ""
+        if self.leaks(event.digest):
+            leak = LEAKS if self.leaks(event.digest, phase_of(event.step)) else FOUND_LATER
+        return Node(event, leak)
+
+    def before(self, node: Node) -> float | None:
+        """The score that an attempt was to beat: that of the clean one that was accepted before it."""
+        event = node.event
+        if isinstance(event, MergeTried):
+            return event.base_score
+        if isinstance(event, EnsembleTried):
+            rounds = [
+                other for other in self.nodes if isinstance(other.event, EnsembleTried) and other.event.r < event.r
+            ]
+            return best_score((other.score for other in rounds), self.direction)
+        if not isinstance(event, RefinementTried):
+            return None
+        began = {t: score for (path, t), score in self._studies.items() if path == event.path and t <= event.t}
+        reached = {-1: began[max(began)]} if began else {}
+        for other in (node.event for node in self.nodes if node.accepted and node.score is not None):
+            if (
+                isinstance(other, RefinementTried)
+                and (other.path, other.t) == (event.path, event.t)
+                and other.k < event.k
+            ):
+                reached[other.k] = other.score or 0.0
+        return reached[max(reached)] if reached else None
+
+    def node_of(self, digest: str) -> Node | None:
+        """The attempt that a script came from: itself, or what it was before repairs and corrections."""
+        by_script = {event.digest: event for event in self._events.values() if event.digest}
+        seen: set[str] = set()
+        while digest and digest not in by_script and digest not in seen:
+            seen.add(digest)
+            digest = self._origins.get(digest, "")
+        return self._node(by_script[digest]) if digest in by_script else None
+
+    def ancestors(self, digest: str) -> Iterator[Node]:
+        """The attempts that a script grew out of, itself first, each once."""
+        waiting, seen = [digest], set[str]()
+        while waiting:
+            node = self.node_of(waiting.pop(0))
+            if node is not None and node.step not in seen:
+                seen.add(node.step)
+                yield node
+                waiting += node.parents
+
+    def repairs(self, place: str) -> list[str]:
+        """The errors that were repaired before at this place, in order."""
+        return list(self._repairs.get(place, {}).values())
+
+
+def rejudged(node: Node, digest: str, score: float | None, **changes: object) -> AttemptEvent:
+    """What is to be said of an attempt whose script gave way to another."""
+    return node.event.model_copy(update={"digest": digest, "score": score, **changes})
+
+
+def best_score(scores: Iterable[float | None], direction: MetricDirection) -> float | None:
+    """The best of some scores; None when there is none."""
+    best: float | None = None
+    for score in scores:
+        if score is not None and (best is None or is_improvement(score, best, direction)):
+            best = score
+    return best
+
+
+def phase_of(step: str) -> str:
+    """The phase that a step belongs to; empty for the run as a whole."""
+    phase = step.partition("/")[0]
+    return phase if phase in get_args(PhaseName) else ""
+
+
+def _place(step: str) -> str:
+    return step.rpartition("/")[0]
+
+
+def _last_line(script: ScriptFinished) -> str:
+    """What ended a script, in its own words."""
+    if script.timed_out:
+        return f"stopped at its limit of {script.timeout_seconds or script.seconds:.0f} s"
+    text = script.traceback or script.score_problem
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no score was printed" if script.score is None else ""
