@@ -116,7 +116,7 @@ class ScriptRun:
 
 
 @dataclass(frozen=True)
-class Node:
+class SearchNode:
     """An attempt of the search. `event` says it as its phase did.
 
     `leak` tells why the score no longer counts: the phase went on without it, or a later phase found the leak.
@@ -357,17 +357,17 @@ class Ledger:
     # --- attempts ---
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[SearchNode]:
         """Every attempt, in the order in which the run came to them."""
         return [self._node(event) for event in self._events.values()]
 
-    def _node(self, event: AttemptEvent) -> Node:
+    def _node(self, event: AttemptEvent) -> SearchNode:
         leak = ""
         if self.leaks(event.digest):
             leak = LEAKS if self.leaks(event.digest, phase_of(event.step)) else FOUND_LATER
-        return Node(event, leak)
+        return SearchNode(event, leak)
 
-    def before(self, node: Node) -> float | None:
+    def before(self, node: SearchNode) -> float | None:
         """The score that an attempt was to beat: that of the clean one that was accepted before it."""
         event = node.event
         if isinstance(event, MergeTried):
@@ -390,7 +390,7 @@ class Ledger:
                 reached[other.k] = other.score or 0.0
         return reached[max(reached)] if reached else None
 
-    def node_of(self, digest: str) -> Node | None:
+    def node_of(self, digest: str) -> SearchNode | None:
         """The attempt that a script came from: itself, or what it was before repairs and corrections."""
         by_script = {event.digest: event for event in self._events.values() if event.digest}
         seen: set[str] = set()
@@ -399,7 +399,7 @@ class Ledger:
             digest = self._origins.get(digest, "")
         return self._node(by_script[digest]) if digest in by_script else None
 
-    def ancestors(self, digest: str) -> Iterator[Node]:
+    def ancestors(self, digest: str) -> Iterator[SearchNode]:
         """The attempts that a script grew out of, itself first, each once."""
         waiting, seen = [digest], set[str]()
         while waiting:
@@ -414,7 +414,7 @@ class Ledger:
         return list(self._repairs.get(place, {}).values())
 
 
-def rejudged(node: Node, digest: str, score: float | None, **changes: object) -> AttemptEvent:
+def rejudged(node: SearchNode, digest: str, score: float | None, **changes: object) -> AttemptEvent:
     """What is to be said of an attempt whose script gave way to another."""
     return node.event.model_copy(update={"digest": digest, "score": score, **changes})
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mle_star.models import Frozen, MetricDirection
 from mle_star.run.events import CandidateEvaluated, DataUsageChecked, EnsembleTried, MergeTried, RefinementTried
-from mle_star.run.ledger import AttemptEvent, Ledger, Node
+from mle_star.run.ledger import AttemptEvent, Ledger, SearchNode
 
 MAX_CHARACTERS = 4000
 MAX_PLAN = 220
@@ -51,7 +51,7 @@ def tried(ledger: Ledger) -> list[Tried]:
     return [_tried(ledger, node) for node in ledger.nodes if node.kind != "data" or node.said]
 
 
-def _tried(ledger: Ledger, node: Node) -> Tried:
+def _tried(ledger: Ledger, node: SearchNode) -> Tried:
     event, score, run = node.event, node.score, ledger.latest_run(node.digest, node.step)
     measure = None if run is None or score is None or run.score != score else run.measure
     change = None

@@ -17,7 +17,7 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.run import events
-from mle_star.run.ledger import Ledger, Node, ScriptRun, phase_of
+from mle_star.run.ledger import Ledger, ScriptRun, SearchNode, phase_of
 from mle_star.views.facts import (
     AgentCall,
     Attempt,
@@ -30,6 +30,7 @@ from mle_star.views.facts import (
 )
 from mle_star.views.headlines import Headline, headline
 
+Beats = Callable[[float, float, MetricDirection], bool]
 T = TypeVar("T")
 E = TypeVar("E", bound=events.Event)
 
@@ -265,7 +266,7 @@ class RunStory:
         return self._once("leaking", lambda: self.ledger.leaking)
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[SearchNode]:
         """Every attempt as the ledger has it."""
         return self._once("nodes", lambda: self.ledger.nodes)
 
@@ -325,9 +326,11 @@ class RunStory:
         best = self._best_of(nodes, is_improvement_or_equal)
         return None if best is None else self.ensembles[best.event.r]  # type: ignore[union-attr]
 
-    def _best_of(self, nodes: list[Node], beats: Callable[[float, float, MetricDirection], bool]) -> Node | None:
+    def _best_of(
+        self, nodes: list[SearchNode], beats: Callable[[float, float, MetricDirection], bool]
+    ) -> SearchNode | None:
         """The best by the scores as they were judged; a later phase may have found a leak since then."""
-        best: Node | None = None
+        best: SearchNode | None = None
         order = sorted(nodes, key=lambda node: getattr(node.event, "index", getattr(node.event, "r", 0)))
         for node in order:
             score = node.event.score
