@@ -79,25 +79,34 @@ def test_a_display_that_nobody_offers_is_refused_with_the_nearest_name() -> None
         make_display("plian")
 
 
-def test_an_agent_takes_four_places(tmp_path: Path) -> None:
-    member, duty, row, prompt = blocks("An agent")[:4]
+def test_an_agent_takes_a_folder_and_the_phase_that_asks_it(tmp_path: Path) -> None:
+    declaration, prompt, asking = blocks("An agent")[:3]
     copy = tmp_path / "mle_star"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for file, anchor, line in [
-        ("basics/enums.py", '    test = "test"\n', f"    {member}\n"),
-        ("models.py", "_DUTIES: dict[AgentType, str] = {\n", f"    {duty}\n"),
-        ("prompts/registry.py", '("reference discussion", "final solution"), ()),\n', f"    {row}\n"),
-    ]:
-        text = (copy / file).read_text(encoding="utf-8")
-        assert text.count(anchor) == 1, (file, anchor)
-        (copy / file).write_text(text.replace(anchor, anchor + line), encoding="utf-8")
-    (copy / "templates" / "critic.md").write_text(prompt + "\n", encoding="utf-8")
-    code = (
-        "from mle_star.models import AgentType, agent_config\nfrom mle_star.prompts import render\n"
-        "print(agent_config(AgentType.critic).description, render(AgentType.critic, solution_script='x = 1'))"
+    (copy / "agents" / "critic").mkdir()
+    (copy / "agents" / "critic" / "__init__.py").write_text(declaration + "\n", encoding="utf-8")
+    (copy / "agents" / "critic" / "prompt.md").write_text(prompt + "\n", encoding="utf-8")
+    phase = copy / "phase2_outer.py"
+    code = textwrap.indent(f"code = solution.content\n{asking}\nreturn str(opinion)\n", "    ")
+    phase.write_text(
+        phase.read_text(encoding="utf-8") + f"\n\nasync def criticize(solution):\n{code}", encoding="utf-8"
     )
-    said = run_beside(tmp_path, code)
-    assert said.startswith("Says what is weak about a solution script.")
+    (tmp_path / "tests").symlink_to(Path(__file__).parent)
+    said = run_beside(
+        tmp_path,
+        "import asyncio\nfrom pathlib import Path\n"
+        "from mle_star.models import AgentType, PipelineConfig, SolutionScript, agent_config\n"
+        "from mle_star.phase2_outer import criticize\nfrom mle_star.sdk.definitions import build_definitions\n"
+        "from tests.method.conftest import scripted_run\n"
+        "critic = AgentType('critic')\n"
+        "print(len(AgentType), sorted(build_definitions(agent_config(critic), '', 'full', mcp=False))[2])\n"
+        "print(PipelineConfig(agents={'critic': {'effort': 'low'}}).role(critic).effort)\n"
+        f"with scripted_run(Path({str(tmp_path)!r})) as run:\n"
+        "    run.agents.reply('critic', 'The split is random.')\n"
+        "    print(asyncio.run(criticize(SolutionScript(content='x = 1', phase='init'))))\n"
+        "    print(run.agents.calls('critic')[0].prompt)\n",
+    )
+    assert said.startswith("15 critic\nlow\nThe split is random.\n")
     assert "What is the weakest part of this script?\n\n```python\nx = 1\n```" in said
 
 

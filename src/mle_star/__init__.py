@@ -44,6 +44,13 @@ _SINGLE = {
 }
 
 
+def _is_offered(value: object, home: str) -> bool:
+    """Is it defined in `home`, or a type that `home` offers for others?"""
+    module = getattr(value, "__module__", None) or ""
+    others = isinstance(value, type) and module.startswith((f"{__name__}.basics.", f"{__name__}.agents."))
+    return others or module == home
+
+
 def __getattr__(name: str) -> Any:
     """A public name, from the module it lives in: one of `_SINGLE`, or whatever models and errors define."""
     if name == "__version__":
@@ -52,8 +59,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"{__name__}.{_SINGLE[name]}"), name)
     if name != "__all__" and name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    homes = [import_module(f"{__name__}.{home}") for home in ("models", "basics.enums", "basics.settings", "errors")]
-    found = {n: v for home in homes for n, v in vars(home).items() if getattr(v, "__module__", "") == home.__name__}
+    homes = [import_module(f"{__name__}.{home}") for home in ("models", "errors")]
+    found = {n: v for home in homes for n, v in vars(home).items() if _is_offered(v, home.__name__)}
     public = {n: v for n, v in found.items() if not n.startswith("_")}
     if name == "__all__":
         return sorted({*_SINGLE, *public, "__version__"})

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Collection
 from datetime import datetime, timezone
-from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     field_serializer,
     model_validator,
 )
 
-from mle_star.basics.enums import AgentType as AgentType
+from mle_star.agents import AGENTS, template_text
+from mle_star.agents import AgentType as AgentType
+from mle_star.agents.extractor import ExtractorOutput as ExtractorOutput
+from mle_star.agents.extractor import RefinePlan as RefinePlan
+from mle_star.agents.leakage import LeakageAnswer as LeakageAnswer
+from mle_star.agents.leakage import LeakageDetectionOutput as LeakageDetectionOutput
+from mle_star.agents.retriever import RetrievedModel as RetrievedModel
+from mle_star.agents.retriever import RetrieverNotes as RetrieverNotes
+from mle_star.agents.retriever import RetrieverOutput as RetrieverOutput
+from mle_star.agents.test import DataContaminationResult as DataContaminationResult
 from mle_star.basics.enums import CodeBlockCategory as CodeBlockCategory
 from mle_star.basics.enums import DataModality as DataModality
 from mle_star.basics.enums import Frozen as Frozen
@@ -34,8 +41,6 @@ from mle_star.basics.settings import PipelineConfig as PipelineConfig
 from mle_star.basics.settings import Preset as Preset
 from mle_star.basics.settings import RoleSettings as RoleSettings
 from mle_star.basics.settings import Thinking as Thinking
-
-_T = TypeVar("_T")
 
 SCORE_PATTERN = r"Final Validation Performance:\s*([\d.eE+-]+)"
 """The score line that every solution prints; group 1 is the number."""
@@ -93,85 +98,6 @@ class CodeBlock(Frozen):
     def is_placeholder(self) -> bool:
         """Does this stand for a step that was skipped?"""
         return not self.content
-
-
-# --- structured replies ----------------------------------------------------------------------------------
-
-
-class RetrievedModel(Frozen):
-    """A model worth trying, with code that shows how."""
-
-    model_name: str
-    example_code: str
-
-
-class RefinePlan(Frozen):
-    """A block and what to do with it."""
-
-    code_block: str
-    plan: str
-
-
-class LeakageAnswer(Frozen):
-    """One preprocessing block and whether it leaks."""
-
-    leakage_status: Literal["Yes Data Leakage", "No Data Leakage"]
-    code_block: str
-
-
-def _refuse_empty(value: list[_T]) -> list[_T]:
-    if not value:
-        raise ValueError("at least one entry is needed")
-    return value
-
-
-class _ListAnswer(Frozen):
-    """An answer of a list that is not empty; a bare JSON list is accepted, too."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _wrap(cls, value: Any) -> Any:
-        name = next(iter(cls.model_fields))
-        return {name: value} if isinstance(value, list) else value
-
-
-def _as_text(value: Any) -> str:
-    """A remark as text, whatever JSON it came as: nothing that is merely told to others refuses an answer."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, list):
-        return "\n".join(map(_as_text, value))
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-class RetrieverOutput(_ListAnswer):
-    """The retriever's answer."""
-
-    models: Annotated[list[RetrievedModel], AfterValidator(_refuse_empty)]
-
-
-class RetrieverNotes(RetrieverOutput):
-    """The retriever's answer with `notes`: what it found beyond the models."""
-
-    notes: Annotated[str, BeforeValidator(_as_text)] = ""
-
-
-class ExtractorOutput(_ListAnswer):
-    """The extractor's answer."""
-
-    plans: Annotated[list[RefinePlan], AfterValidator(_refuse_empty)]
-
-
-class LeakageDetectionOutput(_ListAnswer):
-    """The leakage checker's answer."""
-
-    answers: Annotated[list[LeakageAnswer], AfterValidator(_refuse_empty)]
-
-
-class DataContaminationResult(Frozen):
-    """Is the solution its own work, or a copy of a discussion?"""
-
-    verdict: Literal["Novel", "Same"]
 
 
 # --- results ---------------------------------------------------------------------------------------------
@@ -407,23 +333,6 @@ class PromptTemplate(Frozen):
 
 # --- agents ----------------------------------------------------------------------------------------------
 
-_DUTIES: dict[AgentType, str] = {
-    AgentType.retriever: "Searches the web for strong models that fit the task.",
-    AgentType.init: "Writes a first solution script around one given model.",
-    AgentType.merger: "Works a second script into the base script and ensembles the two.",
-    AgentType.ablation: "Agent that generates ablation study code to identify impactful solution components",
-    AgentType.summarize: "Agent that summarizes raw ablation study output into a concise textual summary",
-    AgentType.extractor: "Agent that identifies the most impactful code block and proposes a refinement plan",
-    AgentType.coder: "Agent that implements a refinement plan on a target code block",
-    AgentType.planner: "Agent that proposes the next refinement strategy using feedback from previous attempts",
-    AgentType.ens_planner: "Agent that proposes ensemble strategies for combining L solution scripts",
-    AgentType.ensembler: "Agent that implements an ensemble plan on L solution scripts into a single Python program",
-    AgentType.debugger: "Repairs scripts that crash.",
-    AgentType.leakage: "Looks for data leakage in preprocessing, and removes it.",
-    AgentType.data: "Makes sure that no supplied data source is ignored.",
-    AgentType.test: "Turns the validated script into one that writes a submission.",
-}
-
 
 class AgentConfig(Frozen):
     """How one agent is set up. `tools=None` means no tools; `system_prompt=None` means its template."""
@@ -442,7 +351,7 @@ class AgentConfig(Frozen):
     def _default_description(cls, data: Any) -> Any:
         if isinstance(data, dict) and not data.get("description") and "agent_type" in data:
             try:
-                duty = _DUTIES[AgentType(data["agent_type"])]
+                duty = AGENTS[AgentType(data["agent_type"])].duty
             except ValueError:
                 return data  # the field's own validation names the bad value
             return {**data, "description": duty}
@@ -457,13 +366,9 @@ class AgentConfig(Frozen):
 
         To the SDK no list of tools means every tool: without one of its own an agent has those of its kind.
         """
-        prompt = self.system_prompt
-        if prompt is None:
-            from mle_star.templates import template_text
-
-            prompt = template_text(self.agent_type.value)
-        tools = _MINIMAL_TOOLS.get(self.agent_type) if self.tools is None else self.tools
-        return {"description": self.description, "prompt": prompt, "tools": list(tools or ()), "model": self.model}
+        prompt = template_text(self.agent_type) if self.system_prompt is None else self.system_prompt
+        tools = AGENTS[self.agent_type].tools if self.tools is None else self.tools
+        return {"description": self.description, "prompt": prompt, "tools": list(tools), "model": self.model}
 
     def to_output_format(self) -> dict[str, Any]:
         """The SDK's envelope around the reply's JSON schema."""
@@ -472,54 +377,26 @@ class AgentConfig(Frozen):
         return {"type": "json_schema", "schema": self.output_schema.model_json_schema()}
 
 
-_MINIMAL_TOOLS: dict[AgentType, list[str] | None] = {
-    AgentType.retriever: ["WebSearch", "WebFetch"],
-    AgentType.extractor: ["Read"],
-    AgentType.leakage: ["Read"],
-    AgentType.debugger: ["Read", "Bash"],
-    AgentType.init: ["Read"],
-    AgentType.merger: ["Read"],
-    AgentType.ablation: ["Read"],
-    AgentType.ensembler: ["Read"],
-    AgentType.data: ["Read"],
-    AgentType.test: ["Read"],
-}
-_WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test"}
-_FULL_TOOLS: dict[AgentType, list[str] | None] = {
-    agent: ["Bash", "Edit", "Write", "Read"] if agent.value in _WRITERS else ["Read"] for agent in AgentType
-}
-_FULL_TOOLS[AgentType.retriever] = ["WebSearch", "WebFetch"]
-_SCHEMAS: dict[AgentType, type[BaseModel]] = {
-    AgentType.retriever: RetrieverOutput,
-    AgentType.extractor: ExtractorOutput,
-    AgentType.leakage: LeakageDetectionOutput,
-}
-
-
 def build_default_agent_configs(tool_profile: ToolProfile = "minimal") -> dict[AgentType, AgentConfig]:
     """The fourteen agents: leakage stands for detection, test for the submission script."""
-    tools = _FULL_TOOLS if tool_profile == "full" else _MINIMAL_TOOLS
-    return {
-        agent: AgentConfig(agent_type=agent, tools=tools.get(agent), output_schema=_SCHEMAS.get(agent))
-        for agent in AgentType
-    }
+    return {agent: agent_config(agent, tool_profile=tool_profile) for agent in AgentType}
 
 
 def agent_config(
-    agent: AgentType, variant: str | None = None, tool_profile: ToolProfile = "minimal", *, notes: bool = False
+    agent: AgentType,
+    variant: str | None = None,
+    tool_profile: ToolProfile = "minimal",
+    briefing: Collection[str] = (),
 ) -> AgentConfig:
-    """The settings for one kind of call: a variant may drop the schema or the tools of its agent.
-
-    With `notes` the retriever may tell what it found beyond the models.
-    """
-    config = build_default_agent_configs(tool_profile)[agent].model_copy(update={"variant": variant})
-    if agent is AgentType.leakage and variant in ("correction", "rewrite"):
-        return config.model_copy(update={"output_schema": None, "description": "Removes data leakage from a script."})
-    if agent is AgentType.retriever and notes:
-        return config.model_copy(update={"output_schema": RetrieverNotes})
-    if (agent, variant) == (AgentType.test, "contamination"):
-        judges = "Judges whether a script copies a post of a forum."
-        return config.model_copy(
-            update={"output_schema": DataContaminationResult, "tools": None, "description": judges}
-        )
-    return config
+    """The settings for one kind of request, as declared in `agents`; some schemas depend on the briefing."""
+    declared = AGENTS[agent]
+    request = declared.request(variant)
+    tools = declared.full_tools if tool_profile == "full" else declared.tools
+    richer = (schema for part, schema in request.schemas.items() if part in briefing)
+    return AgentConfig(
+        agent_type=agent,
+        variant=variant,
+        description=request.duty or declared.duty,
+        tools=list(tools) if tools and not request.without_tools else None,
+        output_schema=next(richer, request.schema),
+    )

@@ -25,7 +25,7 @@ from mle_star.run.asking import ask_agent
 from mle_star.run.context import RunContext, path_context, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, RefinementTried, ScriptFinished
 from mle_star.run.search import Phase1Progress, Trial
-from mle_star.run.telling import MARK, around, told, whole_script
+from mle_star.run.telling import MARK, around, prompt_context, whole_script
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 
 SCRIPT = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f())\n"
@@ -53,7 +53,9 @@ VALUES: dict[str, dict[str, Any]] = {
 def tell(run: RunContext, name: str) -> str:
     """All that an agent is told, in order."""
     agent, values = AgentType(name), VALUES[name]
-    return "\n\n".join(text for text in (whole_script(run, agent, values), told(run, agent, None, values)) if text)
+    return "\n\n".join(
+        text for text in (whole_script(run, agent, None, values), prompt_context(run, agent, None, values)) if text
+    )
 
 
 def ran(step: str, script: str, score: float | None, seconds: float) -> ScriptFinished:

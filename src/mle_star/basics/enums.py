@@ -66,25 +66,6 @@ class CodeBlockCategory(str, Enum):
     other = "other"
 
 
-class AgentType(str, Enum):
-    """The fourteen agents."""
-
-    retriever = "retriever"
-    init = "init"
-    merger = "merger"
-    ablation = "ablation"
-    summarize = "summarize"
-    extractor = "extractor"
-    coder = "coder"
-    planner = "planner"
-    ens_planner = "ens_planner"
-    ensembler = "ensembler"
-    debugger = "debugger"
-    leakage = "leakage"
-    data = "data"
-    test = "test"
-
-
 ToolProfile = Literal["minimal", "full"]
 
 

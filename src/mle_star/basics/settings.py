@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, StrictBool, field_validator, model_validator
 
-from mle_star.basics.enums import AgentType, Frozen, ToolProfile
+from mle_star.agents import AGENTS, AgentType
+from mle_star.basics.enums import Frozen, ToolProfile
 
 
 class PhaseTimeBudget(Frozen):
@@ -62,20 +63,21 @@ keep the final model."""
 Diversity = Literal["families", "starts", "emphasis", "borrowing"]
 Preset = Literal["quick", "good", "best", "letter"]
 
-_HARD: dict[str, dict[str, str]] = {name: {"effort": "high"} for name in ("planner", "extractor", "ens_planner")}
+
+def _roles(preset: str) -> dict[str, dict[str, str]]:
+    return {agent.value: dict(one.presets[preset]) for agent, one in AGENTS.items() if preset in one.presets}
+
+
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
         "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 1,
         "ensemble_rounds": 1, "max_debug_attempts": 2, "leakage_checks": "promising",
-        "agents": {name: {"effort": "low"} for name in ("summarize", "leakage", "data", "test")},
+        "agents": _roles("quick"),
     },
-    "good": {"leakage_checks": "promising", "agents": {**_HARD, "summarize": {"effort": "low"}}},
+    "good": {"leakage_checks": "promising", "agents": _roles("good")},
     "best": {
         "num_retrieved_models": 6, "outer_loop_steps": 6, "num_parallel_solutions": 3, "ensemble_rounds": 6,
-        "agents": {
-            **{name: {"model": "opus", "effort": "high"} for name in (*_HARD, "retriever", "coder", "ensembler")},
-            "summarize": {"effort": "low"},
-        },
+        "agents": _roles("best"),
     },
     "letter": {
         "letter": True, "scoring": "self_reported", "sample_first": "off", "leakage_checks": "all", "use_cache": False,

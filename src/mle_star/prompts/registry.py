@@ -8,15 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from mle_star.agents import AGENTS, piece, template_text
 from mle_star.models import AgentType, PromptTemplate
 from mle_star.prompts import sections
-from mle_star.templates import DEFAULT_VARIANTS, template_text
 
 _DEFAULT_SUBSAMPLE_LIMIT = 30000
 
 _STEADY_END = "{steady_end}\n\n"
 """In a template: what stands above is the same in the calls to come."""
-_HISTORY_TITLES = {AgentType.ens_planner: "Ensemble plans you have tried"}
 
 
 class Prompt(str):
@@ -68,7 +67,7 @@ class AgentPrompt(PromptTemplate):
         if name == "flagged_block" and value:
             return sections.format_flagged_blocks([value] if isinstance(value, str) else value)
         if name == "final_script":
-            return template_text("_final_script" if value else "_judged_script")
+            return piece("final_script" if value else "judged_script")
         if name == "note" and value:
             return f"# Note\n\n{value}"
         if isinstance(value, (list, tuple)):
@@ -77,8 +76,9 @@ class AgentPrompt(PromptTemplate):
 
     def _section(self, name: str, value: list[Any], given: Mapping[str, Any]) -> str:
         if name == "plans":
-            title = _HISTORY_TITLES.get(self.agent_type, "Improvement plans you have tried")
-            return sections.format_plan_history(value, given["scores"], title)
+            return sections.format_plan_history(
+                value, given["scores"], AGENTS[self.agent_type].request(self.variant).history
+            )
         if name == "solutions":
             return sections.format_solutions(value)
         if name == "previous_ablations":
@@ -110,51 +110,21 @@ def _fill(match: re.Match[str], texts: Mapping[str, str]) -> str:
     return texts[plain]
 
 
-_CAP = ("subsample_instruction", "subsample_limit")
-
-# agent, variant, figure, declared variables, optional values
-_TABLE: tuple[tuple[AgentType, str | None, int, tuple[str, ...], tuple[str, ...]], ...] = (
-    (AgentType.retriever, None, 9, ("task_description", "M"), ()),
-    (AgentType.init, None, 10, ("task_description", "model_name", "example_code"), ("metric", "direction", *_CAP)),
-    (AgentType.merger, None, 11, ("base_code", "reference_code"), _CAP),
-    (AgentType.ablation, None, 12, ("solution_script", "previous_ablations"), ()),
-    (AgentType.summarize, None, 13, ("ablation_code", "raw_result"), ()),
-    (AgentType.extractor, None, 14, ("solution_script", "ablation_summary", "previous_code_blocks"), ("note",)),
-    (AgentType.coder, None, 15, ("code_block", "plan"), _CAP),
-    (AgentType.planner, None, 16, ("code_block", "plans", "scores"), ("direction",)),
-    (AgentType.ens_planner, None, 17, ("L", "solutions", "plans", "scores"), ("direction",)),
-    (AgentType.ensembler, None, 18, ("L", "solutions", "plan"), ()),
-    (AgentType.debugger, None, 19, ("code", "bug"), _CAP),
-    (AgentType.debugger, "submission", 19, ("code", "bug"), ()),
-    (AgentType.debugger, "ablation", 19, ("code", "bug"), ()),
-    (AgentType.leakage, "detection", 20, ("code",), ()),
-    (AgentType.leakage, "correction", 21, ("code",), ("flagged_block",)),
-    (AgentType.leakage, "rewrite", 21, ("code",), ("flagged_block", "final_script")),
-    (AgentType.data, None, 22, ("initial solution", "task description"), ()),
-    (AgentType.test, None, 25, ("task description", "final solution"), ()),
-    (AgentType.test, "subsampling_extract", 26, ("final solution",), ()),
-    (AgentType.test, "subsampling_remove", 27, ("code block with subsampling",), ()),
-    (AgentType.test, "contamination", 28, ("reference discussion", "final solution"), ()),
-)
-
-
 @cache
 def _own_templates() -> tuple[AgentPrompt, ...]:
-    prompts = []
-    for agent, variant, figure, variables, optional in _TABLE:
-        name = agent.value if variant is None else f"{agent.value}_{variant}"
-        prompts.append(
-            AgentPrompt(
-                agent_type=agent,
-                variant=variant,
-                name=name,
-                figure_ref=f"Figure {figure}",
-                template=template_text(agent.value, variant),
-                variables=list(variables),
-                optional=(*optional, "whole_script", "told"),
-            )
+    return tuple(
+        AgentPrompt(
+            agent_type=agent,
+            variant=variant,
+            name=agent.value if variant is None else f"{agent.value}_{variant}",
+            figure_ref=f"Figure {request.figure}",
+            template=template_text(agent, variant),
+            variables=list(request.needs),
+            optional=(*request.takes, "whole_script", "context"),
         )
-    return tuple(prompts)
+        for agent, declared in AGENTS.items()
+        for variant, request in declared.requests.items()
+    )
 
 
 class PromptRegistry:
@@ -173,7 +143,7 @@ class PromptRegistry:
 
     def get(self, agent_type: AgentType, variant: str | None = None) -> AgentPrompt:
         """The template of an agent; without a variant its plain one, for `leakage` that of detection."""
-        key = (agent_type, variant or DEFAULT_VARIANTS.get(agent_type))
+        key = (agent_type, variant or AGENTS[agent_type].usual)
         if key not in self._prompts:
             raise KeyError(f"no prompt for {agent_type!r}" + (f", variant {variant!r}" if variant else ""))
         return self._prompts[key]

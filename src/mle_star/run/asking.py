@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
+from mle_star.agents import AGENTS
 from mle_star.basics.texts import digest_of
 from mle_star.errors import AgentError, AgentFailure
 from mle_star.method.codeblocks import extract_code_block, has_extractable_code
@@ -19,25 +20,11 @@ from mle_star.models import AgentConfig, AgentType, Measure, agent_config
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
 from mle_star.run.context import AgentReply, RunContext, current_run
 from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted, ScriptFinished
-from mle_star.run.telling import rows_to_learn_from, told, whole_script
+from mle_star.run.telling import prompt_context, rows_to_learn_from, whole_script
 
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=BaseModel)
-
-_ALONE = {
-    AgentType.retriever,
-    AgentType.merger,
-    AgentType.data,
-    AgentType.ens_planner,
-    AgentType.ensembler,
-    AgentType.test,
-}
-"""Agents that no other call runs beside: what is left is theirs."""
-
-_COMPARING = {AgentType.planner, AgentType.extractor, AgentType.ens_planner}
-"""Agents that decide by scores: they are told how sure these are."""
-
 
 _IN_SYSTEM_PROMPT = "It stands in the system prompt, under the heading Task."
 
@@ -117,7 +104,7 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
     sections = [
         filled,
         f"# Note\n\n{remark}" if remark else "",
-        _noise(run, values.get("scores")) if agent in _COMPARING else "",
+        _noise(run, values.get("scores")) if AGENTS[agent].plans else "",
         facts_section(agent, variant, run.task, run.config, values),
     ]
     prompt = Prompt("\n\n".join(section for section in sections if section))
@@ -159,7 +146,7 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
     """An agent's reply to its template: replayed when recorded, else paid for and recorded."""
     run = current_run()
     essence = _prompt(run, agent, variant, remark, values)
-    config = agent_config(agent, variant, run.config.tool_profile, notes="research" in run.config.briefing)
+    config = agent_config(agent, variant, run.config.tool_profile, run.config.briefing)
     step = run.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
     digest = digest_of(run.agents.fingerprint(config), variant or "", essence)
     known = run.journal.find(AgentFinished, step, digest)
@@ -171,10 +158,10 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
         run.journal.tell(failed)
         message = failed.message.removeprefix(f"{agent.value}: ")
         raise AgentError(message, agent=agent.value, reason=cast(AgentFailure, failed.reason))
-    added = told(run, agent, variant, values)  # told anew each time: a recorded reply answers the essence
-    script = whole_script(run, agent, values)
+    added = prompt_context(run, agent, variant, values)  # made anew each time: a recorded reply answers the essence
+    script = whole_script(run, agent, variant, values)
     cap = rows_to_learn_from(run, values.get("subsample_limit", run.config.subsample_limit))
-    more = {**values, "told": added, "whole_script": script, "subsample_limit": cap}
+    more = {**values, "context": added, "whole_script": script, "subsample_limit": cap}
     prompt = _prompt(run, agent, variant, remark, more) if added or script else essence
     call: dict[str, Any] = {"step": step, "digest": digest, "agent": agent, "variant": variant, "prompt": prompt}
     return await _send(run, config, call)
@@ -184,7 +171,7 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any]) -> A
     """Pay for a call, make it and record how it ended; `call` is what all its events say."""
     agent, prompt, step = config.agent_type, call["prompt"], call["step"]
     await run.budget.wait_for_money()
-    reserved = run.budget.open_call(alone=agent in _ALONE)
+    reserved = run.budget.open_call(alone=AGENTS[agent].alone)
     started = time.monotonic()
 
     def failed(reason: str, message: str, cost_usd: float) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
+from mle_star.agents import AGENTS, Sizes
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import PromptRegistry
 from mle_star.run.events import (
@@ -36,34 +38,31 @@ Step = tuple[str, str]
 # --- how many --------------------------------------------------------------------------------------------
 
 
+_SCRIPTS: dict[str, Callable[[Sizes], int]] = {
+    "phase1": lambda n: 2 * n.M - 1,
+    "phase2": lambda n: n.L * n.T * (1 + n.K),
+    "phase3": lambda n: n.R,
+    "finalization": lambda n: 1,
+}
+
+
 def planned_steps(config: PipelineConfig) -> Counter[Step]:
     """The calls and script runs of a run in which every script works and every merge is accepted."""
-    m, t, k = config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps
-    paths, rounds = config.num_parallel_solutions, config.ensemble_rounds
-    merges = m - 1
+    sizes = Sizes(
+        config.num_retrieved_models,
+        config.outer_loop_steps,
+        config.inner_loop_steps,
+        config.num_parallel_solutions,
+        config.ensemble_rounds,
+    )
     counts = {
-        "phase1": {
-            "retriever": 1, "init": m, "merger": merges, "leakage": m + merges + 1, "data": 1, "script": m + merges,
-        },
-        "phase2": {
-            "ablation": paths * t, "summarize": paths * t, "extractor": paths * t, "coder": paths * t * k,
-            "planner": paths * t * (k - 1), "leakage": paths * t * k, "script": paths * t * (1 + k),
-        },
-        "phase3": {"ens_planner": rounds, "ensembler": rounds, "leakage": rounds, "script": rounds},
-        "finalization": {"test": 3, "leakage": 1, "script": 1},
-    }  # fmt: skip
-    if paths == 1:
-        del counts["phase3"]
-    if config.leakage_checks == "promising":
-        _only_promising(counts)
-    return Counter({(phase, name): n for phase, steps in counts.items() for name, n in steps.items() if n})
-
-
-def _only_promising(counts: dict[str, dict[str, int]]) -> None:
-    """Checks of what would be accepted: about one in `ACCEPTED_OF` attempts is."""
-    for steps in counts.values():
-        if "leakage" in steps:
-            steps["leakage"] = math.ceil(steps["leakage"] / ACCEPTED_OF)
+        (phase, agent.value): count(sizes) for agent, one in AGENTS.items() for phase, count in one.planned.items()
+    }
+    if config.leakage_checks == "promising":  # of what would be accepted: about one in `ACCEPTED_OF` attempts is
+        checked = {step: math.ceil(n / ACCEPTED_OF) for step, n in counts.items() if step[1] == AgentType.leakage}
+        counts.update(checked)
+    counts |= {(phase, "script"): count(sizes) for phase, count in _SCRIPTS.items()}
+    return Counter({step: n for step, n in counts.items() if n and (step[0] != "phase3" or sizes.L > 1)})
 
 
 def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
@@ -87,8 +86,6 @@ def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
 
 # --- how much --------------------------------------------------------------------------------------------
 
-_WHOLE_SCRIPT = {"init", "merger", "ablation", "ensembler", "debugger", "test", "data"}
-_SCRIPTS_IN_PROMPT = {"retriever": 0, "init": 0.3, "merger": 2, "summarize": 1.3, "ens_planner": 2, "ensembler": 2}
 _EFFORT = {"low": 0.7, "high": 1.5, "xhigh": 2.0, "max": 3.0}
 """How much more, or less, is written by an agent that tries so hard: thinking is paid for as output."""
 _REQUEST_OVERHEAD = {"none": 1760, "Read": 3900, "WebSearch": 3900, "Bash": 9900}  # characters, as measured
@@ -97,17 +94,12 @@ _REQUEST_OVERHEAD = {"none": 1760, "Read": 3900, "WebSearch": 3900, "Bash": 9900
 def estimated_tokens(agent: str, task: TaskDescription, config: PipelineConfig) -> tuple[int, int]:
     """Input and output tokens of a call before one of its kind was seen: the prompt's own size plus what it carries."""
     kind = AgentType(agent)
-    settings = agent_config(kind, tool_profile=config.tool_profile)
-    tools = settings.tools or ["none"]
-    overhead = max(_REQUEST_OVERHEAD.get(tool, 0) for tool in tools)
-    scripts = _SCRIPTS_IN_PROMPT.get(agent, 1.0)
-    if agent in ("ens_planner", "ensembler"):
-        scripts = config.num_parallel_solutions
+    declared, settings = AGENTS[kind], agent_config(kind, tool_profile=config.tool_profile)
+    overhead = max(_REQUEST_OVERHEAD.get(tool, 0) for tool in settings.tools or ["none"])
+    scripts = config.num_parallel_solutions if declared.scripts_read is None else declared.scripts_read
     template = len(PromptRegistry().get(kind).template)
     sent = overhead + template + 2 * len(task.description) + scripts * SCRIPT_CHARACTERS
-    written = SCRIPT_CHARACTERS if agent in _WHOLE_SCRIPT else SCRIPT_CHARACTERS / 4
-    if agent == "retriever":  # searches and reads pages: several requests, each with what was found so far
-        sent, written = sent + 20 * SCRIPT_CHARACTERS, 2 * SCRIPT_CHARACTERS
+    written = declared.scripts_written * SCRIPT_CHARACTERS
     return round(sent / CHARACTERS_PER_TOKEN), round(written / CHARACTERS_PER_TOKEN)
 
 

@@ -7,9 +7,11 @@ specification's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from mle_star.agents import AGENTS, Request, section
 from mle_star.basics.texts import digest_of, plural, shorten
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, PipelineConfig
@@ -18,13 +20,12 @@ from mle_star.run.budget import ABLATION_RUNS, PHASES
 from mle_star.run.context import RunContext
 from mle_star.run.limits import limit_in_run, share_in_run
 from mle_star.run.memory import steps_without_gain, tried, tried_table
-from mle_star.templates import told_piece
 
 MAX_SCRIPT = 12_000
 MAX_ANALYSIS = 1500
 MAX_PRINTED = 800
-MAX_NOTES = 2000
 MAX_REPAIRS = 8
+MAX_NOTES = 2000
 BORROW_AFTER = 2
 """So many steps of a path without a gain, and it is shown the best of another."""
 
@@ -35,38 +36,47 @@ EMPHASIS = (
     "training and validation: folds, seeds, weights, loss, stopping and blending",
 )
 
-_WRITERS = {
-    AgentType.init, AgentType.merger, AgentType.ablation, AgentType.coder, AgentType.ensembler, AgentType.debugger,
-    AgentType.data, AgentType.test,
-}  # fmt: skip
-_PLANNERS = {AgentType.planner, AgentType.extractor, AgentType.ens_planner}
 
 Values = Mapping[str, Any]
+Slots = dict[str, str] | None
+"""What fills a section; None where there is nothing to say."""
 
 
-def told(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> str:
+@dataclass(frozen=True)
+class _Context:
+    """A call that is to be made: what is known of it when its prompt is written."""
+
+    run: RunContext
+    agent: AgentType
+    variant: str | None
+    values: Values
+
+    @property
+    def request(self) -> Request:
+        """What is declared of it."""
+        return AGENTS[self.agent].request(self.variant)
+
+    @property
+    def plans(self) -> bool:
+        """Does it ask for a plan?"""
+        return AGENTS[self.agent].plans
+
+
+def prompt_context(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> str:
     """The sections for one call, in order; empty when there is nothing to add."""
-    parts: dict[str, Callable[[RunContext, AgentType, str | None, Values], Iterator[str]]] = {
-        "best": _best,
-        "errors": _errors,
-        "memory": _memory,
-        "research": _research,
-        "limits": _limits,
-        "refit": _refit,
-        "model": _model,
-    }
-    wanted = [part for name, part in parts.items() if name in run.config.briefing]
-    found = [text for part in wanted for text in part(run, agent, variant, values)]
-    return "\n\n".join([*found, *_diversity(run, agent, values)])
+    call, on = _Context(run, agent, variant, values), {*run.config.briefing, *run.config.diversity}
+    wanted = [(name, make) for name, (part, make) in _SECTIONS.items() if part in on and name in call.request.context]
+    found = ((name, make(call)) for name, make in wanted)
+    return "\n\n".join(section(name, **slots) for name, slots in found if slots is not None)
 
 
-def whole_script(run: RunContext, agent: AgentType, values: Values) -> str:
+def whole_script(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> str:
     """Where the block of coder and planner stands: the same in all tries of a step, so it precedes what changes."""
     script = values.get("around")
-    if "script" not in run.config.briefing or agent not in (AgentType.coder, AgentType.planner) or not script:
+    if "script" not in run.config.briefing or "script" not in AGENTS[agent].request(variant).context or not script:
         return ""
     shown = shorten(around(str(script), str(values.get("code_block", ""))), MAX_SCRIPT)
-    return told_piece("script", script=fenced(shown))
+    return section("script", script=fenced(shown))
 
 
 def rows_to_learn_from(run: RunContext, cap: int) -> int:
@@ -100,72 +110,70 @@ def around(script: str, block: str) -> str:
 # --- code ------------------------------------------------------------------------------------------------
 
 
-def _best(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
-    """The best block, script or ensemble so far, with its score, to build on; the scores of what is ensembled."""
-    scores = values.get("input_scores")
-    if scores:
-        lines = [f"- solution {number}: {_score(score)}" for number, score in enumerate(scores, 1)]
-        yield told_piece("input_scores", lines="\n".join(lines))
-    best = values.get("best")
-    if best is not None:
-        what = "best_ensemble" if agent in (AgentType.ens_planner, AgentType.ensembler) else "best_block"
-        use = "The plan may build on it." if agent in _PLANNERS else "Take over from it what the plan builds on."
-        yield told_piece(what, score=_score(best[1]), use=use, code=fenced(shorten(str(best[0]), MAX_SCRIPT)))
-    if agent not in (AgentType.extractor, AgentType.planner, AgentType.test) or variant:
-        return
+def _input_scores(call: _Context) -> Slots:
+    """The scores of what is ensembled."""
+    scores = call.values.get("input_scores")
+    lines = [f"- solution {number}: {_score(score)}" for number, score in enumerate(scores or (), 1)]
+    return {"lines": "\n".join(lines)} if lines else None
+
+
+def _best(call: _Context) -> Slots:
+    """The best block or ensemble so far, with its score, to build on."""
+    best = call.values.get("best")
+    if best is None:
+        return None
+    use = "The plan may build on it." if call.plans else "Take over from it what the plan builds on."
+    return {"score": _score(best[1]), "use": use, "code": fenced(shorten(str(best[0]), MAX_SCRIPT))}
+
+
+def _solution(call: _Context) -> Slots:
+    """What the solution scores, how long it takes, what it printed last."""
     names = ("solution_script", "final_solution", "around")
-    solution = next((str(values[name]) for name in names if values.get(name)), "")
-    known = run.ledger.latest_run(digest_of(solution))
-    if known is not None and not known.is_error:
-        tail = known.printed.strip()[-MAX_PRINTED:]
-        printed = f" Its last words:\n\n{fenced(tail, 'text')}" if tail else ""
-        yield told_piece("solution", score=_score(known.score), seconds=words_of(known.seconds), printed=printed)
+    solution = next((str(call.values[name]) for name in names if call.values.get(name)), "")
+    known = call.run.ledger.latest_run(digest_of(solution))
+    if known is None or known.is_error:
+        return None
+    tail = known.printed.strip()[-MAX_PRINTED:]
+    printed = f" Its last words:\n\n{fenced(tail, 'text')}" if tail else ""
+    return {"score": _score(known.score), "seconds": words_of(known.seconds), "printed": printed}
 
 
 # --- what was found out ----------------------------------------------------------------------------------
 
 
-def _errors(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
-    """The study prints where the errors are; summary, extractor and planner look at that."""
-    if agent is AgentType.ablation:
-        yield told_piece("ask_for_analysis", mark=ANALYSIS)
-    elif agent is AgentType.summarize and parse_analysis(str(values.get("raw_result", ""))):
-        yield told_piece("keep_analysis", mark=ANALYSIS)
-    elif agent in (AgentType.extractor, AgentType.planner):
-        lines = run.shared.search.analyses.get(run.label, "")
-        if lines:
-            yield told_piece("analysis", lines=fenced(shorten(lines, MAX_ANALYSIS), "text"))
+def _keep_analysis(call: _Context) -> Slots:
+    return {"mark": ANALYSIS} if parse_analysis(str(call.values.get("raw_result", ""))) else None
 
 
-def _memory(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
-    """What the run has tried, for those who plan; what was repaired here before, for the debugger."""
-    if agent in _PLANNERS:
-        table = tried_table(run.ledger, path=run.path, t=_outer_step(run))
-        if table:
-            yield told_piece("memory", table=table)
-    elif agent is AgentType.debugger:
-        errors = run.ledger.repairs("/".join(run.parts))[-MAX_REPAIRS:]
-        if errors:
-            lines = [f"{number}. {error}" for number, error in enumerate(errors, 1)]
-            yield told_piece("repairs", lines="\n".join(lines))
+def _analysis(call: _Context) -> Slots:
+    """Where the errors are, as the last study of this path printed it."""
+    lines = call.run.shared.search.analyses.get(call.run.label, "")
+    return {"lines": fenced(shorten(lines, MAX_ANALYSIS), "text")} if lines else None
 
 
-def _research(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
-    notes = run.shared.search.research
-    if agent is AgentType.retriever:
-        yield told_piece("ask_for_notes")
-    elif notes and agent in (AgentType.planner, AgentType.ens_planner):
-        yield told_piece("notes", notes=fenced(shorten(notes, MAX_NOTES), "text"))
+def _memory(call: _Context) -> Slots:
+    """What the run has tried."""
+    table = tried_table(call.run.ledger, path=call.run.path, t=_outer_step(call.run))
+    return {"table": table} if table else None
+
+
+def _repairs(call: _Context) -> Slots:
+    """What was repaired here before."""
+    errors = call.run.ledger.repairs("/".join(call.run.parts))[-MAX_REPAIRS:]
+    return {"lines": "\n".join(f"{number}. {error}" for number, error in enumerate(errors, 1))} if errors else None
+
+
+def _notes(call: _Context) -> Slots:
+    notes = call.run.shared.search.research
+    return {"notes": fenced(shorten(notes, MAX_NOTES), "text")} if notes else None
 
 
 # --- limits ----------------------------------------------------------------------------------------------
 
 
-def _limits(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
+def _limits(call: _Context) -> Slots:
     """How long a script may run, how long the current one takes, what is left of the time."""
-    if agent not in _WRITERS | _PLANNERS or variant in ("subsampling_extract", "subsampling_remove", "contamination"):
-        return
-    study = agent is AgentType.ablation or variant == "ablation"
+    run, study, repair = call.run, call.request.study, "repairs" in call.request.context
     limit, takes = limit_in_run(run, "ablation" if study else "solution"), run.solution_seconds
     if run.phase == "finalization":  # a final script has all the time, and is no longer what was measured
         limit, takes = limit_in_run(run, "submission", run.config.time_limit_seconds), None
@@ -181,49 +189,42 @@ def _limits(run: RunContext, agent: AgentType, variant: str | None, values: Valu
         if room < 1:
             lines.append("- Use fewer rounds, folds or rows, the same in every run of the study.")
     sample = run.shared.scripts.sample
-    if sample is not None and not study and agent not in _PLANNERS and run.phase != "finalization":
+    if sample is not None and not study and not call.plans and run.phase != "finalization":
         rows = f"{sample.rows} of the {sample.of} training rows"
         lines.append(
             f"- A new script may first run on a sample of {rows}, and must work there; all rows give its score."
         )
     left, whole = run.budget.remaining_seconds(), run.budget.time_limit - run.budget.elapsed()
     lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
-    if not study and (agent is not AgentType.debugger or run.phase == "finalization"):
-        lines.append(told_piece(run.phase if run.phase in PHASES else "phase2"))
-    if agent is AgentType.debugger and "TimeoutError" in str(values.get("bug", "")):
-        lines.append(told_piece("too_slow"))
-    yield told_piece("limits", lines="\n".join(lines))
-
-
-def _refit(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
-    if agent in (AgentType.init, AgentType.merger, AgentType.ensembler, AgentType.data):
-        yield told_piece("refit")
-
-
-def _model(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> Iterator[str]:
-    if agent is AgentType.test and variant is None:
-        yield told_piece("model")
+    if not study and (not repair or run.phase == "finalization"):
+        lines.append(section(run.phase if run.phase in PHASES else "phase2"))
+    if repair and "TimeoutError" in str(call.values.get("bug", "")):
+        lines.append(section("too_slow"))
+    return {"lines": "\n".join(lines)}
 
 
 # --- diversity -------------------------------------------------------------------------------------------
 
 
-def _diversity(run: RunContext, agent: AgentType, values: Values) -> Iterator[str]:
-    chosen, paths = run.config.diversity, run.config.num_parallel_solutions
-    if "families" in chosen and agent is AgentType.retriever:
-        yield told_piece("families")
-    others = values.get("other_models")
-    if "families" in chosen and agent is AgentType.init and others:
-        yield told_piece("candidates", lines="\n".join(f"- {line}" for line in others))
-    if agent not in (AgentType.extractor, AgentType.planner) or run.path is None or paths == 1:
-        return
-    if "emphasis" in chosen:
-        emphasis = EMPHASIS[run.path % len(EMPHASIS)]
-        yield told_piece("emphasis", number=str(run.path + 1), count=str(paths), emphasis=emphasis)
-    if "borrowing" in chosen and agent is AgentType.extractor:
-        other = _other_best(run)
-        if other is not None and steps_without_gain(run.ledger, run.path) >= BORROW_AFTER:
-            yield told_piece("borrow", score=_score(other[0]), code=fenced(shorten(other[1], MAX_SCRIPT)))
+def _candidates(call: _Context) -> Slots:
+    others = call.values.get("other_models")
+    return {"lines": "\n".join(f"- {line}" for line in others)} if others else None
+
+
+def _emphasis(call: _Context) -> Slots:
+    path, paths = call.run.path, call.run.config.num_parallel_solutions
+    if path is None or paths == 1:
+        return None
+    return {"number": str(path + 1), "count": str(paths), "emphasis": EMPHASIS[path % len(EMPHASIS)]}
+
+
+def _borrow(call: _Context) -> Slots:
+    """The best of another path, for one that has gained nothing for a while."""
+    run = call.run
+    if run.path is None or steps_without_gain(run.ledger, run.path) < BORROW_AFTER:
+        return None
+    other = _other_best(run)
+    return None if other is None else {"score": _score(other[0]), "code": fenced(shorten(other[1], MAX_SCRIPT))}
 
 
 def _other_best(run: RunContext) -> tuple[float, str] | None:
@@ -233,6 +234,33 @@ def _other_best(run: RunContext) -> tuple[float, str] | None:
         if best is not None and best.score is not None and not run.ledger.leaks(best.script):
             return best.score, run.ledger.text(best.script)
     return None
+
+
+def _as_it_is(call: _Context) -> Slots:
+    return {}
+
+
+_SECTIONS: dict[str, tuple[str, Callable[[_Context], Slots]]] = {
+    "input_scores": ("best", _input_scores),
+    "best_block": ("best", _best),
+    "best_ensemble": ("best", _best),
+    "solution": ("best", _solution),
+    "ask_for_analysis": ("errors", lambda call: {"mark": ANALYSIS}),
+    "keep_analysis": ("errors", _keep_analysis),
+    "analysis": ("errors", _analysis),
+    "memory": ("memory", _memory),
+    "repairs": ("memory", _repairs),
+    "ask_for_notes": ("research", _as_it_is),
+    "notes": ("research", _notes),
+    "limits": ("limits", _limits),
+    "refit": ("refit", _as_it_is),
+    "model": ("model", _as_it_is),
+    "families": ("families", _as_it_is),
+    "candidates": ("families", _candidates),
+    "emphasis": ("emphasis", _emphasis),
+    "borrow": ("borrowing", _borrow),
+}
+"""The sections in their order: the part of `briefing` or `diversity` that switches each, and what fills it."""
 
 
 # --- words -----------------------------------------------------------------------------------------------

@@ -417,8 +417,7 @@ class AgentClient:
         return sum(expected == guess for expected in self._expected.values())
 
     def _config_of(self, key: AgentKey) -> AgentConfig:
-        notes = "research" in self.config.briefing
-        return agent_config(AgentType(key[0]), key[1], self.config.tool_profile, notes=notes)
+        return agent_config(AgentType(key[0]), key[1], self.config.tool_profile, self.config.briefing)
 
     def _make_worker(self, config: AgentConfig, label: str, cap: float | None) -> Worker:
         from mle_star.sdk.connection import Worker

@@ -1,0 +1,14 @@
+"""The coder writes a block by a plan."""
+
+from mle_star.agents.declaration import ACT, CAP, Agent
+
+AGENT = Agent(
+    duty="Agent that implements a refinement plan on a target code block",
+    figure=15,
+    needs=("code_block", "plan"),
+    takes=CAP,
+    context=("script", "best_block", "limits"),
+    full_tools=ACT,
+    presets={"best": {"model": "opus", "effort": "high"}},
+    planned={"phase2": lambda n: n.L * n.T * n.K},
+)

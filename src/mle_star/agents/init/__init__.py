@@ -1,0 +1,16 @@
+"""The first author: one script around one model."""
+
+from mle_star.agents.declaration import ACT, CAP, READ, Agent
+
+AGENT = Agent(
+    duty="Writes a first solution script around one given model.",
+    figure=10,
+    needs=("task_description", "model_name", "example_code"),
+    takes=("metric", "direction", *CAP),
+    context=("limits", "refit", "candidates"),
+    tools=READ,
+    full_tools=ACT,
+    planned={"phase1": lambda n: n.M},
+    scripts_read=0.3,
+    scripts_written=1.0,
+)

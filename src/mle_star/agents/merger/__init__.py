@@ -1,0 +1,17 @@
+"""The merger makes one script of two."""
+
+from mle_star.agents.declaration import ACT, CAP, READ, Agent
+
+AGENT = Agent(
+    duty="Works a second script into the base script and ensembles the two.",
+    figure=11,
+    needs=("base_code", "reference_code"),
+    takes=CAP,
+    context=("limits", "refit"),
+    tools=READ,
+    full_tools=ACT,
+    alone=True,
+    planned={"phase1": lambda n: n.M - 1},
+    scripts_read=2.0,
+    scripts_written=1.0,
+)
