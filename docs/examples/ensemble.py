@@ -508,15 +508,23 @@ def fit_logistic(
     if not sparse.issparse(matrix) or count > 60:
         model = job.memory.hold(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, matrix, y)
         return [model.predict_proba(part) for part in asked]
-    chances = [np.zeros((part.shape[0], count)) for part in asked]
+    return fit_each_class(y, lambda label: [matrix, *asked], strength, rounds, job)
+
+
+def fit_each_class(y: np.ndarray, parts_for: Any, strength: float, rounds: int, job: Job) -> list[np.ndarray]:
+    """Chances by a logistic regression for each class against the rest, on sparse matrices that may differ by class."""
+    from sklearn.linear_model import LogisticRegression
+
+    count, chances = int(y.max()) + 1, list[np.ndarray]()
     for label in [1] if count == 2 else range(count):
+        matrix, *asked = parts_for(label)
+        chances = chances or [np.zeros((part.shape[0], count)) for part in asked]
         model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01, random_state=0)
         model = job.memory.hold(model.fit, matrix, y == label)
         for chance, part in zip(chances, asked, strict=True):
             chance[:, label] = model.predict_proba(part)[:, 1]
-    if count == 2:
-        for chance in chances:
-            chance[:, 0] = 1 - chance[:, 1]
+            if count == 2:
+                chance[:, 0] = 1 - chance[:, 1]
     return [chance / np.maximum(chance.sum(axis=1, keepdims=True), 1e-9) for chance in chances]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -66,7 +66,7 @@ def assemble(design: Design) -> str:
     head = f'"""{design.doc}"""\n\nfrom __future__ import annotations\n\n{import_lines(definitions)}'
     parts = [
         f"{head}\n\n{section('settings', _settings(design))}",
-        section("target", f"TARGETS = {literal(design.targets)}"),
+        target_section(design.targets),
         *(section(title, shared.pop(title)) for title in ("what is fitted", "rows and time", "reading", "encoding")),
         words_section(design.words),
         section("metric", _metric(design.metric)),
@@ -137,6 +137,11 @@ def features_section(features: Mapping[str, dict[str, Any]]) -> str:
     return section("features", f"{head}\n\n\n{_sources(own)}\n\n\n{ends}" if own else f"{head}\n{ends}")
 
 
+def target_section(targets: list[dict[str, Any]]) -> str:
+    """The section of the targets."""
+    return section("target", f"TARGETS = {literal(targets)}")
+
+
 def words_section(words: Mapping[str, Any]) -> str:
     """The section of the words: how texts and lists are read."""
     own = [d for d in needed([definition_of(count_words)]) if d.module == count_words.__module__]
@@ -166,13 +171,7 @@ def _is_own(definition: Definition) -> bool:
 
 
 def _start(design: Design) -> str:
-    fields = {
-        "data": "DATA", "targets": "TARGETS", "folds": "FOLDS", "metric": "METRIC", "score": "SCORE",
-        "decide": "DECIDE", "features": "FEATURES", "row_steps": "ROW_STEPS", "fold_steps": "FOLD_STEPS",
-        "models": "MODELS", "combine": "COMBINE", "rows": "ROWS", "seconds": "SECONDS",
-        "words": "WORDS",
-    }  # fmt: skip
-    inner = "".join(f"        {name}={constant},\n" for name, constant in fields.items())
+    inner = "".join(f"        {each.name}={each.name.upper()},\n" for each in fields(solving.Solution))
     run = "study(solution, VARIANTS)" if design.variants else "solve(solution)"
     lines = 'if __name__ == "__main__":\n'
     return section("start", f"{lines}    solution = Solution(\n{inner}    )\n    {run}")

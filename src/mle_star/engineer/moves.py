@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mle_star.engineer.catalogue import all_blends, families, fitting_blends, fitting_families, fitting_steps, steps
+from mle_star.engineer.catalogue import families, fitting_blends, fitting_families, fitting_steps, steps
 from mle_star.engineer.design import (
     blend_section,
     features_section,
-    literal,
     model_section,
-    section,
     sections_of,
     settings_in,
+    target_section,
     words_section,
 )
 from mle_star.engineer.parts.describe import Family
@@ -29,12 +28,17 @@ SCALES = {
 }
 ANCHOR = "median of 28 days"
 """The column of the lags against which the change can be learned."""
-READINGS = {
-    "Read pieces of words, too": ("Pieces of words see endings, typing errors and other languages.", {"pieces": 5}),
-    "Read short pieces of words": ("Short pieces are quick and see style.", {"pieces": 3}),
-    "Read single words only": ("Fewer columns are quicker and overfit less.", {"words": 1}),
-    "Read longer phrases": ("Phrases of three words are more particular.", {"words": 3}),
-}
+READINGS = (
+    (
+        "Read pieces of words, too",
+        "Pieces of words see endings, typing errors and other languages.",
+        0.9,
+        {"pieces": 5},
+    ),
+    ("Read short pieces of words", "Short pieces are quick and see style.", 0.5, {"pieces": 3}),
+    ("Read single words only", "Fewer columns are quicker and overfit less.", 0.2, {"words": 1}),
+    ("Read longer phrases", "Phrases of three words are more particular.", 0.25, {"words": 3}),
+)
 _PARTS = ("features", "blend", "target", "words")
 
 
@@ -63,9 +67,8 @@ def actions(block: str, profile: Profile) -> list[Action]:
         if title == "features":
             found += _feature_actions(values, profile)
         elif title == "blend":
-            found += [
-                _blend_action(blend.key, profile) for blend in fitting_blends(profile) if blend.key != values["BLEND"]
-            ]
+            others = (blend for blend in fitting_blends(profile) if blend.key != values["BLEND"])
+            found += [Action(b.title, b.why, b.worth(profile), partial(_put, BLEND=b.key)) for b in others]
         elif title == "target":
             found += _target_actions(values, profile)
         elif title == "words" and profile.reading:
@@ -80,7 +83,7 @@ def _feature_actions(values: Values, profile: Profile) -> list[Action]:
     for step in fitting_steps(profile):
         if step.key not in values["FEATURES"]:
             settings = step.settings(profile)
-            found.append(Action(step.title, step.why, step.worth(profile), _set("FEATURES", step.key, settings)))
+            found.append(Action(step.title, step.why, step.worth(profile), _update("FEATURES", {step.key: settings})))
     for key in values["FEATURES"]:
         title = f"Leave out {steps()[key].title[:1].lower()}{steps()[key].title[1:]}"
         found.append(Action(title, "Columns without a signal are noise.", 0.15, _drop("FEATURES", key)))
@@ -112,7 +115,7 @@ def _model_actions(name: str, values: Values, profile: Profile) -> list[Action]:
                     f"Train {other.name} beside {name}",
                     "Models that err in different ways are better together.",
                     0.75 - 0.1 * place,
-                    _set("models", other.name, {"family": other.key, **other.usual(profile)}),
+                    _update("models", {other.name: {"family": other.key, **other.usual(profile)}}),
                 )
             )
     return found
@@ -122,45 +125,35 @@ def _named(title: str, family: Family, name: str) -> str:
     return title.replace(family.name, name)
 
 
-def _blend_action(key: str, profile: Profile) -> Action:
-    blend = all_blends()[key]
-    return Action(blend.title, blend.why, blend.worth(profile), lambda values: {**values, "BLEND": key})
-
-
 def _target_actions(values: Values, profile: Profile) -> list[Action]:
     if profile.kind != "regression" or profile.recipe.kind != "number":
         return []
     now = values["TARGETS"][0].get("scale", "plain")
     able = ("log", "root", "plain") if profile.positive else ("plain",)
 
-    def rescale(scale: str) -> Callable[[Values], Values]:
-        return lambda values: {**values, "TARGETS": [{**target, "scale": scale} for target in values["TARGETS"]]}
-
-    def fasten(anchor: str) -> Callable[[Values], Values]:
-        return lambda values: {**values, "TARGETS": [{**target, "anchor": anchor} for target in values["TARGETS"]]}
+    def each(**change: str) -> Callable[[Values], Values]:
+        return lambda values: _put(values, TARGETS=[{**target, **change} for target in values["TARGETS"]])
 
     likely = "log" if profile.recipe.log else "root"
-    found = [Action(*SCALES[s], 0.5 if s == likely else 0.25, rescale(s)) for s in able if s != now]
+    found = [Action(*SCALES[s], 0.5 if s == likely else 0.25, each(scale=s)) for s in able if s != now]
     if profile.later and not values["TARGETS"][0].get("anchor"):
         why = "Trees repeat levels that they have seen; a change can be added to a level that is new."
-        found.append(Action("Learn the change against the last weeks", why, 0.6, fasten(ANCHOR)))
+        found.append(Action("Learn the change against the last weeks", why, 0.6, each(anchor=ANCHOR)))
     return found
 
 
 def _word_actions(values: Values, profile: Profile) -> list[Action]:
-    now = values["WORDS"]
-    fresh = {title: told for title, told in READINGS.items() if {**now, **told[1]} != now}
-    scale = 1.0 if profile.mostly_text else 0.6
-    worths = dict(zip(READINGS, (0.9, 0.5, 0.2, 0.25), strict=True))
-
-    def reread(change: Values) -> Callable[[Values], Values]:
-        return lambda values: {**values, "WORDS": {**values["WORDS"], **change}}
-
-    return [Action(title, why, scale * worths[title], reread(change)) for title, (why, change) in fresh.items()]
+    now, scale = values["WORDS"], 1.0 if profile.mostly_text else 0.6
+    fresh = (told for told in READINGS if {**now, **told[3]} != now)
+    return [Action(title, why, scale * worth, _update("WORDS", change)) for title, why, worth, change in fresh]
 
 
-def _set(group: str, key: str, value: Any) -> Callable[[Values], Values]:
-    return lambda values: {**values, group: {**values[group], key: value}}
+def _put(values: Values, **changed: Any) -> Values:
+    return {**values, **changed}
+
+
+def _update(group: str, change: Values) -> Callable[[Values], Values]:
+    return lambda values: {**values, group: {**values[group], **change}}
 
 
 def _change(name: str, change: Callable[[Values], Values]) -> Callable[[Values], Values]:
@@ -207,14 +200,9 @@ def apply(plan: str, block: str, profile: Profile) -> str:
 
 def rendered(values: Values, titles: list[str]) -> str:
     """Sections with these settings, models last."""
-    made = []
-    if "features" in titles:
-        made.append(features_section(values["FEATURES"]))
-    if "blend" in titles:
-        made.append(blend_section(values["BLEND"]))
-    if "target" in titles:
-        made.append(section("target", f"TARGETS = {literal(values['TARGETS'])}"))
-    if "words" in titles:
-        made.append(words_section(values["WORDS"]))
-    made += [model_section(name, own) for name, own in values["models"].items()]
-    return "\n\n\n".join(made)
+    makers: dict[str, Callable[[], str]] = {
+        "features": lambda: features_section(values["FEATURES"]), "blend": lambda: blend_section(values["BLEND"]),
+        "target": lambda: target_section(values["TARGETS"]), "words": lambda: words_section(values["WORDS"]),
+    }  # fmt: skip
+    made = [make() for title, make in makers.items() if title in titles]
+    return "\n\n\n".join([*made, *(model_section(name, own) for name, own in values["models"].items())])

@@ -8,33 +8,23 @@ import numpy as np
 
 from mle_star.engineer.parts.core import Job, Rows
 from mle_star.engineer.parts.describe import Family, Move, Setting
+from mle_star.engineer.parts.features.encoding import fit_each_class
 
 
 def fit_nbsvm(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
     """For each class a logistic regression on the words, each weighed by the log-odds of the class among its rows."""
     from scipy import sparse
-    from sklearn.linear_model import LogisticRegression
 
     kept = np.flatnonzero(np.bincount(rows.words.indices, minlength=rows.words.shape[1]) >= 2)
     matrices = [part.words[:, kept].sign() for part in (rows, *others)]
-    count = int(y.max()) + 1
-    answers = [np.zeros((matrix.shape[0], count)) for matrix in matrices[1:]]
-    for label in [1] if count == 2 else range(count):
-        ours = y == label
-        share = [(settings["smooth"] + np.asarray(matrices[0][side].sum(axis=0)).ravel()) for side in (ours, ~ours)]
-        odds = np.log((share[0] / share[0].sum()) / (share[1] / share[1].sum())).astype("float32")
-        weight = sparse.diags(odds)
-        model = LogisticRegression(
-            C=settings["strength"], solver="liblinear", dual=True, max_iter=60, tol=0.01, random_state=0
-        )
-        model = job.memory.hold(model.fit, matrices[0] @ weight, ours)
-        for answer, matrix in zip(answers, matrices[1:], strict=True):
-            answer[:, label] = model.predict_proba(matrix @ weight)[:, 1]
-    for answer in answers:
-        if count == 2:
-            answer[:, 0] = 1 - answer[:, 1]
-        answer /= np.maximum(answer.sum(axis=1, keepdims=True), 1e-9)
-    return answers
+
+    def weighed(label: int) -> list[Any]:
+        sides = (matrices[0][side] for side in (y == label, y != label))
+        ours, rest = (settings["smooth"] + np.asarray(side.sum(axis=0)).ravel() for side in sides)
+        weight = sparse.diags(np.log((ours / ours.sum()) / (rest / rest.sum())).astype("float32"))
+        return [matrix @ weight for matrix in matrices]
+
+    return fit_each_class(y, weighed, settings["strength"], 60, job)
 
 
 FAMILY = Family(
