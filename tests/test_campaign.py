@@ -14,6 +14,7 @@ from filelock import FileLock
 from mle_star.cli.app import main
 from mle_star.data.medals import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
+from mle_star.integrations.campaign import Campaign, Entry
 from mle_star.models import (
     AgentType,
     FinalResult,
@@ -27,7 +28,6 @@ from mle_star.models import (
     TaskDescription,
     TaskType,
 )
-from mle_star.results.campaign import Campaign, Entry
 from mle_star.run.folder import spent_usd
 from mle_star.run.journal import read_journal
 from tests.views.journals import Invented

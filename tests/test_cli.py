@@ -13,7 +13,9 @@ import pytest
 import typer
 
 from mle_star import errors
-from mle_star.cli.app import COMMANDS, _load, build_app, exit_code, main
+from mle_star.cli.app import COMMANDS, build_app, exit_code, load, main
+from mle_star.cli.options import FLAGS
+from mle_star.models import PipelineConfig
 
 HEAVY = ("claude_agent_sdk", "pydantic", "pandas", "numpy", "sklearn", "starlette", "uvicorn", "yaml", "jinja2")
 
@@ -30,28 +32,71 @@ def test_help_shows_every_command_and_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     shown, modules = done.stdout.rsplit("\n", 2)[:2]
-    assert [command.name for command in COMMANDS if command.name not in shown] == []
+    assert [name for name in COMMANDS if name not in shown] == []
     assert "Examples:" in shown
     assert "Exit codes:" in shown
     assert set(json.loads(modules)) & set(HEAVY) == set()
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_can_be_loaded_and_its_help_begins_with_its_summary(
-    command: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    name, target, summary = command
-    documentation = inspect.getdoc(_load(target))
-    assert documentation is not None
-    assert documentation.splitlines()[0] == summary
-    assert "Examples:" in documentation
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_be_loaded_and_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    documentation = inspect.getdoc(load(name)) or ""
+    assert documentation.partition("\n")[0].endswith(".") and "Examples:" in documentation
     assert main([name, "--help"]) == 0
     assert "Usage: mle-star" in capsys.readouterr().out
 
 
 def test_the_whole_application_can_be_built() -> None:
-    names = {command.name for command in build_app().registered_commands}
-    assert names == {command.name for command in COMMANDS}
+    assert [command.name for command in build_app().registered_commands] == list(COMMANDS)
+
+
+GIVEN = {
+    "model": ("opus", "opus"),
+    "base_url": ("http://127.0.0.1:1", "http://127.0.0.1:1"),
+    "preset": ("best", "best"),
+    "num_retrieved_models": ("7", 7),
+    "outer_loop_steps": ("8", 8),
+    "inner_loop_steps": ("9", 9),
+    "num_parallel_solutions": ("10", 10),
+    "ensemble_rounds": ("11", 11),
+    "time_limit_seconds": ("1.5h", 5400),
+    "script_timeout_seconds": ("2m", 120),
+    "max_budget_usd": ("2.5", 2.5),
+    "python": (sys.executable, sys.executable),
+    "executor": ("ray", "ray"),
+    "use_cache": ("", False),
+    "knowledge": ("notes", "HERE/notes"),
+    "reference_files": ("other.py", ["HERE/other.py"]),
+}
+
+
+def test_an_option_is_made_from_its_setting_and_sets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "one.md").write_text("Be brief.", encoding="utf-8")
+    (tmp_path / "other.py").write_text("print(1)", encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.csv").write_text("size,price\n1,2\n2,4\n3,6\n", encoding="utf-8")
+    assert set(GIVEN) == set(FLAGS), "each setting with an option is tried here"
+    flags = {name: FLAGS[name].split()[-1].rpartition("/")[2] for name in FLAGS}
+    words = [word for name, (text, _) in GIVEN.items() for word in (flags[name], text) if word]
+    assert main(["run", "data", "--dry-run", "--json", *words]) == 0
+    plan = json.loads(capsys.readouterr().out)["config"]
+    wanted = {name: json.loads(json.dumps(value).replace("HERE", str(tmp_path))) for name, (_, value) in GIVEN.items()}
+    assert {name: plan[name] for name in GIVEN} == wanted
+    assert main(["run", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.lower().split())
+    assert [name for name in FLAGS if str(PipelineConfig.model_fields[name].description).lower() not in shown] == []
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "sweep", "doctor", "mlebench"])
+def test_whatever_takes_settings_takes_all_of_them(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--set" in shown and "--config" in shown
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_files_of_the_user_s_are_not_overwritten(tmp_path: Path) -> None:
     mine = tmp_path / "wine" / "input" / "train.csv"
     mine.parent.mkdir(parents=True)
     mine.write_text("my,own\n1,2\n")
-    with pytest.raises(ConfigError, match=r"train\.csv is there already, and is not the example's; --folder names"):
+    with pytest.raises(ConfigError, match=r"train\.csv exists already, and is not the example's; --folder names"):
         build_example("wine", tmp_path)
     assert mine.read_text() == "my,own\n1,2\n" and [path.name for path in mine.parent.iterdir()] == ["train.csv"]
 
@@ -100,9 +100,7 @@ def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_p
     assert spent < 2 * 120, "seconds of a core: however busy the machine is with other things"
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert (run_dir / "final" / "submission.csv").is_file() and (run_dir / "report.html").is_file()
-    assert re.search(
-        r"^truth: log_loss 0\.\d+ by the answers .*; promised were 0\.\d+ \(0.*\)$", done.stderr, re.MULTILINE
-    )
+    assert re.search(r"^truth: log_loss 0\.\d+ on the test; expected was 0\.\d+ \(0.*\)$", done.stderr, re.MULTILINE)
     assert [line.split()[2] for line in done.stderr.splitlines() if line.startswith("next: ")] == [
         "report", "predict", "leaderboard", "run",
     ]  # fmt: skip

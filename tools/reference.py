@@ -10,9 +10,8 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -21,7 +20,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typer.models import ArgumentInfo, OptionInfo
 
-from mle_star.cli.app import COMMANDS
+import mle_star
+from mle_star.cli.app import COMMANDS, load
+from mle_star.cli.options import with_settings
 from mle_star.config import PREFIX, SHORT_NAMES
 from mle_star.models import PhaseTimeBudget, PipelineConfig
 from mle_star.run.events import AnyEvent, Event
@@ -33,8 +34,8 @@ HEAD = """# Reference
 
 Made from the code by `python tools/reference.py --write`; a test keeps it current. Do not edit it by hand.
 
-[Commands](#commands) · [Settings](#settings) · [Environment](#environment) · [Files of a run](#files-of-a-run) ·
-[Events](#events)
+[Commands](#commands) · [Python](#python) · [Settings](#settings) · [Environment](#environment) ·
+[Files of a run](#files-of-a-run) · [Events](#events)
 """
 OTHER_VARIABLES = {
     "NO_COLOR": "any value: no colours on the terminal",
@@ -46,7 +47,9 @@ OTHER_VARIABLES = {
 def reference() -> str:
     """The whole page."""
     return "\n".join(
-        line for part in (_commands(), _settings(), _environment(), _files(), _events()) for line in (*part, "")
+        line
+        for part in (_commands(), _python(), _settings(), _environment(), _files(), _events())
+        for line in (*part, "")
     )
 
 
@@ -61,11 +64,12 @@ def _commands() -> Iterator[str]:
     yield "Exit codes: 0 a result (and a submission, where there is a test file), 1 wrong input,"
     yield "2 a test file but no submission, 3 the pipeline failed, 130 interrupted."
     for command in COMMANDS:
-        parameters = list(_parameters(command.target))
+        function = with_settings(load(command))
+        parameters = list(_parameters(function))
         arguments = " ".join(one.words for one in parameters if not one.options)
         yield ""
-        yield f"### mle-star {command.name} {arguments}".rstrip()
-        yield command.summary
+        yield f"### mle-star {command} {arguments}".rstrip()
+        yield (inspect.getdoc(function) or "").partition("\n")[0]
         options = [one for one in parameters if one.options]
         if options:
             yield ""
@@ -84,10 +88,8 @@ class Parameter(NamedTuple):
     help: str
 
 
-def _parameters(target: str) -> Iterator[Parameter]:
+def _parameters(function: Callable[..., None]) -> Iterator[Parameter]:
     """What a command takes, by its function's own signature."""
-    module, _, name = target.partition(":")
-    function = getattr(import_module(module), name)
     hints = get_type_hints(function, include_extras=True)
     for key, parameter in inspect.signature(function).parameters.items():
         annotation, info = get_args(hints[key])[:2]
@@ -118,6 +120,24 @@ def _value(info: OptionInfo, annotation: Any, default: Any) -> str:
     return f"{words}; default {shown}" if shown is not None else words
 
 
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+def _python() -> Iterator[str]:
+    yield "## Python"
+    yield ""
+    yield "`import mle_star`. All other records and errors are attributes of the package as well."
+    yield ""
+    yield "| name | what it is |"
+    yield "| --- | --- |"
+    for name in mle_star.__all__:
+        found = getattr(mle_star, name)
+        takes = ", ".join(inspect.signature(found).parameters) if inspect.isfunction(found) else None
+        words = "The version of the package." if isinstance(found, str) else inspect.getdoc(found) or ""
+        shown = name if takes is None else f"{name}({takes})"
+        yield f"| `mle_star.{shown}` | {_cell(words.partition(chr(10) * 2)[0])} |"
+
+
 # --- settings ----------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +146,7 @@ def _settings() -> Iterator[str]:
     yield ""
     yield "Fields of `PipelineConfig`. Each can be given by `--set NAME=VALUE`, in the file of `--config`, or as the"
     yield f"variable `{PREFIX}` + NAME in capitals; defaults < environment < file < command line. The settings of the"
-    yield "run that `resume`, `run --from` or `sweep --resume` goes on from stand between environment and file."
+    yield "run that `resume`, `run --from` or `sweep --resume` continues stand between environment and file."
     yield ""
     yield "| setting | takes | default | meaning |"
     yield "| --- | --- | --- | --- |"

@@ -224,7 +224,7 @@ def _inherited(base: PipelineConfig, above: Iterable[Said]) -> Said:
 
 def _from_text(name: str, text: str) -> Any:
     """A value as the field wants it; what cannot be read stays text, and validation refuses it by name."""
-    kinds = _kinds(name)
+    kinds = kinds_of(name)
     if type(None) in kinds and text.lower() in ("none", "null"):
         return None
     if bool in kinds:
@@ -237,7 +237,7 @@ def _from_text(name: str, text: str) -> Any:
     return text.upper() if name == "log_level" else text
 
 
-def _kinds(name: str) -> tuple[Any, ...]:
+def kinds_of(name: str) -> tuple[Any, ...]:
     """The plain types that a field takes: `int | None` gives int and NoneType, a literal gives its values."""
     annotation = PipelineConfig.model_fields[name].annotation
     is_union = get_origin(annotation) in (Union, types.UnionType)
@@ -250,7 +250,7 @@ def _kinds(name: str) -> tuple[Any, ...]:
 
 def _wanted(name: str) -> str:
     """What would be right for a field, in words."""
-    kinds = _kinds(name)
+    kinds = kinds_of(name)
     names = [kind for kind in kinds if isinstance(kind, str)]
     words = {
         bool: "true or false",

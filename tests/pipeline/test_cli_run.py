@@ -146,6 +146,36 @@ class Cli:
         return process.returncode, out.decode(), err.decode()
 
 
+IMPATIENT = """
+import os, signal
+
+class Impatient:
+    \"\"\"Presses Ctrl-C when the first line of the journal is written.\"\"\"
+    def __init__(self, run_dir):
+        pass
+    def __call__(self, event):
+        if event.kind == "run_started":
+            os.kill(os.getpid(), signal.SIGINT)
+    def end(self):
+        pass
+"""
+
+
+async def test_ctrl_c_before_the_run_heeds_signals_says_how_to_resume(data_dir: Path, tmp_path: Path) -> None:
+    info, run_dir = tmp_path / "plugins" / "impatient-1.0.dist-info", tmp_path / "run"
+    info.mkdir(parents=True)
+    (info.parent / "impatient.py").write_text(IMPATIENT, encoding="utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: impatient\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[mle_star.views]\nimpatient = impatient:Impatient\n", encoding="utf-8")
+    cli = Cli("http://127.0.0.1:9")
+    cli.env["PYTHONPATH"] = os.pathsep.join([str(info.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    words = ["run", str(data_dir), "--model", "sonnet", *SMALL, "--display", "impatient", "--output", str(run_dir)]
+    code, _, err = await cli.run(*words)
+    assert code == 130, err
+    assert err.splitlines()[-1].startswith("mle-star: stopped by Ctrl-C; `mle-star resume ")
+    assert (run_dir / "report.html").is_file()
+
+
 class Pausing(MindBrain):
     """Its A_data keeps silent until it is told to go on; then the next call asks `finishing` to finish."""
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mle_star.api import Run, fit
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 from mle_star.orchestrator import run_pipeline_sync
-from mle_star.results.api import Run, fit
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pandas
 import pytest
 
+from mle_star.api import Run
 from mle_star.execution.fitted import add_fitted, note_fitted
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.orchestrator import run_pipeline_sync
-from mle_star.results.api import Run
 from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import RunFolder
 from tests.pipeline.conftest import settings

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from mle_star.integrations.campaign import Campaign
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.results.campaign import Campaign
 from mle_star.run.events import AgentFinished, RunFinished, RunResumed, ScriptFinished
 from tests.execution.machines import SMALL
 from tests.pipeline.conftest import events, settings, story
@@ -21,7 +21,7 @@ from tests.pipeline.mind import MindAgents
 
 pytest.importorskip("ray")
 from mle_star.execution.cluster import Shares
-from mle_star.results.hosts import Hosts, find_hosts, living_machines
+from mle_star.integrations.hosts import Hosts, find_hosts, living_machines
 
 CONFIG = settings(M=1, K=1, L=1, R=1, executor="ray", model="offline", script_cpus=1, scoring="self_reported")
 

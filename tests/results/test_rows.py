@@ -10,10 +10,10 @@ from typing import Any
 import pandas
 import pytest
 
+from mle_star.api import Run
 from mle_star.cli.app import main
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
-from mle_star.results.api import Run
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from tests.results.conftest import SOLUTION, fit_houses, houses
 

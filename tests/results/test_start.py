@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas
 import pytest
 
+from mle_star.api import fit
 from mle_star.cli.app import main
 from mle_star.cli.run import _notified
 from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
-from mle_star.results.api import fit
 from mle_star.results.estimate import Estimate, estimate, in_words
 from mle_star.results.source import is_data_file, make_task, taken_in
 from mle_star.run.finding import callable_name
@@ -73,7 +73,7 @@ def test_a_task_file_in_an_archive_is_not_used_and_one_line_says_so(place: Path,
         archive.writestr(f"{inside}train.csv", houses())
         archive.writestr(f"{inside}task.yaml", "competition_id: other\n")
     assert main(["run", "houses.zip", "--target", "price", "--model", "offline", "--dry-run"]) == 0
-    assert "note: houses.zip: an archive is data, and its task.yaml is not used" in capsys.readouterr().err
+    assert "note: houses.zip: the task.yaml of an archive is not used" in capsys.readouterr().err
 
 
 def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) -> None:

@@ -18,13 +18,13 @@ import pandas
 import pytest
 
 import mle_star
+from mle_star.api import Run
 from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor
 from mle_star.models import ExecutionRawResult
 from mle_star.pipeline.rescore import rescore
-from mle_star.results.api import Run
 from mle_star.results.export import export_run, needs
 from mle_star.results.leaderboard import promote
 from mle_star.results.model import complete, load_model

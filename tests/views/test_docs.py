@@ -11,7 +11,8 @@ import pytest
 import yaml
 from tools import reference
 
-from mle_star.cli.app import COMMANDS, main
+from mle_star.cli.app import COMMANDS, load, main
+from mle_star.cli.options import with_settings
 from mle_star.config import load_config
 from mle_star.data import load_task
 from mle_star.models import PipelineConfig
@@ -34,11 +35,11 @@ def test_the_reference_is_current() -> None:
 
 def test_the_reference_names_every_option_that_the_help_names(capsys: pytest.CaptureFixture[str]) -> None:
     for command in COMMANDS:
-        assert main([command.name, "--help"]) == 0
+        assert main([command, "--help"]) == 0
         offered = re.findall(r"^│\s+(?:\*\s+)?((?:--?[A-Za-z][\w-]*[\s,/]*)+)", capsys.readouterr().out, re.MULTILINE)
         shown = {word for line in offered for word in re.findall(r"--?[A-Za-z][\w-]*", line)} - {"--help", "-h"}
-        known = {option for one in reference._parameters(command.target) for option in one.options}
-        assert known == shown, command.name
+        known = {option for one in reference._parameters(with_settings(load(command))) for option in one.options}
+        assert known == shown, command
 
 
 def test_every_setting_and_every_event_has_a_sentence() -> None:
@@ -51,7 +52,7 @@ def test_every_setting_and_every_event_has_a_sentence() -> None:
 
 
 def test_every_command_and_option_in_the_guides_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {command for command, _ in CALLS} <= {command.name for command in COMMANDS}
+    assert {command for command, _ in CALLS} <= set(COMMANDS)
     assert len(CALLS) > 25
     for command in sorted({command for command, _ in CALLS}):
         assert main([command, "--help"]) == 0

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mle_star.data.medals import Medals
+from mle_star.integrations.campaign import PAGE, Campaign
+from mle_star.integrations.campaign_page import campaign_html
 from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription, TaskType
-from mle_star.results.campaign import PAGE, Campaign
-from mle_star.results.campaign_page import campaign_html
 from mle_star.run.events import AnyEvent, ExamPrepared, FinalistsJudged, RunFinished, SolutionExamined
 from mle_star.run.journal import Journal
 from mle_star.views import write_report

@@ -44,7 +44,7 @@ class RoleSettings(Frozen):
     @classmethod
     def _reached_like_the_others(cls, value: str | None) -> str | None:
         if value == "offline":
-            raise ValueError("the embedded engineer plays all agents or none: set `model` to it")
+            raise ValueError("`offline` is all agents or none: set `model` to it")
         return value
 
     @field_validator("thinking")
@@ -103,9 +103,11 @@ class PipelineConfig(Frozen):
     subsample_limit: int = Field(default=30000, description="training rows used while refining")
     max_debug_attempts: int = Field(default=3, description="repairs of a failing script before giving up")
 
-    model: str = Field(default="sonnet", description="model name or alias; `offline` is the embedded engineer")
+    model: str = Field(
+        default="sonnet", description="model name or alias; `offline`: built-in rules, no key, no internet"
+    )
     base_url: str | None = Field(
-        default=None, description="a server that speaks the Messages API; none: ANTHROPIC_BASE_URL, else Anthropic's"
+        default=None, description="a server that speaks the Messages API: a gateway, or a model on this machine"
     )
     tool_use: Literal["auto", "none"] = Field(
         default="auto", description="`none`: JSON is asked for in the text, for servers without tools; auto finds out"
@@ -122,7 +124,7 @@ class PipelineConfig(Frozen):
     )
     tool_profile: ToolProfile = Field(default="minimal", description="`full` gives agents a shell and file tools")
     max_budget_usd: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="money limit of the whole run"
+        default=None, gt=0, allow_inf_nan=False, description="money limit of the whole run, in US dollars"
     )
     phase_time_budget: PhaseTimeBudget | None = Field(default=None, description="shares of the time limit")
     agent_timeout_seconds: int = Field(default=900, description="limit of one agent call")
@@ -155,7 +157,7 @@ class PipelineConfig(Frozen):
         default=False, description="the machines of the cluster see the data under the same path"
     )
     python: str | None = Field(default=None, description="interpreter for scripts; none: the one running mle-star")
-    seed: int = Field(default=42, description="handed to scripts as MLE_STAR_SEED")
+    seed: int = Field(default=42, description="given to scripts as MLE_STAR_SEED")
     allow_network: StrictBool = Field(default=False, description="let scripts reach the network")
     allow_outside_links: StrictBool = Field(
         default=False, description="let links among the data lead out of the data folder"
@@ -185,7 +187,7 @@ class PipelineConfig(Frozen):
     )
     sample_first: Literal["auto", "off"] = Field(
         default="auto",
-        description="`auto`: where scripts take long, new ones are met and repaired on a tenth of the rows",
+        description="`auto`: where scripts take long, new ones are tried and repaired on a tenth of the rows",
     )
     leakage_checks: Literal["all", "promising"] = Field(
         default="all", description="`promising`: ask only for scripts that would be accepted, after they have run"
@@ -197,14 +199,14 @@ class PipelineConfig(Frozen):
         default=get_args(Briefing), description="what agents are told beyond the specification"
     )
     diversity: tuple[Diversity, ...] = Field(
-        default=get_args(Diversity), description="how candidates and paths are kept from being twins"
+        default=get_args(Diversity), description="how candidates and parallel paths are made to differ"
     )
     letter: StrictBool = Field(
         default=False, description="do what the specification says, also where something else works better"
     )
     knowledge: str | None = Field(default=None, description="folder of your own knowledge files (*.md) for the agents")
     reference_files: tuple[str, ...] = Field(
-        default=(), description="texts of others that the final script is compared with: is it a copy?"
+        default=(), description="texts of others that the final script must not copy"
     )
     blocked_commands: tuple[str, ...] = Field(default=(), description="more shell patterns that agents may not run")
 

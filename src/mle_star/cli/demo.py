@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import random
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
+from mle_star.cli.options import Output, Serve
+from mle_star.cli.printing import advise, in_words, tell
 from mle_star.errors import ConfigError
 
 TEST_SHARE = 0.3
@@ -70,8 +67,8 @@ SETTINGS: dict[str, Any] = {
 def demo(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(EXAMPLES)}.")] = DEFAULT,
     folder: Annotated[Path, typer.Option(help="Where the example's task folder is made.")] = Path("demo"),
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The run's folder.")] = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Serve a live page of the run.")] = False,
+    output: Output = None,
+    serve: Serve = False,
 ) -> None:
     """Build an example task and run the whole method on it: no key, no internet, about two minutes.
 
@@ -82,7 +79,7 @@ def demo(
       mle-star demo
       mle-star demo diabetes --serve
     """
-    from mle_star.cli.run import advise, start_run
+    from mle_star.cli.run import start_run
     from mle_star.config import load_config
     from mle_star.data import load_task
     from mle_star.run.finding import callable_name
@@ -91,10 +88,10 @@ def demo(
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
     place = build_example(name, folder)
     task = load_task(place)
-    typer.echo(f"task folder: {folder / name}", err=True)
-    typer.echo("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far", err=True)
-    run_dir = start_run(task, load_config(SETTINGS), output, mode="auto", serve=serve)
-    typer.echo(_truth(run_dir, task.evaluation_metric, place / ANSWERS), err=True)
+    tell(f"task folder: {folder / name}")
+    tell("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far")
+    run_dir = start_run(task, load_config(SETTINGS), output, mode="auto", serve=serve, advice=False)
+    tell(_truth(run_dir, task.evaluation_metric, place / ANSWERS))
     this = callable_name(run_dir)
     commands = {
         f"mle-star report {this} --open": "why it won",
@@ -107,18 +104,14 @@ def demo(
 
 
 def _truth(run_dir: Path, metric: str, answers: Path) -> str:
-    """What the submission is worth beside what was promised: only an example's author can tell at once."""
+    """The score of the submission on the test beside the expected one: an example has the answers."""
     from mle_star.pipeline.rescore import rescore
     from mle_star.views import text
 
-    handed_over = rescore(run_dir, answers)[-1]
-    promise, truth = handed_over.select, handed_over.truth
-    if truth is None or promise is None or promise.low is None or promise.high is None:
-        return f"truth: not known: {handed_over.problem or 'nothing was promised'}"
-    return (
-        f"truth: {metric} {text.score(truth)} by the answers of the test, which were kept apart; "
-        f"promised were {text.score(promise.score)} ({text.score(promise.low)} to {text.score(promise.high)})"
-    )
+    final = rescore(run_dir, answers)[-1]
+    if final.truth is None or final.select is None or final.select.low is None:
+        return f"truth: not known: {final.problem or 'no score was expected'}"
+    return f"truth: {metric} {text.score(final.truth)} on the test; expected was {in_words(final.select)}"
 
 
 def build_example(name: str, folder: Path) -> Path:
@@ -126,6 +119,8 @@ def build_example(name: str, folder: Path) -> Path:
 
     The answers lie beside the data, where no script looks.
     """
+    import yaml
+
     example = EXAMPLES[name]
     try:
         from sklearn import datasets
@@ -133,48 +128,40 @@ def build_example(name: str, folder: Path) -> Path:
         raise ConfigError(
             f"the examples need scikit-learn: {sys.executable} -m pip install scikit-learn lightgbm"
         ) from None
-    data = getattr(datasets, example.loader)()
-    features = [str(feature).replace(" ", "_") for feature in data.feature_names]
-    rows = [[*map(float, values), target] for values, target in zip(data.data, data.target.tolist(), strict=True)]
-    random.Random(SEED).shuffle(rows)
+    target, place = example.target, folder / name
+    rows = getattr(datasets, example.loader)(as_frame=True).frame.rename(columns={"target": target})
+    rows.columns = [column.replace(" ", "_") for column in rows.columns]
+    rows = rows.sample(frac=1, random_state=SEED, ignore_index=True).rename_axis("id")
     cut = round(len(rows) * TEST_SHARE)
-    numbered = [[number, *row] for number, row in enumerate(rows)]
-    test, train = numbered[:cut], numbered[cut:]
-    columns, blank = _submission_shape(example, sorted({row[-1] for row in rows}))
+    test, train = rows[:cut], rows[cut:]
     content = {
         "competition_id": name,
-        "target": example.target,
+        "target": target,
         "task_type": example.task_type,
         "data_modality": "tabular",
         "evaluation_metric": example.metric,
         "metric_direction": example.direction,
         "description": example.description,
     }
-    place = folder / name
+    answer = _blank_answer(example, sorted(set(rows[target])))
     files = {
-        place / "input/train.csv": _csv(["id", *features, example.target], train),
-        place / "input/test.csv": _csv(["id", *features], [row[:-1] for row in test]),
-        place / "input/sample_submission.csv": _csv(["id", *columns], [[row[0], *blank] for row in test]),
-        place / ANSWERS: _csv(["id", example.target], [[row[0], row[-1]] for row in test]),
-        place / "task.yaml": yaml.safe_dump(content, sort_keys=False).encode(),
+        "input/train.csv": train.to_csv(),
+        "input/test.csv": test.drop(columns=target).to_csv(),
+        "input/sample_submission.csv": test[[]].assign(**answer).to_csv(),
+        ANSWERS: test[[target]].to_csv(),
+        "task.yaml": yaml.safe_dump(content, sort_keys=False),
     }
-    for path, text in files.items():
-        if path.exists() and path.read_bytes() != text:
-            raise ConfigError(f"{path} is there already, and is not the example's; --folder names another place")
+    for file, text in files.items():
+        if (place / file).exists() and (place / file).read_text(encoding="utf-8") != text:
+            raise ConfigError(f"{place / file} exists already, and is not the example's; --folder names another place")
     (place / "input").mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        path.write_bytes(text)
+    for file, text in files.items():
+        (place / file).write_text(text, encoding="utf-8")
     return place
 
 
-def _submission_shape(example: Example, values: list[Any]) -> tuple[list[str], list[Any]]:
-    """The columns beside the id and a blank answer: with more than two classes, a probability for each."""
+def _blank_answer(example: Example, values: list[Any]) -> dict[str, Any]:
+    """An answer for each column of a submission: with more than two classes, a probability for each."""
     if example.metric == "log_loss" and len(values) > 2:
-        return [f"{example.target}_{value}" for value in values], [round(1 / len(values), 6)] * len(values)
-    return [example.target], [0.5 if example.metric == "log_loss" else 0]
-
-
-def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([header, *rows])
-    return text.getvalue().encode()
+        return {f"{example.target}_{value}": round(1 / len(values), 6) for value in values}
+    return {example.target: 0.5 if example.metric == "log_loss" else 0}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from mle_star.cli.options import EXIT_WRONG_INPUT, NOTHING, Given, takes_settings
 from mle_star.errors import AgentFailure
 
 if TYPE_CHECKING:
@@ -32,12 +33,10 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
+@takes_settings("python", "model", "base_url")
 def doctor(
     call: Annotated[bool, typer.Option("--call", help="Make one real call of each kind; say what works.")] = False,
-    python: Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one of mle-star.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model name or alias; `offline` needs no key.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="A server that speaks the Messages API.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A YAML file with the settings of the run to come.")] = None,
+    given: Given = NOTHING,
 ) -> None:
     """Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.
 
@@ -53,10 +52,7 @@ def doctor(
     """
     from rich.console import Console
 
-    from mle_star.config import load_config
-
-    given = {"python": python, "model": model, "base_url": base_url}
-    settings = load_config({name: value for name, value in given.items() if value is not None}, config)
+    settings = given.load()
     console = Console(highlight=False, soft_wrap=True)
     logging.getLogger("mle_star").addHandler(logging.NullHandler())  # the findings say it all
     states = set()
@@ -64,7 +60,7 @@ def doctor(
         _show(console.print, finding)
         states.add(finding.state)
     if "problem" in states:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_WRONG_INPUT)
 
 
 def diagnose(config: PipelineConfig, *, call: bool = False) -> Iterator[Finding]:

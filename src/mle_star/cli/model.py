@@ -1,4 +1,4 @@
-"""Commands that put a finished run to use: `predict`, `export`, `leaderboard`, `compare`, `promote`."""
+"""Commands that put a finished run to use: `predict`, `export`, `leaderboard`, `compare`, `promote`, `score`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mle_star.cli.names import HELP, Run, complete_run, complete_step, run_named
+from mle_star.cli.options import RUN_HELP, AsList, Force, Run, complete_run, complete_step, run_named
+from mle_star.cli.printing import console, in_words, note, table, tell
 from mle_star.errors import ConfigError
 
 Other = Annotated[
@@ -39,7 +40,7 @@ def predict(
     timeout: Annotated[
         float | None, typer.Option(min=1, help="Seconds that it may take; else those of the run.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    force: Force = False,
 ) -> None:
     """Predict new rows with the solution of a run: its own script, in the sandbox, with the rows as its test file.
 
@@ -63,7 +64,7 @@ def predict(
         typer.echo(answers.to_csv(index=False), nl=False)
         return
     WRITTEN[output.suffix.lower()](answers, output)
-    typer.echo(f"{len(answers)} predictions in {output}", err=True)
+    tell(f"{len(answers)} predictions in {output}")
 
 
 def export(
@@ -84,9 +85,9 @@ def export(
 
 def leaderboard(
     run_folders: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help=HELP, autocompletion=complete_run)
+        list[str] | None, typer.Argument(metavar="[RUN]...", help=RUN_HELP, autocompletion=complete_run)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A list of objects, for programs.")] = False,
+    as_json: AsList = False,
     top: Annotated[int, typer.Option(min=1, help="So many lines of each task at most.")] = 20,
 ) -> None:
     """Rank the scripts of one run or of several by their score; without a run, those of all runs, task by task.
@@ -97,10 +98,8 @@ def leaderboard(
       mle-star leaderboard houses-2026 houses-2027 --top 5
       mle-star leaderboard --json
     """
-    from rich.table import Table
     from rich.text import Text
 
-    from mle_star.cli.runs import console as make_console
     from mle_star.results.leaderboard import leaderboards
     from mle_star.run.finding import find_run, runs_folder, runs_in
     from mle_star.views import text
@@ -114,14 +113,13 @@ def leaderboard(
     if run_folders and len(boards) > 1:
         raise ConfigError(f"these runs are about {' and '.join(boards)}: no one scale")
     for problem in unread:
-        typer.echo(f"note: left out: {problem}", err=True)
+        note(f"left out: {problem}")
     rows = [row for board in boards.values() for row in board[:top]]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "script", "score", "between", "time", ""):
-        table.add_column(name, justify="right" if name in ("score", "time") else "left", no_wrap=True)
+    names = ("run", "script", "score", "between", "time", "")
+    made = table(*names, numbers=("score", "time"), whole=names)
     for row in rows:
         between = "" if row["low"] is None else f"{text.score(row['low'])} – {text.score(row['high'])}"
         cells = [row["run"], row["step"], f"{text.score(row['score'])} {row['metric']}", between]
@@ -129,12 +127,12 @@ def leaderboard(
         if row["final_rows"] is not None and row["final_score"] != row["score"]:
             final += f": {text.score(row['final_score'])} on {row['final_rows']:,} rows kept for the end"
         cells += [text.duration(row["seconds"]), final]
-        table.add_row(*map(Text, cells), style="bold" if row["chosen"] else "")
-    console = make_console()
-    console.print(table)
+        made.add_row(*map(Text, cells), style="bold" if row["chosen"] else "")
+    screen = console()
+    screen.print(made)
     most = max(map(len, boards.values()), default=0)
     if most > top:
-        console.print(f"{sum(map(len, boards.values())) - len(rows)} more: --top {most}")
+        screen.print(f"{sum(map(len, boards.values())) - len(rows)} more: --top {most}")
 
 
 def compare(run_folder: Run, other: Other) -> None:
@@ -144,10 +142,8 @@ def compare(run_folder: Run, other: Other) -> None:
     Examples:
       mle-star compare houses-20260131 latest
     """
-    from rich.table import Table
     from rich.text import Text
 
-    from mle_star.cli.runs import console as make_console
     from mle_star.run.folder import RunFolder
     from mle_star.run.journal import read_journal
     from mle_star.views import RunStory, text
@@ -155,19 +151,17 @@ def compare(run_folder: Run, other: Other) -> None:
 
     first, second = (RunStory.from_events(read_journal(RunFolder(one).journal)) for one in (run_folder, other))
     both = Comparison.of(first, second)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("", run_folder.name, other.name):
-        table.add_column(name, overflow="fold")
+    made = table("", run_folder.name, other.name)
     for pair in (*both.facts, *both.settings):
         styles = ["bold" if pair.better == side else "" for side in ("first", "second")]
         cells = zip((pair.first, pair.second), styles, strict=True)
-        table.add_row(
+        made.add_row(
             Text(pair.name, style="dim"), *(Text(text.one_line(cell, 160), style=style) for cell, style in cells)
         )
-    console = make_console()
-    console.print(table)
+    screen = console()
+    screen.print(made)
     if both.why_not:
-        console.print(f"their scores are not comparable: {both.why_not}")
+        screen.print(f"their scores are not comparable: {both.why_not}")
 
 
 def promote(
@@ -176,17 +170,54 @@ def promote(
         str, typer.Argument(metavar="STEP", help="The step of a scored script.", autocompletion=complete_step)
     ],
 ) -> None:
-    """Hand over another script of a finished run: solution.py, result, submission and report become its own.
+    """Make another script the final solution of a finished run, with its result, submission and report.
 
-    `mle-star leaderboard RUN` lists the scripts; the journal keeps what was handed over before.
+    `mle-star leaderboard RUN` lists the scripts; the journal keeps the earlier final solution.
 
     \b
     Examples:
       mle-star promote latest phase1/candidate-0
     """
-    from mle_star.results.leaderboard import promote as hand_over_another
+    from mle_star.results.leaderboard import promote as make_final
     from mle_star.views import text, write_report
 
-    chosen, score = hand_over_another(run_folder, step)
+    chosen, score = make_final(run_folder, step)
     write_report(run_folder)
-    typer.echo(f"handed over: the script of {chosen}, score {text.score(score)}")
+    typer.echo(f"final solution: the script of {chosen}, score {text.score(score)}")
+
+
+def score(
+    run_folder: Run,
+    answers: Annotated[Path | None, typer.Option("--answers", help="The labels of the test, in a .csv file.")] = None,
+) -> None:
+    """Score every submission of a run again: on its held-out rows and, with --answers, on the test.
+
+    \b
+    Examples:
+      mle-star score latest
+      mle-star score titanic-20260131 --answers answers.csv
+    """
+    from mle_star.pipeline.rescore import rescore
+    from mle_star.views import text
+
+    if answers is not None:
+        _refuse_other_than_text(answers)
+    made = table("step", "printed", "search rows", "other hidden rows", *(["truth"] if answers else []), "")
+    for row in rescore(run_folder, answers):
+        numbers = ["–" if one is None else text.score(one) for one in (row.printed, row.truth)]
+        truth = numbers[1:] if answers else []
+        made.add_row(row.step, numbers[0], in_words(row.search), in_words(row.select), *truth, row.problem)
+    console().print(made)
+
+
+def _refuse_other_than_text(path: Path) -> None:
+    """A workbook, an archive and the like hold no lines that could be read as labels."""
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            is_text = all("\0" not in line for line in stream)
+    except UnicodeDecodeError:
+        is_text = False
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if not is_text:
+        raise ConfigError(f"{path}: no separated text in UTF-8; save the labels as .csv")

@@ -2,72 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mle_star.cli.names import Run, complete_executor, complete_run
-from mle_star.cli.task import plain, prepared, time_in_words
+from mle_star.cli.options import (
+    EXIT_INTERRUPTED,
+    EXIT_NO_SUBMISSION,
+    FLAGS,
+    NOTHING,
+    Given,
+    Maximize,
+    Metric,
+    Output,
+    Run,
+    Serve,
+    Target,
+    complete_run,
+    takes_settings,
+)
+from mle_star.cli.printing import advise, note, plain, tell
+from mle_star.cli.task import prepared, time_in_words
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 
 if TYPE_CHECKING:
     from mle_star.models import PipelineConfig, TaskDescription
 
-EXIT_NO_SUBMISSION, EXIT_INTERRUPTED = 2, 130
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-Folder = Annotated[
+Data = Annotated[
     Path | None,
     typer.Argument(
         metavar="DATA", help="A table (.csv, .xlsx, .parquet, ...), a zip, a folder with data, or one with task.yaml."
     ),
-]
-Target = Annotated[str | None, typer.Option(help="The column to predict; ignores task.yaml.")]
-Metric = Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss; ignores task.yaml.")]
-Maximize = Annotated[bool | None, typer.Option("--maximize/--minimize", help="Which way the metric is better.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run's folder; runs/NAME-TIME if not given.")]
-Model = Annotated[str | None, typer.Option(help="Model name or alias; `offline` needs no key and no internet.")]
-BaseUrl = Annotated[
-    str | None, typer.Option(help="A server that speaks the Messages API: a gateway, or a model on this machine.")
-]
-Count = Annotated[int | None, typer.Option("-M", "--models", help="M: models to look up in Phase 1.")]
-Outer = Annotated[int | None, typer.Option("-T", "--outer-steps", help="T: rounds of ablation per path.")]
-Inner = Annotated[int | None, typer.Option("-K", "--inner-steps", help="K: attempts on each block.")]
-PathCount = Annotated[int | None, typer.Option("-L", "--paths", help="L: refinement paths, side by side.")]
-Rounds = Annotated[int | None, typer.Option("-R", "--rounds", help="R: ensemble plans to try.")]
-TimeLimit = Annotated[str | None, typer.Option(help="Wall-clock limit: seconds, or 90m, 12h, 1d.")]
-ScriptTimeout = Annotated[str | None, typer.Option(help="Limit of one script: 90, 15m; else by what was measured.")]
-MaxBudget = Annotated[float | None, typer.Option(help="Money limit in US dollars.")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be given several times.")
-]
-PresetName = Annotated[
-    str | None, typer.Option("--preset", help="quick, good, best: sizes, roles, efforts; letter: as specified.")
-]
-Knowledge = Annotated[
-    Path | None, typer.Option("--knowledge", metavar="DIR", help="Knowledge files (*.md) for the agents.")
-]
-Python = Annotated[str | None, typer.Option(help="The interpreter for scripts; else the one that runs mle-star.")]
-Executor = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Where scripts run: local, ray, ray://HOST:PORT, or a plugin's.",
-        autocompletion=complete_executor,
-    ),
-]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Run a script again even if the same one ran before.")]
-References = Annotated[
-    list[Path] | None,
-    typer.Option("--reference", help="A text that the script may not copy; repeatable."),
 ]
 From = Annotated[
     Path | None,
@@ -75,12 +44,11 @@ From = Annotated[
         "--from", metavar="RUN", help="Start from the recorded results of another run.", autocompletion=complete_run
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings, errors and, at the end, the summary.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings, errors and the summary at the end.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
-Show = Annotated[
+Display = Annotated[
     str, typer.Option("--display", help="auto, rich (a moving screen), plain (a line for each event), or a plugin's.")
 ]
-Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine's browsers.")]
 Mlflow = Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server or database.")]
 Notify = Annotated[
     str | None,
@@ -91,34 +59,18 @@ Notify = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")]
 
 
+@takes_settings(*FLAGS)
 def run(
-    folder: Folder = None,
+    folder: Data = None,
     target: Target = None,
     metric: Metric = None,
     maximize: Maximize = None,
     output: Output = None,
-    model: Model = None,
-    base_url: BaseUrl = None,
-    preset: PresetName = None,
-    models: Count = None,
-    outer_steps: Outer = None,
-    inner_steps: Inner = None,
-    paths: PathCount = None,
-    rounds: Rounds = None,
-    time_limit: TimeLimit = None,
-    script_timeout: ScriptTimeout = None,
-    max_budget: MaxBudget = None,
-    config: ConfigFile = None,
-    assignments: Assignments = None,
-    python: Python = None,
-    executor: Executor = None,
-    no_cache: NoCache = False,
-    knowledge: Knowledge = None,
-    references: References = None,
+    given: Given = NOTHING,
     parent: From = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
-    display: Show = "auto",
+    display: Display = "auto",
     serve: Serve = False,
     mlflow: Mlflow = None,
     notify: Notify = None,
@@ -126,7 +78,8 @@ def run(
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
 
-    Ctrl-C once finishes with the best so far, twice stops at once; `mle-star resume` continues later.
+    Ctrl-C once finishes with the best so far, twice stops at once; `mle-star resume` continues later. `--target` and
+    `--metric` replace what task.yaml says.
 
     \b
     Examples:
@@ -146,81 +99,40 @@ def run(
       3 the pipeline failed
       130 interrupted
     """
-    given = {
-        "model": model,
-        "base_url": base_url,
-        "preset": preset,
-        "num_retrieved_models": models,
-        "outer_loop_steps": outer_steps,
-        "inner_loop_steps": inner_steps,
-        "num_parallel_solutions": paths,
-        "ensemble_rounds": rounds,
-        "time_limit_seconds": seconds_of("--time-limit", time_limit),
-        "script_timeout_seconds": seconds_of("--script-timeout", script_timeout),
-        "max_budget_usd": max_budget,
-        "python": python,
-        "executor": executor,
-        "knowledge": str(knowledge.absolute()) if knowledge else None,
-        "use_cache": False if no_cache else None,
-        "reference_files": [str(path.absolute()) for path in references] if references else None,
-    }
     from mle_star.run.finding import find_run
 
-    explicit = explicit_settings(given, assignments)
-    guess_words = (target, metric, maximize)
-    options = _Options(_mode(display, quiet=quiet, as_json=as_json), serve, dry_run, as_json, notify, mlflow)
+    words, mode = (target, metric, maximize), _mode(display, quiet=quiet, as_json=as_json)
+
+    def start(task: TaskDescription, settings: PipelineConfig, place: Path | None, fork_from: Path | None) -> None:
+        if dry_run:
+            _show_plan(task, settings, place, as_json=as_json)
+            return
+        if mode not in ("json", "quiet"):
+            tell(f"time: {time_in_words(task, settings)}; Ctrl-C finishes with the best so far")
+        start_run(
+            task, settings, place, mode=mode, serve=serve, mlflow=mlflow, fork_from=fork_from, notify=notify
+        )  # fmt: skip
+
     if parent is not None:
-        if folder is not None or any(word is not None for word in guess_words):
+        if folder is not None or words != (None, None, None):
             raise ConfigError("--from takes the task of the other run: give no folder, target or metric")
         parent = find_run(parent)
-        task, settings = _of_run(parent, explicit, config)
-    else:
-        if folder is None:
-            raise ConfigError("name a task folder or a data folder, or another run with --from")
-        from mle_star.config import load_config
-
-        settings = load_config(explicit, config)
-        with prepared(folder, guess_words, settings, output, dry=dry_run) as (task, place):
-            _start(task, settings, place, None, options)
+        start(*_continued(parent, given), output, parent)
         return
-    _start(task, settings, output, parent, options)
+    if folder is None:
+        raise ConfigError("name a task folder or a data folder, or another run with --from")
+    settings = given.load()
+    with prepared(folder, words, settings, output, dry=dry_run) as (task, place):
+        start(task, settings, place, None)
 
 
-class _Options(NamedTuple):
-    """How a run is shown, and what is done at its end."""
-
-    mode: Any
-    serve: bool
-    dry_run: bool
-    as_json: bool
-    notify: str | None
-    mlflow: str | None
-
-
-def _start(
-    task: TaskDescription, settings: PipelineConfig, output: Path | None, parent: Path | None, options: _Options
-) -> None:
-    if options.dry_run:
-        _show_plan(task, settings, output, as_json=options.as_json)
-        return
-    if options.mode not in ("json", "quiet"):
-        typer.echo(f"time: {time_in_words(task, settings)}; Ctrl-C finishes with the best so far", err=True)
-    run_dir = start_run(
-        task, settings, output, mode=options.mode, serve=options.serve, mlflow=options.mlflow, fork_from=parent,
-        notify=options.notify,
-    )  # fmt: skip
-    _advise_on(run_dir, options.mode)
-
-
+@takes_settings("time_limit_seconds", "max_budget_usd", "executor")
 def resume(
     run_folder: Run,
-    time_limit: TimeLimit = None,
-    max_budget: MaxBudget = None,
-    executor: Executor = None,
-    assignments: Assignments = None,
+    given: Given = NOTHING,
     quiet: Quiet = False,
     as_json: AsJson = False,
-    display: Show = "auto",
+    display: Display = "auto",
     serve: Serve = False,
     mlflow: Mlflow = None,
     notify: Notify = None,
@@ -237,15 +149,23 @@ def resume(
       mle-star resume titanic-20260131 --max-budget 10 --time-limit 12h
       mle-star resume titanic-20260131 --executor ray
     """
-    limit = seconds_of("--time-limit", time_limit)
-    given = {"time_limit_seconds": limit, "max_budget_usd": max_budget, "executor": executor}
-    explicit = explicit_settings(given, assignments)
-    task, settings = _of_run(run_folder, explicit, None)
-    for note in _spent_limits(run_folder, settings):
-        typer.echo(f"note: {note}", err=True)
+    task, settings = _continued(run_folder, given)
+    for words in _spent_limits(run_folder, settings):
+        note(words)
     mode = _mode(display, quiet=quiet, as_json=as_json)
     start_run(task, settings, run_folder, mode=mode, serve=serve, mlflow=mlflow, resume=True, notify=notify)
-    _advise_on(run_folder, mode)
+
+
+def _mode(display: str, *, quiet: bool, as_json: bool) -> str:
+    """The renderer's name."""
+    return "json" if as_json else "quiet" if quiet else display
+
+
+def _continued(run_dir: Path, given: Given) -> tuple[TaskDescription, PipelineConfig]:
+    """The task and the settings of another run, those given now among them."""
+    from mle_star.run.folder import first_line, last_config
+
+    return first_line(run_dir).task, given.load(last_config(run_dir))
 
 
 def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
@@ -254,53 +174,19 @@ def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
     from mle_star.run.journal import read_journal
 
     spent, money = spent_by(read_journal(RunFolder(run_dir).journal)), settings.max_budget_usd
-    only = "only what is recorded is taken over"
-    notes = []
-    if spent.seconds >= settings.time_limit_seconds:
-        used = f"{spent.seconds:.0f} of {settings.time_limit_seconds} s"
-        notes.append(f"the time limit is used up ({used}): {only}; raise it with --time-limit")
-    if money is not None and spent.usd >= money:
-        notes.append(
-            f"the money limit is used up ({spent.usd:.2f} of {money:g} USD): {only}; raise it with --max-budget"
-        )
-    return notes
-
-
-def seconds_of(option: str, text: str | None) -> int | None:
-    """`90`, `90s`, `15m`, `12h`, `1d` as seconds."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip().lower())
-    seconds = round(float(found.group(1)) * _UNITS[found.group(2)]) if found else 0
-    if seconds < 1:
-        raise ConfigError(f"{option} {text!r}: write seconds, or a number with s, m, h or d, such as 90m")
-    return seconds
-
-
-def explicit_settings(given: dict[str, Any], assignments: list[str] | None) -> dict[str, Any]:
-    """What was really given: options first, `--set` last."""
-    from mle_star.config import parse_assignments
-
-    return {
-        **{name: value for name, value in given.items() if value is not None},
-        **parse_assignments(assignments or []),
+    amounts = {
+        "time": (spent.seconds, settings.time_limit_seconds, f"{spent.seconds:.0f} of {settings.time_limit_seconds} s"),
+        "money": (spent.usd, money, f"{spent.usd:.2f} of {money or 0:g} USD"),
     }
-
-
-def _of_run(run_dir: Path, explicit: dict[str, Any], file: Path | None) -> tuple[TaskDescription, PipelineConfig]:
-    """The task and the settings of another run, changed by what was said anew."""
-    from mle_star.config import load_config
-    from mle_star.run.folder import first_line, last_config
-
-    return first_line(run_dir).task, load_config(explicit, file, base=last_config(run_dir))
+    flags = {"time": FLAGS["time_limit_seconds"], "money": FLAGS["max_budget_usd"]}
+    return [
+        f"the {name} limit is used up ({words}): only what is recorded is used; raise it with {flags[name]}"
+        for name, (used, limit, words) in amounts.items()
+        if limit is not None and used >= limit
+    ]
 
 
 # --- the run -------------------------------------------------------------------------------------------------
-
-
-def _mode(display: str, *, quiet: bool, as_json: bool) -> str:
-    """The renderer's name."""
-    return "json" if as_json else "quiet" if quiet else display
 
 
 def start_run(
@@ -314,54 +200,48 @@ def start_run(
     resume: bool = False,
     fork_from: Path | None = None,
     notify: str | None = None,
+    advice: bool = True,
 ) -> Path:
     """Run, show it, write the report, tell whoever waits; the run's folder. The exit code says how it ended."""
+    import asyncio
+
     from mle_star.orchestrator import run_pipeline
     from mle_star.pipeline.setup import choose_folder
+    from mle_star.run.finding import callable_name
     from mle_star.views.display import make_display
 
     folder = choose_folder(task, config, output)
-    stopped: RunInterrupted | None = None
+    stopped, name = "", callable_name(folder.root)
     with (
         _notified(folder.root, notify),
         _served(folder.root, serve),
         _mirrored(folder.root, mlflow),
         make_display(mode, run_dir=folder.root) as listener,
     ):
+        work = run_pipeline(
+            task, config, run_dir=folder.root, resume=resume, fork_from=fork_from, listeners=[listener],
+            signals=True, console=False,
+        )  # fmt: skip
         try:
-            result = asyncio.run(
-                run_pipeline(
-                    task, config, run_dir=folder.root, resume=resume, fork_from=fork_from, listeners=[listener],
-                    signals=True, console=False,
-                )
-            )  # fmt: skip
-        except PipelineError as error:
-            if not isinstance(error, RunInterrupted):
-                _write_report(folder.root)
+            result = asyncio.run(work)
+        except RunInterrupted as error:
+            stopped = str(error)
+        except KeyboardInterrupt:  # before the run itself heeds signals
+            if not folder.journal.is_file():
                 raise
-            stopped = error
+            stopped = f"stopped by Ctrl-C; `mle-star resume {name}` continues from here"
+        except PipelineError:
+            _write_report(folder.root)
+            raise
         _write_report(folder.root)
-    if stopped is not None:  # said last, below the summary
+    if stopped:  # said last, below the summary
         typer.echo(f"mle-star: {stopped}", err=True)
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.has_test and not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)
-    return folder.root
-
-
-def advise(*lines: str) -> None:
-    """What to try next."""
-    for line in lines:
-        typer.echo(f"next: {line}", err=True)
-
-
-def _advise_on(run_dir: Path, mode: str) -> None:
-    """What people do with a run that is done, where somebody reads along."""
-    from mle_star.run.finding import callable_name
-
-    if mode not in ("json", "quiet"):
-        name = callable_name(run_dir)
+    if advice and mode not in ("json", "quiet"):
         advise(f"mle-star predict {name} NEW.csv", f"mle-star report {name} --open")
+    return folder.root
 
 
 @contextmanager
@@ -377,10 +257,10 @@ def _notified(run_dir: Path, command: str | None) -> Iterator[None]:
             from mle_star.views.shelf import glance
 
             seen = glance(run_dir) if (run_dir / "journal.jsonl").exists() else None
-            told = {"RUN": str(run_dir), "STATE": seen.state if seen else "failed"}
-            told["SCORE"] = "" if seen is None or seen.score is None else f"{seen.score:g}"
-            if problem := call_command(command, told):
-                typer.echo(f"mle-star: --notify: {problem}", err=True)
+            outcome = {"RUN": str(run_dir), "STATE": seen.state if seen else "failed"}
+            outcome["SCORE"] = "" if seen is None or seen.score is None else f"{seen.score:g}"
+            if problem := call_command(command, outcome):
+                tell(f"mle-star: --notify: {problem}")
 
 
 @contextmanager
@@ -392,7 +272,7 @@ def _served(run_dir: Path, wanted: bool) -> Iterator[None]:
     from mle_star.views.live import LiveServer
 
     server = LiveServer(run_dir)
-    typer.echo(f"live page: {server.start()}", err=True)
+    tell(f"live page: {server.start()}")
     try:
         yield
     finally:
@@ -412,7 +292,7 @@ def _mirrored(run_dir: Path, uri: str | None) -> Iterator[None]:
     if mirror.behind:
         words = f" ({mirror.problem})" if mirror.problem else ""
         again = f"mle-star mlflow {run_dir} {without_password(uri)}"
-        typer.echo(f"note: MLflow missed the end of the run{words}; send it with: {again}", err=True)
+        note(f"MLflow missed the end of the run{words}; send it with: {again}")
 
 
 def _write_report(run_dir: Path) -> None:
@@ -422,7 +302,7 @@ def _write_report(run_dir: Path) -> None:
     try:
         write_report(run_dir)
     except Exception as error:
-        typer.echo(f"mle-star: the report could not be written: {error}", err=True)
+        tell(f"mle-star: the report could not be written: {error}")
 
 
 def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:

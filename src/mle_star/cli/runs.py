@@ -1,30 +1,30 @@
-"""Commands to look at runs: `report`, `runs`, `show`, `diff`, `watch`."""
+"""Commands to look at runs: `report`, `runs`, `show`, `diff`, `watch`, `ui`."""
 
 from __future__ import annotations
 
-import sys
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mle_star.cli.names import Run, complete_step
+from mle_star.cli.options import AsList, Open, Port, Run, complete_step
+from mle_star.cli.printing import console, serve, table
 from mle_star.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mle_star.cli.browse import StepRecord
-    from mle_star.serving.guarded import GuardedServer
 
+Folder = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
 MOST_STEPS = 12
+RULE = 100
+"""Characters of a line across the page: a pipe has no width."""
 
 
-def report(
-    run_folder: Run,
-    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
-) -> None:
-    """Write report.html of a run anew from its journal; also while the run is going.
+def report(run_folder: Run, open_it: Open = False) -> None:
+    """Rewrite report.html of a run from its journal; also while the run is going.
 
     \b
     Examples:
@@ -39,10 +39,7 @@ def report(
         typer.launch(path.as_uri())
 
 
-def runs(
-    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where to look; runs/ if not given.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A list of objects, for programs.")] = False,
-) -> None:
+def runs(folder: Folder = None, as_json: AsList = False) -> None:
     """List runs: task, model, score, cost, time, state.
 
     Whatever a command takes as RUN may be a name of this list, the beginning of one, or `latest`.
@@ -53,9 +50,6 @@ def runs(
       mle-star runs experiments/
       mle-star runs --json | jq '.[] | select(.state == "completed") | .path'
     """
-    import json
-
-    from rich.table import Table
     from rich.text import Text
 
     from mle_star.run.finding import runs_folder
@@ -67,10 +61,9 @@ def runs(
     if as_json:
         typer.echo(json.dumps([one._asdict() for one in found], indent=2))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "task", "model", "score", "cost", "time", "state"):
-        numbers = name in ("score", "cost", "time")
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=name == "run")
+    made = table(
+        "run", "task", "model", "score", "cost", "time", "state", numbers=("score", "cost", "time"), whole=("run",)
+    )  # fmt: skip
     for one in found:
         style = {"completed": "green", "failed": "red", "running": "cyan"}.get(one.state, "yellow")
         cells = [
@@ -78,8 +71,8 @@ def runs(
             f"{text.score(one.score)} {text.one_line(one.metric, 16)}", text.money(one.cost_usd),
             text.duration(one.seconds),
         ]  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells), Text(one.title, style=style))
-    console().print(table)
+        made.add_row(*(Text(cell) for cell in cells), Text(one.title, style=style))
+    console().print(made)
 
 
 def show(
@@ -143,11 +136,7 @@ def diff(
         screen.print(Text(line, style=style))
 
 
-def watch(
-    run_folder: Run,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="A fixed port instead of a free one.")] = 0,
-    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
-) -> None:
+def watch(run_folder: Run, port: Port = 0, open_it: Open = False) -> None:
     """Serve the live page of a run, also of one in another process; end with Ctrl-C.
 
     The page is for this machine only, and its address holds a token: who has it may also end the run.
@@ -161,67 +150,55 @@ def watch(
     serve(LiveServer(check_run(run_folder), port=port), open_it=open_it)
 
 
-def serve(server: GuardedServer, *, open_it: bool) -> None:
-    """Say the address, and serve until Ctrl-C."""
-    address = server.start()
-    typer.echo(address)
-    if open_it:
-        typer.launch(address)
-    try:
-        server.wait()
-    except KeyboardInterrupt:
-        typer.echo("no longer served", err=True)
-    finally:
-        server.stop()
+def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
+    """Serve one page with all runs: live ones on top, searchable, two of them compared; end with Ctrl-C.
+
+    Each run opens its report, which follows the run while it continues. The page is for this machine only, and its
+    address holds a token: who has it may also end runs.
+
+    \b
+    Examples:
+      mle-star ui --open
+      mle-star ui experiments/
+    """
+    from mle_star.run.finding import runs_folder
+    from mle_star.views.index import IndexServer
+
+    place = runs_folder() if folder is None else folder
+    if not place.is_dir():
+        raise ConfigError(f"{place} is no folder; name the one that holds your runs")
+    serve(IndexServer(place, port=port), open_it=open_it)
 
 
-RULE = 100
-"""Characters of a line across the page: a pipe has no width."""
-
-# --- on the terminal ---------------------------------------------------------------------------------------------
-
-
-def console() -> Console:
-    """Where tables go: whole lines in a pipe, folded ones on a terminal."""
-    from rich.console import Console
-
-    # A pipe has no width: what reads it wants whole lines.
-    width = None if sys.stdout.isatty() else 1000
-    return Console(highlight=False, markup=False, soft_wrap=True, width=width)
-
-
-def _list_steps(console: Console, steps: list[StepRecord]) -> None:
-    from rich.table import Table
+def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
     from rich.text import Text
 
     from mle_star.views import text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("step", "outcome", "score", "cost", "time"):
-        table.add_column(name, justify="right" if name in ("score", "cost", "time") else "left", overflow="fold")
+    made = table("step", "outcome", "score", "cost", "time", numbers=("score", "cost", "time"))
     for one in steps:
         score = "" if one.score is None else text.score(one.score)
         cost = "" if one.call is None else text.money(one.cost_usd)
         time = "" if one.seconds is None else text.duration(one.seconds)
         style = {"failed": "red", "accepted": "green"}.get(one.outcome, "")
-        table.add_row(Text(one.step), Text(one.outcome, style=style), score, cost, time)
-    console.print(table)
+        made.add_row(Text(one.step), Text(one.outcome, style=style), score, cost, time)
+    screen.print(made)
 
 
-def _show_step(console: Console, one: StepRecord) -> None:
+def _show_step(screen: Console, one: StepRecord) -> None:
     from rich.rule import Rule
     from rich.syntax import Syntax
     from rich.text import Text
 
     from mle_star.views import text
 
-    console.print(Text(f"{one.step}: {one.outcome}", style="bold"))
+    screen.print(Text(f"{one.step}: {one.outcome}", style="bold"))
     for name, value in one.facts:
-        console.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))
+        screen.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))
     for name, content, kind in one.texts:
-        console.print(Rule(name, align="left", style="dim"), width=min(console.width, RULE))
+        screen.print(Rule(name, align="left", style="dim"), width=min(screen.width, RULE))
         shown = Text(text.clean(content, max_text=400_000).rstrip("\n"))
         if kind:  # as text, not as a block: the terminal may wrap it, and a pipe gets whole lines
             shown = Syntax("", kind, background_color="default").highlight(shown.plain)
-        console.print(shown, end="\n" if not shown.plain.endswith("\n") else "")
-    console.print()
+        screen.print(shown, end="\n" if not shown.plain.endswith("\n") else "")
+    screen.print()

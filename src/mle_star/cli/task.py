@@ -1,4 +1,4 @@
-"""From what stands on the command line to the task of a run."""
+"""`mle-star init`, and the task of a run from what stands on the command line."""
 
 from __future__ import annotations
 
@@ -6,20 +6,85 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mle_star.cli.options import Force, Maximize, Metric, Target
+from mle_star.cli.printing import note, plain, tell
 from mle_star.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mle_star.models import PipelineConfig, TaskDescription
+    from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
+
+Words = tuple[str | None, str | None, bool | None]
+"""Target, metric, and whether more of it is better, as far as they are given."""
+
+
+def init(
+    data_folder: Annotated[
+        Path, typer.Argument(metavar="DATA_FOLDER", help="The folder with the data, or the one whose `input` holds it.")
+    ],
+    target: Target = None,
+    metric: Metric = None,
+    maximize: Maximize = None,
+    name: Annotated[str | None, typer.Option(help="The task's name; the folder's name if not given.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write; DATA_FOLDER/task.yaml if not given.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Look at a data folder and write its task.yaml, every guess explained.
+
+    Reads the first rows of the tables only, never a large file whole. Nothing is overwritten without --force.
+
+    \b
+    Examples:
+      mle-star init data/
+      mle-star init data/ --target price --metric mae
+      mle-star init data/ --metric score.py:profit --maximize --output tasks/profit.yaml
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from mle_star.data import TASK_FILE, guess_task, write_task
+
+    guess = guess_task(data_folder, target=target, metric=metric, direction=_direction(maximize), name=name)
+    path = data_folder if output is None else output
+    path = path / TASK_FILE if path.is_dir() else path
+    write_task(guess, path, force=force)
+
+    console = Console(highlight=False, soft_wrap=True)
+    values = {**guess.task.model_dump(mode="json"), "target": ", ".join(guess.targets) or "-"}
+    for field, reason in guess.reasons.items():
+        console.print(f"{field:18} [bold]{escape(plain(values[field]))}[/bold]  [dim]{escape(plain(reason))}[/dim]")
+    for words in guess.notes:
+        console.print(f"[yellow]note[/yellow]  {escape(plain(words))}")
+    place = data_folder if output is None else path
+    console.print(f"Wrote {escape(str(path))}. Check it, then: mle-star run {escape(str(place))}{_model_words()}")
+
+
+def _direction(maximize: bool | None) -> MetricDirection | None:
+    from mle_star.models import MetricDirection
+
+    return None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
+
+
+def _model_words() -> str:
+    """What to add so that the run works with what this machine has."""
+    from mle_star.config import load_config
+    from mle_star.pipeline.setup import served_model
+    from mle_star.sdk.credentials import find_credentials
+
+    if served_model(load_config().model) is not None or find_credentials():
+        return ""
+    return " --model offline  (no key for a language model was found; `mle-star doctor` says more)"
 
 
 @contextmanager
 def prepared(
     source: Path,
-    guess_words: tuple[str | None, str | None, bool | None],
+    guess_words: Words,
     settings: PipelineConfig,
     output: Path | None,
     *,
@@ -36,12 +101,9 @@ def prepared(
     if is_data_file(source):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / source.stem if dry else _folder_for(source, settings, output)
-            with taken_in(source, folder, target=guess_words[0], note=_note) as data:
+            with taken_in(source, folder, target=guess_words[0], note=note) as data:
                 if any(data.glob(TASK_FILE)) or any(data.glob(f"*/{TASK_FILE}")):
-                    words = (
-                        f"{source}: an archive is data, and its {TASK_FILE} is not used; unpack it and name its folder"
-                    )
-                    _note(words)
+                    note(f"{source}: the {TASK_FILE} of an archive is not used; unpack it and name its folder")
                 task = _guessed(data, None if dry else folder, guess_words, settings, source)
                 yield task, output if dry else folder
         return
@@ -75,7 +137,7 @@ def _folder_for(source: Path, settings: PipelineConfig, output: Path | None) -> 
 def _guessed(
     data: Path,
     run_dir: Path | None,
-    guess_words: tuple[str | None, str | None, bool | None],
+    guess_words: Words,
     settings: PipelineConfig,
     source: Path | None,
 ) -> TaskDescription:
@@ -83,22 +145,15 @@ def _guessed(
 
     `source` is the one file that the data were taken from.
     """
-    from mle_star.models import MetricDirection
     from mle_star.results.source import in_their_words, make_task, told
 
     target, metric, maximize = guess_words
-    direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
     name = None if source is None else source.name.partition(".")[0]
-    guess = make_task(data, run_dir, name=name, target=target, metric=metric, direction=direction)
-    for note in guess.notes:
-        _note(note if source is None else in_their_words(note, source))
-    for line in told(guess, hides_rows=settings.scoring == "auto"):
-        typer.echo(plain(line if source is None else in_their_words(line, source)), err=True)
+    guess = make_task(data, run_dir, name=name, target=target, metric=metric, direction=_direction(maximize))
+    lines = [*(f"note: {words}" for words in guess.notes), *told(guess, hides_rows=settings.scoring == "auto")]
+    for line in lines:
+        tell(line if source is None else in_their_words(line, source))
     return guess.task
-
-
-def _note(words: str) -> None:
-    typer.echo(plain(f"note: {words}"), err=True)
 
 
 def time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
@@ -119,9 +174,4 @@ def _say_where_the_data_lie(task: TaskDescription, folder: Path) -> None:
     """Scripts see what lies there: nobody should learn later that it is another folder than the one that was named."""
     data = Path(task.data_dir).resolve()
     if folder.resolve() not in (data, *data.parents):
-        typer.echo(plain(f"note: the data lie outside of {folder}: {data}"), err=True)
-
-
-def plain(text: str) -> str:
-    """Names come from the data: keep them from driving the terminal."""
-    return "".join(char if char.isprintable() else " " for char in text)
+        note(f"the data lie outside of {folder}: {data}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mle_star.data.folder import TASK_FILE, write_task
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.errors import ConfigError
+from mle_star.models import FinalResult
 from mle_star.run.folder import RunFolder, write_whole
 
 if TYPE_CHECKING:
@@ -72,6 +73,18 @@ def submit(run_dir: Path, competition: str, message: str, promise: str) -> Sent:
     sent = Sent(competition, int(reply.ref), digest, message, promise)
     _keep(run_dir, [*kept(run_dir), sent])
     return sent
+
+
+def expected_score(folder: RunFolder) -> str:
+    """The expected score of a run's result, in words."""
+    try:
+        promise = FinalResult.model_validate_json(folder.result.read_bytes()).promise
+    except (OSError, ValueError):
+        promise = None
+    if promise is None:
+        return "unknown"
+    between = "" if promise.low is None else f" ({promise.low:.5g} to {promise.high:.5g})"
+    return f"{promise.score:.5g}{between}, {promise.measured}"
 
 
 def refresh(run_dir: Path, *, wait_seconds: float = 0.0) -> list[Sent]:

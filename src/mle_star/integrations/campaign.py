@@ -19,9 +19,9 @@ from mle_star.data.medals import Medal, Medals
 from mle_star.errors import ConfigError, JournalError, MleStarError
 from mle_star.execution.choice import find_opener, opened_executor
 from mle_star.execution.remote import RemoteExecutor
+from mle_star.integrations.campaign_page import campaign_html
 from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.results.campaign_page import campaign_html
 from mle_star.run.context import Executor
 from mle_star.run.folder import RunFolder, file_name, spent_by, write_whole
 from mle_star.run.journal import read_journal
@@ -187,7 +187,7 @@ class Campaign:
         if self.plan.config.executor.partition(":")[0] != "ray":
             yield start
             return
-        from mle_star.results.hosts import hosted
+        from mle_star.integrations.hosts import hosted
 
         assert isinstance(executor, RemoteExecutor)
         data = (task.data_dir for task in self.plan.tasks)

@@ -16,7 +16,7 @@ from mle_star.run.folder import RunFolder
 from mle_star.views.page import content_policy, render, static, styles
 
 if TYPE_CHECKING:
-    from mle_star.results.campaign import Campaign, Entry
+    from mle_star.integrations.campaign import Campaign, Entry
 
 
 class TaskRow(NamedTuple):

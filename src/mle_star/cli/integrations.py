@@ -1,0 +1,238 @@
+"""Commands of the integrations: `sweep`, `kaggle`, `mlebench`, `mlflow`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mle_star.cli.options import EXIT_FAILED, EXIT_NO_SUBMISSION, NOTHING, Given, Run, seconds_of, takes_settings
+from mle_star.cli.printing import note, tell
+from mle_star.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mle_star.integrations.campaign import Campaign, Entry
+
+
+@takes_settings("executor", "model")
+def sweep(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="TASK...", help="Task folders, or data as `run` takes them.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of each task. [default: 1]")] = None,
+    at_once: Annotated[int | None, typer.Option("--at-once", min=1, help="Runs side by side. [default: 1]")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The campaign's folder.")] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Continue the campaign in this folder.")] = None,
+    max_budget: Annotated[float | None, typer.Option("--max-budget", help="US dollars for all runs.")] = None,
+    time_limit: Annotated[str | None, typer.Option("--time-limit", help="Start no run after this time.")] = None,
+    given: Given = NOTHING,
+) -> None:
+    """Run many tasks, each with several seeds, within one budget; `--resume` continues whatever stopped it.
+
+    Each run is a normal run folder below the campaign's; results.html and results.csv there have a line for each. A
+    `leaderboard.csv` beside a task says which scores win a medal. `--resume` continues with the settings and the money
+    of the campaign; what is given with it, or as a variable (MLE_STAR_*), replaces them.
+
+    \b
+    Examples:
+      mle-star sweep titanic/ house-prices/ --seeds 3 --model offline --at-once 2
+      mle-star sweep houses.csv cars.csv --seeds 3 --model offline
+      mle-star sweep tasks/* --seeds 3 --executor ray --at-once 60 --max-budget 500 -o campaign/
+      mle-star sweep --resume campaign/ --at-once 60 --executor ray://head.example:10001
+    """
+    import asyncio
+
+    from mle_star.integrations.campaign import PAGE, Campaign
+
+    seconds = seconds_of("--time-limit", time_limit)
+    limits: dict[str, Any] = {"at_once": at_once, "max_budget_usd": max_budget}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    if resume is not None:
+        if folders or seeds is not None or output is not None:
+            raise ConfigError("--resume takes tasks, seeds and folder of the campaign: give none of them")
+        campaign = Campaign.open(resume)
+        campaign.change(**limits, config=given.load(campaign.plan.config))
+    else:
+        campaign = _new_campaign(folders or [], output or Path("campaign"), seeds or 1, given, limits)
+    entries = asyncio.run(campaign.run(seconds=seconds, tell=_show_entry))
+    finished = [entry for entry in entries if entry.state == "finished"]
+    spent = sum(entry.cost_usd or 0.0 for entry in entries)
+    typer.echo(f"{len(finished)} of {len(entries)} runs finished, ${spent:.2f}; {campaign.folder / PAGE}")
+    raise typer.Exit(0 if len(finished) == len(entries) else EXIT_FAILED)
+
+
+def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, limits: dict[str, Any]) -> Campaign:
+    from mle_star.cli.task import prepared
+    from mle_star.data.medals import load_medals
+    from mle_star.integrations.campaign import Campaign
+
+    if not folders:
+        raise ConfigError("name task folders, or a campaign with --resume")
+    settings = given.load()
+    Campaign.refuse_begun(place)
+    with ExitStack() as until_saved:  # what was copied is removed when the campaign is refused
+        copies = [place / "tasks" / f"{number}-{folder.name}" for number, folder in enumerate(folders)]
+        tasks = [
+            until_saved.enter_context(prepared(source, (None, None, None), settings, own, dry=False))[0]
+            for source, own in zip(folders, copies, strict=True)
+        ]
+        thresholds = {
+            task.competition_id: load_medals(source, task) for source, task in zip(folders, tasks, strict=True)
+        }
+        medals = {name: one for name, one in thresholds.items() if one is not None}
+        return Campaign.create(place, tasks, seeds, settings, medals, **limits)
+
+
+def _show_entry(entry: Entry) -> None:
+    score = "" if entry.score is None else f"  score {entry.score:.5g}"
+    expected = "" if entry.promise is None else f"  expected {entry.promise:.5g}"
+    medal = f"  {entry.medal}" if entry.medal else ""
+    why = f"  ({entry.message})" if entry.message else ""
+    typer.echo(f"{entry.folder}: {entry.state}{score}{expected}{medal}{why}")
+
+
+class KaggleAction(str, Enum):
+    """What to do with Kaggle."""
+
+    get = "get"
+    submit = "submit"
+    status = "status"
+
+
+def kaggle(
+    action: Annotated[KaggleAction, typer.Argument(help="get a competition, submit a run, or ask for scores.")],
+    what: Annotated[str, typer.Argument(metavar="COMPETITION|RUN", help="get: a competition; else: a run.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="get: the task folder to make.")] = None,
+    competition: Annotated[str, typer.Option(help="submit: where to; else the competition of the run's task.")] = "",
+    message: Annotated[str, typer.Option("--message", "-m", help="submit: what to say of it.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="submit: do not ask before sending.")] = False,
+) -> None:
+    """Get a competition of Kaggle as a task folder, submit a run, see its public score beside the expected one.
+
+    Needs `pip install 'mle-star[kaggle]'` and a credential of Kaggle; the rules of a competition must be accepted on
+    its page first.
+
+    \b
+    Examples:
+      mle-star kaggle get spaceship-titanic
+      mle-star kaggle submit spaceship-titanic-20260131
+      mle-star kaggle status spaceship-titanic-20260131
+    """
+    from mle_star.integrations.kaggle import get_competition, refresh
+    from mle_star.run.finding import find_run
+
+    if action is KaggleAction.get:
+        folder = output or Path(what)
+        guess = get_competition(what, folder)
+        for words in guess.notes:
+            note(words)
+        kind, metric = guess.task.task_type.value, guess.task.evaluation_metric
+        wanted = f"{guess.task.metric_direction.value} {metric}, target {', '.join(guess.targets) or '-'}"
+        typer.echo(f"{folder / 'task.yaml'}: {kind}, {wanted}\ncheck it, then: mle-star run {folder}")
+        return
+    run_dir = find_run(what)
+    if action is KaggleAction.submit and not _submit(run_dir, competition, message, yes=yes):
+        return
+    known = refresh(run_dir)
+    if not known:
+        raise ConfigError(f"{run_dir}: nothing was sent from it; `mle-star kaggle submit {run_dir}` does it")
+    for one in known:
+        score = "no score yet" if one.score is None else f"public score {one.score:g}"
+        problem = f" ({one.problem})" if one.problem else ""
+        typer.echo(f"{one.competition} {one.ref}: {one.status.lower()}, {score}, expected {one.promise}{problem}")
+
+
+def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool:
+    from mle_star.integrations.kaggle import expected_score, refresh, submit
+    from mle_star.run.folder import RunFolder, first_line
+
+    folder = RunFolder(run_dir)
+    if not folder.journal.is_file():
+        raise ConfigError(f"{run_dir} holds no run")
+    if not folder.submission.is_file():
+        raise ConfigError(f"{run_dir}: there is no submission to send")
+    name = competition or first_line(run_dir).task.competition_id
+    expected = expected_score(folder)
+    if not yes and not typer.confirm(f"send {folder.submission} to {name}, with the expected score {expected}?"):
+        typer.echo("nothing was sent")
+        return False
+    sent = submit(run_dir, name, message or f"mle-star {run_dir.resolve().name}", expected)
+    typer.echo(f"sent to {name} as {sent.ref}")
+    refresh(run_dir, wait_seconds=60)
+    return True
+
+
+@takes_settings("time_limit_seconds", "model", "max_budget_usd")
+def mlebench(
+    data_dir: Annotated[Path, typer.Argument(metavar="DATA_DIR", help="The competition's data.")] = Path("/home/data"),
+    competition: Annotated[
+        str, typer.Option(envvar="COMPETITION_ID", help="The competition's id; else the folder's name.")
+    ] = "",
+    home: Annotated[Path, typer.Option(help="Where instructions.txt, submission/, code/ and logs/ lie.")] = Path(
+        "/home"
+    ),
+    validate_url: Annotated[str, typer.Option(help="The benchmark's server that checks a submission's form.")] = (
+        "http://localhost:5000/validate"
+    ),
+    given: Given = NOTHING,
+) -> None:
+    """Solve a competition of MLE-bench: task from its folders, submission where it is graded.
+
+    The run's folder is logs/mle-star; a run that was stopped there is resumed.
+
+    \b
+    Examples:
+      mle-star mlebench /home/data --time-limit 24h
+      mle-star mlebench data/spaceship-titanic --home out --model offline --time-limit 10m
+    """
+    from mle_star.cli.run import start_run
+    from mle_star.integrations.mlebench import Bench, bench_task, hand_in, validate
+
+    bench = Bench(data_dir, home / "instructions.txt", home / "submission", home / "code", home / "logs")
+    guess = bench_task(bench, competition or data_dir.resolve().name)
+    for words in guess.notes:
+        note(words)
+    run_dir, code = bench.logs / "mle-star", 0
+    try:
+        resumed = (run_dir / "journal.jsonl").exists()
+        start_run(guess.task, given.load(), run_dir, mode="plain", resume=resumed, advice=False)
+    except typer.Exit as end:
+        code = end.exit_code
+    if code not in (0, EXIT_NO_SUBMISSION):
+        raise typer.Exit(code)
+    place = hand_in(run_dir, bench)
+    if place is None:
+        tell("no submission; script and report are in place")
+        raise typer.Exit(EXIT_NO_SUBMISSION)
+    answer = validate(place, validate_url)
+    typer.echo(f"submission: {place}" + (f" ({answer})" if answer else "; no server checked its form"))
+
+
+def mlflow(
+    run_folder: Run,
+    uri: Annotated[
+        str, typer.Argument(metavar="URI", help="A tracking server, or a database such as sqlite:///mlflow.db.")
+    ],
+) -> None:
+    """Send a run, or what is missing of it, to an MLflow server.
+
+    What was sent is kept in the run's folder: nothing is sent twice. `mle-star run --mlflow URI` does the same during
+    the run.
+
+    \b
+    Examples:
+      mle-star mlflow titanic-20260131 http://127.0.0.1:5000
+      mle-star mlflow titanic-20260131 sqlite:///mlflow.db
+    """
+    from mle_star.integrations.mlflow import MlflowMirror, said_by, without_password
+    from mle_star.run.folder import RunFolder
+
+    mirror, place = MlflowMirror(RunFolder(run_folder).open().root, uri), without_password(uri)
+    try:
+        sent = mirror.catch_up()
+    except Exception as error:
+        raise ConfigError(f"{place}: {type(error).__name__}: {said_by(error)[:300]}") from None
+    typer.echo(f"{sent} events sent to {place}" if sent else f"nothing new for {place}")
