@@ -53,8 +53,8 @@ USES = {
         "2.0\n",
     ),
     "An executor": (
-        "import asyncio\nfrom mle_star import PipelineConfig\nfrom mle_star.execution.choice import opened_executor\n"
-        "async def main():\n"
+        "import asyncio\nfrom mle_star import PipelineConfig\n"
+        "from mle_star.execution.executors import opened_executor\nasync def main():\n"
         "    async with opened_executor(PipelineConfig(executor='elsewhere://there:9')) as executor:\n"
         "        print(type(executor).__name__, executor.address)\nasyncio.run(main())",
         "Elsewhere elsewhere://there:9\n",

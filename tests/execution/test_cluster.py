@@ -14,7 +14,7 @@ import pytest
 
 from mle_star.errors import ConfigError
 from mle_star.execution import LocalExecutor, detect_gpu_info
-from mle_star.execution.remote import RemoteExecutor
+from mle_star.integrations.remote.executor import RemoteExecutor
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import Executor, ScriptRequest
@@ -24,8 +24,8 @@ from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, script
 
 ray: Any = pytest.importorskip("ray")
-from mle_star.execution.cluster import Machine, RayCarrier, Shares, open_executor  # noqa: E402
-from mle_star.execution.common_turns import Places  # noqa: E402
+from mle_star.integrations.hosts import SharedQueue  # noqa: E402
+from mle_star.integrations.remote.cluster import Machine, RayCarrier, Shares, open_executor  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
@@ -64,7 +64,7 @@ async def test_scripts_fill_the_cluster_and_hand_over_what_they_made(executor: R
         "import os\nprint(os.getcwd(), os.environ['OMP_NUM_THREADS'], repr(os.environ['CUDA_VISIBLE_DEVICES']))\n"
         "open('final/submission.csv', 'w').write(open('input/a.csv').read())"
     )
-    assert executor.slots == 2
+    assert executor.announce().slots == 2
     raw = await executor.run(request_on(tmp_path, code))
     assert raw.exit_code == 0, raw.stderr
     place, threads, gpus = raw.stdout.split()
@@ -78,14 +78,14 @@ async def test_scripts_fill_the_cluster_and_hand_over_what_they_made(executor: R
 CLIENT = """
 import asyncio, sys
 from pathlib import Path
-from mle_star.execution.cluster import open_executor
+from mle_star.integrations.remote.cluster import open_executor
 from tests.execution.test_cluster import CONFIG, request_on
 
 async def main():
     code = "open('final/submission.csv', 'w').write(open('input/a.csv').read()); print('there')"
     async with open_executor(CONFIG, sys.argv[1]) as executor:
         raw = await executor.run(request_on(Path(sys.argv[2]), code, output_file=sys.argv[2] + "/log"))
-        print(executor.slots, raw.stdout.strip(), raw.machine, raw.isolation.sandbox)
+        print(executor.announce().slots, raw.stdout.strip(), raw.machine, raw.isolation.sandbox)
 
 asyncio.run(main())
 """
@@ -160,7 +160,7 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
 
 
 async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:
-    places = Places(2)
+    places = SharedQueue(2)
     await places.take("a", "a1")
     await places.take("a", "a2")
     waiting = [asyncio.create_task(places.take(run, ticket)) for run, ticket in (("a", "a3"), ("b", "b1"), ("b", "b2"))]
@@ -221,7 +221,8 @@ async def test_an_open_connection_is_used_and_left_open(cluster: dict[str, Any])
     open_it: Callable[..., Any] = open_executor
     async with open_it(CONFIG, "") as executor:
         assert isinstance(executor, RemoteExecutor)
-        assert executor.hardware["cpu_cores"] == os.cpu_count() and executor.hardware["script_memory_gb"] > 0
+        found = executor.announce().machines or {}
+        assert found["cpu_cores"] == os.cpu_count() and found["script_memory_gb"] > 0
     assert ray.is_initialized()
 
 
@@ -230,7 +231,8 @@ async def test_of_gpus_that_a_machine_only_claims_nothing_is_told(cluster: dict[
     open_it: Callable[..., Any] = open_executor
     try:
         async with open_it(CONFIG, "") as executor:
-            assert executor.hardware["gpu_count"] == 1 and executor.slots == 1
-            assert ("gpu_memory" in executor.hardware) == bool(detect_gpu_info().get("gpu_memory"))
+            found, slots = executor.announce().machines, executor.announce().slots
+            assert found["gpu_count"] == 1 and slots == 1
+            assert ("gpu_memory" in found) == bool(detect_gpu_info().get("gpu_memory"))
     finally:
         cluster["cluster"].remove_node(machine)

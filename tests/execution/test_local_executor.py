@@ -29,7 +29,7 @@ class TestInBubblewrap(ExecutorContract):
         assert raw.isolation.sandbox == "bubblewrap+seccomp"
         assert raw.isolation.network_blocked
         assert CONFINED in raw.isolation.limits
-        promised = executor.isolation()
+        promised = executor.announce().isolation
         assert (promised.sandbox, promised.network_blocked) == ("bubblewrap+seccomp", True)
 
 
@@ -42,7 +42,7 @@ class TestInNamespaces(ExecutorContract):
 
     async def test_it_says_so(self, executor: LocalExecutor, request_for: Callable[..., ScriptRequest]) -> None:
         raw = await executor.run(request_for("print(1)"))
-        assert raw.isolation.sandbox == "namespaces+seccomp" == executor.isolation().sandbox
+        assert raw.isolation.sandbox == "namespaces+seccomp" == executor.announce().isolation.sandbox
         assert raw.isolation.network_blocked and CONFINED in raw.isolation.limits
 
 

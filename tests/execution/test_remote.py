@@ -16,11 +16,11 @@ import pytest
 
 from mle_star.errors import ExecutionError
 from mle_star.execution import LocalExecutor, debug_text, execute_in_run, link_input_data
-from mle_star.execution.node import Node
-from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, collect, put, unpack
-from mle_star.execution.remote import RemoteExecutor
 from mle_star.execution.removal import remove_entry
-from mle_star.execution.turns import Turns
+from mle_star.execution.slots import Queue
+from mle_star.integrations.remote.executor import RemoteExecutor
+from mle_star.integrations.remote.node import Node
+from mle_star.integrations.remote.parcel import Delivery, MachineLost, Packer, Parcel, collect, put, unpack
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
@@ -197,10 +197,10 @@ async def test_a_file_that_changes_on_its_way_is_not_taken_for_what_it_was(tmp_p
 
 
 async def test_a_free_place_goes_to_the_run_that_has_had_fewest_scripts() -> None:
-    turns, order, go_on = Turns(1), list[str](), asyncio.Event()
+    turns, order, go_on = Queue(1), list[str](), asyncio.Event()
 
     async def script(run: str, name: str) -> None:
-        async with turns.turn(run):
+        async with turns.slot(run):
             order.append(name)
             await go_on.wait()
 
@@ -213,21 +213,21 @@ async def test_a_free_place_goes_to_the_run_that_has_had_fewest_scripts() -> Non
     go_on.set()
     await asyncio.gather(*scripts, return_exceptions=True)
     assert order == ["a1", "b1", "b2", "a3"]
-    async with turns.turn("late"):
+    async with turns.slot("late"):
         order.append("free again")
 
 
 async def test_a_place_that_comes_with_the_cancellation_is_passed_on() -> None:
-    turns = Turns(1)
-    first = turns.turn("a")
+    turns = Queue(1)
+    first = turns.slot("a")
     await first.__aenter__()
-    waiting = asyncio.create_task(turns.turn("b").__aenter__())
+    waiting = asyncio.create_task(turns.slot("b").__aenter__())
     await asyncio.sleep(0)
     await first.__aexit__(None, None, None)  # gives the place to the one that waits
     waiting.cancel()
     await asyncio.wait({waiting})
     assert waiting.cancelled()
-    async with turns.turn("c"):
+    async with turns.slot("c"):
         pass
 
 
@@ -264,7 +264,7 @@ async def test_a_machine_that_is_lost_while_data_are_sent_to_it_is_no_fault_of_t
 async def test_data_that_a_script_reads_are_not_removed_to_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mle_star.execution.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
+    monkeypatch.setattr("mle_star.integrations.remote.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"
     code = "import time\nprint('begun', flush=True)\ntime.sleep(4)\nprint(open('input/a.csv').read())"

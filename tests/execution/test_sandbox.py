@@ -29,7 +29,7 @@ from mle_star.execution.sandbox import (
     HERE,
     INSTALL_HINT,
     MANY,
-    Layout,
+    Access,
     Sandbox,
     bubblewrap_command,
     find_bubblewrap,
@@ -251,16 +251,16 @@ def test_the_records_of_a_run_are_hidden_where_they_lie_among_the_data(tmp_path:
     (tmp_path / "train.csv").touch()
     for folder in (work, tmp_path / "runs" / "second"):
         folder.mkdir(parents=True)
-    layout = Layout(str(work), str(tmp_path / "private"), str(tmp_path), ())
-    assert layout.own_records == "runs"
-    assert ("tmpfs", "mode=755,size=4096", str(work / "input" / "runs")) in mounts_of(layout)
-    assert Layout(str(work), "", str(tmp_path / "data"), ()).own_records is None
+    access = Access(str(work), str(tmp_path / "private"), str(tmp_path), ())
+    assert access.own_records == "runs"
+    assert ("tmpfs", "mode=755,size=4096", str(work / "input" / "runs")) in mounts_of(access)
+    assert Access(str(work), "", str(tmp_path / "data"), ()).own_records is None
 
 
 def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know(tmp_path: Path) -> None:
-    layout = Layout(str(tmp_path / "work"), str(tmp_path / "own"), None, ())
+    access = Access(str(tmp_path / "work"), str(tmp_path / "own"), None, ())
     old, new = (
-        bubblewrap_command(Sandbox("bubblewrap", bubblewrap="bwrap", options=o), layout)
+        bubblewrap_command(Sandbox("bubblewrap", bubblewrap="bwrap", options=o), access)
         for o in (frozenset(), frozenset(["--perms"]))
     )
     assert "--perms" in new and not {"--perms", "--size", "--disable-userns"} & {*old} and "--tmpfs" in old
@@ -312,7 +312,7 @@ def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_cover
     for path in (*paths, str(data / ".env")):
         Path(path).touch()
     few, many = (
-        Layout(str(tmp_path / "work"), str(tmp_path / "own"), None, tuple(shown)) for shown in (paths[1:], paths)
+        Access(str(tmp_path / "work"), str(tmp_path / "own"), None, tuple(shown)) for shown in (paths[1:], paths)
     )
     assert ("ro", str(data), str(data)) not in mounts_of(few) and ("ro", paths[1], paths[1]) in mounts_of(few)
     mounts = mounts_of(many)

@@ -43,7 +43,7 @@ def test_no_command_runs_what_is_planted_in_the_current_folder(
 ) -> None:
     main(["doctor", "--model", "offline"])
     assert main(["init", "."]) == 0
-    LocalExecutor().isolation()
+    LocalExecutor().probe()
     asyncio.run(quick())
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     assert "script Python" in capsys.readouterr().out

@@ -159,7 +159,7 @@ def complete_run(incomplete: str) -> list[str]:
 
 def complete_executor(incomplete: str) -> list[str]:
     """Executors that begin like this: ours, and those of plugins."""
-    from mle_star.execution.choice import executor_names
+    from mle_star.execution.executors import executor_names
 
     return [name for name in executor_names() if name.startswith(incomplete)]
 

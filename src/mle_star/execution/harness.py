@@ -20,11 +20,11 @@ from filelock import FileLock, Timeout
 from mle_star.data.place import DataFolder
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.evaluation.sample import Sample
-from mle_star.execution.contact import data_in, sample_for, where_it_failed
 from mle_star.execution.environment import script_environment
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.recorded import execute_in_run, log_outcome, rejected
+from mle_star.execution.smoke_test import data_in, sample_for, where_it_failed
 from mle_star.execution.workspace import (
     clean_output_directory,
     is_ours,
@@ -201,7 +201,7 @@ async def evaluate_with_retry(
 ) -> tuple[SolutionScript, EvaluationResult]:
     """Evaluate, and let the debugger repair what fails; the last script comes back with its score, if that may count.
 
-    Where scripts take long they meet a sample of the rows first, and are repaired there (`sample_first`).
+    Where scripts take long a sample of the rows is their smoke test, on which they are repaired (`sample_first`).
     `require_score` makes a clean run without a score line a case for the debugger; it is on inside a run, except for
     final scripts and ablation studies.
     """
@@ -212,8 +212,8 @@ async def evaluate_with_retry(
         evaluate_solution, task=task, config=config, timeout_override=timeout_override, working_dir=working_dir,
         purpose=purpose,
     )  # fmt: skip
-    meets = working_dir is None and purpose is None and solution.phase is not SolutionPhase.final
-    sample = await _failed_on_sample(solution) if meets and retries else None
+    tested = working_dir is None and purpose is None and solution.phase is not SolutionPhase.final
+    sample = await _failed_on_sample(solution) if tested and retries else None
     result = sample[1] if sample else await evaluate(solution)
     for number in range(1, retries + 1):
         if not (result.is_error or (require_score and result.score is None)):
@@ -229,7 +229,7 @@ async def evaluate_with_retry(
         if repaired is None or (repaired.content == solution.content and not config.letter):
             continue  # it would only fail again, at full length
         solution = repaired
-        sample = await _failed_on_sample(solution) if meets and number < retries else None
+        sample = await _failed_on_sample(solution) if tested and number < retries else None
         result = sample[1] if sample else await evaluate(solution)
     if sample:  # no repair is left: it may yet work on all rows
         result = await evaluate(solution)
@@ -238,7 +238,7 @@ async def evaluate_with_retry(
 
 
 async def _failed_on_sample(script: SolutionScript) -> tuple[Sample, EvaluationResult] | None:
-    """How a script failed on the sample of the rows; None when it works there, or where scripts meet no sample."""
+    """How a script failed on the sample of the rows; None when it works there, or where there is no smoke test."""
     run = active_run()
     sample = None if run is None else await sample_for(run)
     if sample is None:

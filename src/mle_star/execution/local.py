@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from mle_star.execution.removal import own_prefix, remove_entry, remove_left_beh
 from mle_star.execution.sandbox import (
     HERE,
     INSIDE,
-    Layout,
+    Access,
     Sandbox,
     bubblewrap_command,
     child_program,
@@ -43,6 +43,7 @@ from mle_star.execution.sandbox import (
     write_users,
 )
 from mle_star.execution.seccomp import filter_program
+from mle_star.execution.slots import Announcement
 from mle_star.execution.weights import readable_parts
 from mle_star.execution.workspace import clear_working_directory, linked_places, strip_set_ids, unlock
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
@@ -105,10 +106,11 @@ class LocalExecutor:
         remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
         return means
 
-    def isolation(self) -> Isolation:
+    def announce(self) -> Announcement:
         """What will confine scripts here, as far as can be told before one has run."""
         sandbox = self.probe().sandbox
-        return Isolation(sandbox=sandbox.name, network_blocked=sandbox.name != "none" and not self.config.allow_network)
+        blocked = sandbox.name != "none" and not self.config.allow_network
+        return Announcement(Isolation(sandbox=sandbox.name, network_blocked=blocked), sandbox.missing)
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
@@ -174,15 +176,15 @@ class LocalExecutor:
 
     def _order(self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None) -> dict[str, Any]:
         limits, sandbox = self.limits, means.sandbox
-        layout = self._layout(request, means, temporary)
+        access = self._access(request, means, temporary)
         resources = {"FSIZE": limits.file_bytes, "NOFILE": limits.open_files, "CORE": 0}
-        if not layout.gpus:  # CUDA maps more than it uses
+        if not access.gpus:  # CUDA maps more than it uses
             resources["DATA"] = limits.memory_bytes
         # in a network of its own a script may talk to itself
-        calls = filter_program(bool(sandbox.kind) or layout.allow_network) if sandbox.seccomp else None
+        calls = filter_program(bool(sandbox.kind) or access.allow_network) if sandbox.seccomp else None
         return {
-            "bubblewrap": bubblewrap_command(sandbox, layout) if sandbox.kind == "bubblewrap" else None,
-            "namespaces": _namespaces(layout) if sandbox.kind == "namespaces" else None,
+            "bubblewrap": bubblewrap_command(sandbox, access) if sandbox.kind == "bubblewrap" else None,
+            "namespaces": _namespaces(access) if sandbox.kind == "namespaces" else None,
             "inside": {
                 "command": [means.interpreter.path, request.script_path],
                 "launcher": child_program(means.interpreter.path, "confine"),
@@ -198,8 +200,8 @@ class LocalExecutor:
             "parent": os.getpid(),
         }
 
-    def _layout(self, request: ScriptRequest, means: Means, temporary: Path) -> Layout:
-        return Layout(
+    def _access(self, request: ScriptRequest, means: Means, temporary: Path) -> Access:
+        return Access(
             working_dir=request.working_dir,
             private_dir=str(temporary),
             input_dir=request.input_dir,
@@ -251,9 +253,15 @@ class LocalExecutor:
         return "".join(f"\n{NOTE} {line}" for line in lines)
 
 
-def _namespaces(layout: Layout) -> dict[str, Any]:
-    root = str(Path(layout.private_dir) / "root")
-    return {"root": root, "mounts": mounts_of(layout), "network": layout.allow_network, "user": INSIDE}
+@contextlib.asynccontextmanager
+async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[LocalExecutor]:
+    """Processes of this machine."""
+    yield LocalExecutor(config)
+
+
+def _namespaces(access: Access) -> dict[str, Any]:
+    root = str(Path(access.private_dir) / "root")
+    return {"root": root, "mounts": mounts_of(access), "network": access.allow_network, "user": INSIDE}
 
 
 def _clean_up(working_dir: str, report: Report) -> None:

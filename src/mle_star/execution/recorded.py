@@ -18,18 +18,23 @@ from mle_star.data.place import DataFolder
 from mle_star.evaluation.answers import Ungradable, read_answers, write_answers
 from mle_star.evaluation.exam import Exam, overclaims
 from mle_star.evaluation.views import View
-from mle_star.execution.abreast import abreast
 from mle_star.execution.artifacts import keep_best, keep_submission, restore_submission
 from mle_star.execution.bank import compared, judged_here, views_to_catch_up
-from mle_star.execution.contact import on_sample
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, final_data_of, surroundings_digest
 from mle_star.execution.fitted import STATE
-from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
 from mle_star.execution.quota import RESERVE_BYTES
-from mle_star.execution.remote import RemoteExecutor
-from mle_star.execution.slots import digest_lock, directory_lock, log_file, places, script_slot
+from mle_star.execution.slots import (
+    announced,
+    concurrently,
+    digest_lock,
+    directory_lock,
+    log_file,
+    script_slot,
+    spare_slots,
+)
+from mle_star.execution.smoke_test import on_sample
 from mle_star.execution.submission import open_submission
 from mle_star.execution.workspace import (
     hidden_from,
@@ -213,7 +218,7 @@ async def _on_more_views(run: RunContext, exam: Exam, job: _Job, numbers: range)
 
     Where scripts run elsewhere and there is room, side by side, each in a folder of its own.
     """
-    helpers = places(run) - 1 if isinstance(run.executor, RemoteExecutor) else 0
+    helpers = await spare_slots(run)
 
     async def on(number: int) -> _OnView:
         if not helpers:
@@ -223,7 +228,7 @@ async def _on_more_views(run: RunContext, exam: Exam, job: _Job, numbers: range)
             return await _on_view(own, exam, job, number, f"{job.step}/view-{number}")
 
     jobs = [partial(on, number) for number in numbers]
-    return await abreast(jobs, lambda seen: seen.kept is None, helpers=helpers, place=lambda: script_slot(run))
+    return await concurrently(jobs, lambda seen: seen.kept is None, helpers=helpers, slot=lambda: script_slot(run))
 
 
 async def _on_view(run: RunContext, exam: Exam, job: _Job, number: int, log: str = "") -> _OnView:
@@ -380,9 +385,9 @@ async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
 
 def _warn_once(run: RunContext) -> None:
     """The owner of a run should see what does not confine its scripts."""
-    if isinstance(run.executor, LocalExecutor) and not run.shared.scripts.warned:
+    if not run.shared.scripts.warned:
         run.shared.scripts.warned = True
-        if missing := run.executor.probe().sandbox.missing:
+        if missing := announced(run.executor).missing:
             run.record(Notice(level="warning", step="run", message=f"scripts run {missing}"))
 
 

@@ -80,7 +80,7 @@ class Sandbox:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Access:
     """What a confined script can see and change."""
 
     working_dir: str
@@ -180,7 +180,7 @@ def child_program(python: str, module: str, function: str = "main") -> list[str]
 # --- what a script sees -------------------------------------------------------------------------------------
 
 
-def mounts_of(layout: Layout) -> tuple[Mount, ...]:
+def mounts_of(access: Access) -> tuple[Mount, ...]:
     """The file system of a script, piece by piece, in the order in which it is put together."""
     found: list[Mount] = []
     for name in _MERGED:
@@ -188,37 +188,37 @@ def mounts_of(layout: Layout) -> tuple[Mount, ...]:
         if Path(path).is_symlink():
             found.append(_linked(path))
         elif Path(path).is_dir():
-            found += _in_parts(layout, [path])
-    found += _in_parts(layout, _system())
-    found += [("ro", str(Path(layout.private_dir) / name), f"/etc/{name}") for name in _USERS]
-    found += [*_proc(layout.gpus), *_devices(layout)]
-    found.append(("rw", str(Path(layout.private_dir) / "tmp"), "/tmp"))
-    if not any(is_within(path, "/var/tmp") for path in (layout.working_dir, *_both_forms(layout.readable))):
+            found += _in_parts(access, [path])
+    found += _in_parts(access, _system())
+    found += [("ro", str(Path(access.private_dir) / name), f"/etc/{name}") for name in _USERS]
+    found += [*_proc(access.gpus), *_devices(access)]
+    found.append(("rw", str(Path(access.private_dir) / "tmp"), "/tmp"))
+    if not any(is_within(path, "/var/tmp") for path in (access.working_dir, *_both_forms(access.readable))):
         found.append(("symlink", "/tmp", "/var/tmp"))
-    found += _in_parts(layout, _shown(layout))
+    found += _in_parts(access, _shown(access))
     covers = [target for what, _, target in found if what == "tmpfs" and target != "/dev/shm"]
-    if layout.allow_network:
+    if access.allow_network:
         found += [("ro", path, path) for path in _name_service()]
-    found.append(("rw", layout.working_dir, layout.working_dir))
-    if layout.input_dir is not None or Path(layout.shown_input).is_dir():
-        found.append(("ro", layout.input_dir or layout.shown_input, layout.shown_input))
-    if layout.own_records is not None:
-        place = str(Path(layout.shown_input) / layout.own_records)
+    found.append(("rw", access.working_dir, access.working_dir))
+    if access.input_dir is not None or Path(access.shown_input).is_dir():
+        found.append(("ro", access.input_dir or access.shown_input, access.shown_input))
+    if access.own_records is not None:
+        place = str(Path(access.shown_input) / access.own_records)
         found += [("tmpfs", "mode=755,size=4096", place), ("read-only", "", place)]
     return (*found, *(("read-only", "", place) for place in covers), ("read-only", "", "/"))
 
 
-def _shown(layout: Layout) -> list[str]:
+def _shown(access: Access) -> list[str]:
     """What is shown besides the system and the data, at its own place."""
-    paths = [path for path in _both_forms(layout.readable) if not is_within(path, layout.working_dir)]
+    paths = [path for path in _both_forms(access.readable) if not is_within(path, access.working_dir)]
     return outermost(paths, (*_system(), *(f"/{name}" for name in _MERGED)))
 
 
-def _in_parts(layout: Layout, paths: Iterable[str]) -> list[Mount]:
+def _in_parts(access: Access, paths: Iterable[str]) -> list[Mount]:
     """These paths for reading; one that holds something hidden comes in parts, with the links that lie between."""
     parts, links = list[str](), list[str]()
     for path in paths:
-        parts += readable_outside(layout.hidden, path, links)
+        parts += readable_outside(access.hidden, path, links)
     mounts = in_few_mounts(parts)
     whole = {target for _, _, target in mounts}
     return [*mounts, *(_linked(link) for link in links if os.path.dirname(link) not in whole)]  # noqa: PTH120
@@ -277,11 +277,11 @@ def _proc(gpus: bool) -> list[Mount]:
     return found + [("ro", path, path) for path in (f"/proc/{name}" for name in _PROC_SWITCHES) if Path(path).exists()]
 
 
-def _devices(layout: Layout) -> list[Mount]:
+def _devices(access: Access) -> list[Mount]:
     found: list[Mount] = [("devices", "", "/dev")]
-    found.append(("tmpfs", f"mode=1777,size={layout.shared_memory_bytes}", "/dev/shm"))
-    found += [("dev", path, path) for path in (gpu_devices() if layout.gpus else [])]
-    place = "/sys" if layout.gpus else "/sys/devices/system"
+    found.append(("tmpfs", f"mode=1777,size={access.shared_memory_bytes}", "/dev/shm"))
+    found += [("dev", path, path) for path in (gpu_devices() if access.gpus else [])]
+    place = "/sys" if access.gpus else "/sys/devices/system"
     return [*found, ("read-only", "", "/dev"), ("ro", place, place)] if Path(place).is_dir() else found
 
 
@@ -302,10 +302,10 @@ def write_users(private_dir: Path) -> None:
         (private_dir / name).write_text(text)
 
 
-def bubblewrap_command(sandbox: Sandbox, layout: Layout) -> list[str]:
+def bubblewrap_command(sandbox: Sandbox, access: Access) -> list[str]:
     """The command line that makes the namespaces; what to start in them is still to be added."""
-    words = [sandbox.bubblewrap, *_namespaces(layout.allow_network, sandbox.options)]
-    for what, source, target in mounts_of(layout):
+    words = [sandbox.bubblewrap, *_namespaces(access.allow_network, sandbox.options)]
+    for what, source, target in mounts_of(access):
         if what == "tmpfs":
             options = dict(option.split("=") for option in source.split(","))
             words += ["--size", options["size"]] if "--size" in sandbox.options else []
@@ -315,7 +315,7 @@ def bubblewrap_command(sandbox: Sandbox, layout: Layout) -> list[str]:
             words += [_WORDS[what], source, target]
         else:
             words += [_WORDS[what], target]
-    return [*words, "--chdir", layout.working_dir, "--"]
+    return [*words, "--chdir", access.working_dir, "--"]
 
 
 _WORDS = {

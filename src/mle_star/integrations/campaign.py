@@ -17,12 +17,10 @@ from filelock import FileLock, Timeout
 
 from mle_star.data.medals import Medal, Medals
 from mle_star.errors import ConfigError, JournalError, MleStarError
-from mle_star.execution.choice import find_opener, opened_executor
-from mle_star.execution.remote import RemoteExecutor
+from mle_star.execution.executors import find_opener, opened_executor
 from mle_star.integrations.campaign_page import campaign_html
 from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.context import Executor
 from mle_star.run.folder import RunFolder, file_name, spent_by, write_whole
 from mle_star.run.journal import read_journal
 from mle_star.views import write_report
@@ -182,14 +180,13 @@ class Campaign:
         return self.entries
 
     @asynccontextmanager
-    async def _placed(self, start: Start, executor: Executor) -> AsyncIterator[Start]:
+    async def _placed(self, start: Start, executor: Any) -> AsyncIterator[Start]:
         """What starts a run: an actor of a Ray cluster, where its machines can have runs; else this process."""
         if self.plan.config.executor.partition(":")[0] != "ray":
             yield start
             return
         from mle_star.integrations.hosts import hosted
 
-        assert isinstance(executor, RemoteExecutor)
         data = (task.data_dir for task in self.plan.tasks)
         async with hosted(start, executor, self.plan.config, self.folder, data) as placed:
             yield placed

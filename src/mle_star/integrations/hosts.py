@@ -13,7 +13,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mle_star.config import effective_config
 from mle_star.errors import MleStarError, PipelineError
-from mle_star.execution.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line
-from mle_star.execution.common_turns import Places, joined_executor
-from mle_star.execution.remote import RemoteExecutor
+from mle_star.execution.slots import Queue
+from mle_star.integrations.remote.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line
+from mle_star.integrations.remote.executor import RemoteExecutor
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.pipeline.setup import check_credentials
 from mle_star.run.folder import RunFolder, is_running
@@ -57,12 +57,14 @@ async def hosted(
         logger.warning("no machine of the cluster sees %s and can reach the model: runs stay in this process", folder)
         yield work
         return
-    places = _remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=10_000)(Places).remote(executor.slots)
+    queue = _remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=10_000)(SharedQueue).remote(
+        executor.carrier.slots
+    )
     try:
-        yield Hosts(work, find, living, machines, executor.carrier.shares, places).run
+        yield Hosts(work, find, living, machines, executor.carrier.shares, queue).run
     finally:
         with contextlib.suppress(RayError):
-            ray.kill(places)
+            ray.kill(queue)
 
 
 def find_hosts(config: PipelineConfig, folder: Path, data: tuple[str, ...], among: Iterable[str]) -> list[str]:
@@ -83,9 +85,9 @@ class Hosts:
     """
 
     def __init__(
-        self, work: Work, find: Find, asked: Iterable[str], machines: Iterable[str], shares: Shares, places: Any
+        self, work: Work, find: Find, asked: Iterable[str], machines: Iterable[str], shares: Shares, queue: Any
     ) -> None:
-        self._work, self._find, self._shares, self._places = work, find, shares, places
+        self._work, self._find, self._shares, self._queue = work, find, shares, queue
         self._asked, self._runs = set(asked), Counter(dict.fromkeys(machines, 0))
         self._asking = asyncio.Lock()
         self._host = _remote.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(RunHost)
@@ -113,7 +115,7 @@ class Hosts:
                 if machine in self._runs:
                     self._runs[machine] -= 1
                 with contextlib.suppress(RayError):
-                    self._places.leave.remote(str(folder.root))
+                    self._queue.leave.remote(str(folder.root))
         raise PipelineError("the machine was lost each time that had this run; go on with `--resume`")
 
     async def look_around(self) -> list[str]:
@@ -130,7 +132,7 @@ class Hosts:
     ) -> FinalResult:
         strategy = NodeAffinitySchedulingStrategy(machine, soft=False)
         host = self._host.options(scheduling_strategy=strategy).remote(str(Path.cwd()))
-        running = host.run.remote(self._work, task, config, str(folder.root), resume, self._shares, self._places)
+        running = host.run.remote(self._work, task, config, str(folder.root), resume, self._shares, self._queue)
         try:
             outcome = await answer_of(running)
         except asyncio.CancelledError:
@@ -169,6 +171,62 @@ async def _end(host: Any, running: Any) -> None:
     await asyncio.wait({asyncio.ensure_future(answer_of(running))}, timeout=ENDING_SECONDS)
 
 
+# --- the queue for slots, in which all runs of a campaign wait -----------------------------------------------
+
+
+class SharedQueue:
+    """An actor that knows who has a slot, and gives the next one to the run that has had fewest."""
+
+    def __init__(self, count: int) -> None:
+        self._queue = Queue(count)
+        self._tickets: dict[str, tuple[str, asyncio.Future[None], AsyncExitStack]] = {}
+
+    async def take(self, run: str, ticket: str) -> None:
+        """Wait for a slot; it is the ticket's until it is given back, or its run leaves."""
+        stack = AsyncExitStack()
+        entering = asyncio.ensure_future(stack.enter_async_context(self._queue.slot(run)))
+        self._tickets[ticket] = run, entering, stack
+        await asyncio.wait({entering})
+
+    async def give(self, ticket: str) -> None:
+        """Take back the slot of a ticket, or the request for one."""
+        _, entering, stack = self._tickets.pop(ticket, ("", None, None))
+        if entering is not None and stack is not None:
+            entering.cancel()
+            await asyncio.wait({entering})
+            await stack.aclose()
+
+    async def leave(self, run: str) -> None:
+        """Take back whatever a run has that is no more."""
+        for ticket in [ticket for ticket, (owner, *_) in self._tickets.items() if owner == run]:
+            await self.give(ticket)
+
+
+@asynccontextmanager
+async def shared_slot(queue: Any, run: str) -> AsyncIterator[None]:
+    """Wait for a slot that the actor gives; if it is lost, scripts go on by the order in which Ray takes them."""
+    ticket = uuid.uuid4().hex
+    try:
+        try:
+            await answer_of(queue.take.remote(run, ticket))
+        except RayError as error:
+            logger.warning("the queue of the campaign is lost: %s", error)
+        yield
+    finally:
+        with contextlib.suppress(RayError):
+            queue.give.remote(ticket)
+
+
+@asynccontextmanager
+async def joined_executor(config: PipelineConfig, shares: Shares, queue: Any) -> AsyncIterator[RemoteExecutor]:
+    """An executor for a run that shares the cluster with others, inside a process of that cluster."""
+    carrier = RayCarrier(config, shares)
+    try:
+        yield RemoteExecutor(config, carrier, partial(shared_slot, queue))
+    finally:
+        carrier.close()
+
+
 # --- on the machines of the cluster --------------------------------------------------------------------------
 
 
@@ -194,7 +252,7 @@ class RunHost:
 
     def run(
         self, work: Work, task: TaskDescription, config: PipelineConfig, run_dir: str, resume: bool, shares: Shares,
-        places: Any,
+        queue: Any,
     ) -> FinalResult | str:  # fmt: skip
         """The result of a run, or why there is none."""
 
@@ -204,7 +262,7 @@ class RunHost:
             self._stop = lambda: loop.call_soon_threadsafe(task_of_run.cancel)
             if self._stopped:
                 raise asyncio.CancelledError
-            async with joined_executor(config, shares, places) as executor:
+            async with joined_executor(config, shares, queue) as executor:
                 return await work(task, config, run_dir=Path(run_dir), resume=resume, executor=executor, console=False)
 
         try:

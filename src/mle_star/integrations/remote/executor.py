@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 from mle_star.errors import ExecutionError
 from mle_star.execution.limits import MAX_OUTPUT_BYTES
 from mle_star.execution.output import NOTE, LogFile
-from mle_star.execution.parcel import Delivery, MachineLost, Packer, Parcel, chunks_of, unpack
 from mle_star.execution.process import SIGKILL
-from mle_star.execution.turns import Turns, TurnTaking
+from mle_star.execution.slots import Announcement, Queue
+from mle_star.integrations.remote.parcel import Delivery, MachineLost, Packer, Parcel, chunks_of, unpack
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest
 
 logger = logging.getLogger("mle_star.execution")
 
+QueuePlace = Callable[[str], AbstractAsyncContextManager[None]]
+"""Where a run, by its folder, waits for a slot."""
 RERUNS = 1
 """How often a script runs again whose machine was lost."""
 _ROUNDS = 3  # data may be thrown away between sending and running, but not for ever
@@ -43,14 +46,17 @@ class Carrier(Protocol):
 class RemoteExecutor:
     """An executor whose scripts run elsewhere: data go to each machine once, `final/` comes back."""
 
-    def __init__(self, config: PipelineConfig, carrier: Carrier, turns: TurnTaking | None = None) -> None:
+    def __init__(self, config: PipelineConfig, carrier: Carrier, queue: QueuePlace | None = None) -> None:
         self.config, self.carrier = config, carrier
-        self.slots, self.hardware = carrier.slots, carrier.hardware
-        self.turns: TurnTaking = turns or Turns(carrier.slots)
+        self._queue: QueuePlace = queue or Queue(carrier.slots).slot
         self._packer = Packer()
         self._sending: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._arrived: dict[tuple[str, str], int] = {}  # which of the arrivals was the last of this file there
         self._arrivals = 0
+
+    def announce(self) -> Announcement:
+        """What scripts find on those machines; what confines them there is known when they have run."""
+        return Announcement(machines=self.carrier.hardware, slots=self.carrier.slots, queue=self._queue)
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind, wherever that is."""

@@ -1,4 +1,4 @@
-"""First contact: where scripts take long, a new one meets a sample of the rows, and is repaired there."""
+"""The smoke test: where scripts take long, a new one runs on a sample of the rows, and is repaired there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAR_TOO_SLOW = 2.0
 
 
 async def sample_for(run: RunContext) -> Sample | None:
-    """The sample, where a new script should meet it first; made once a run.
+    """The sample, where a new script should run on it first; made once a run.
 
     Scripts of the embedded engineer watch the clock and fail seldom: with them the first whole answer comes first.
     """
@@ -44,10 +44,10 @@ async def sample_for(run: RunContext) -> Sample | None:
                 )
             except (Unsupported, ConfigError, OSError, ValueError) as error:
                 logger.info("no sample of the rows can be made: %s", error)
-    return scripts.sample if scripts.sample is not None and _meets(run, scripts.sample) else None
+    return scripts.sample if scripts.sample is not None and _is_wanted(run, scripts.sample) else None
 
 
-def _meets(run: RunContext, sample: Sample) -> bool:
+def _is_wanted(run: RunContext, sample: Sample) -> bool:
     """As an earlier process did it, by its record; else where it pays."""
     if run.journal.holds(run.upcoming_step(SCRIPT_LEAVES["sample"])):
         return True

@@ -16,10 +16,10 @@ from mle_star.execution.fitted import STATE
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.output import NOTE
-from mle_star.execution.parcel import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
 from mle_star.execution.quota import RESERVE_BYTES
 from mle_star.execution.removal import own_prefix, remove_entry, remove_left_behind
 from mle_star.execution.workspace import link_input_data, prepare_path_directory
+from mle_star.integrations.remote.parcel import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
 from mle_star.models import ExecutionRawResult
 from mle_star.run.context import ScriptRequest
 

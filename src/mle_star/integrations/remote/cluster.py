@@ -38,9 +38,9 @@ from mle_star.execution.environment import concurrent_scripts, thread_counts
 from mle_star.execution.gpu import detect_gpu_info
 from mle_star.execution.limits import Limits, machine_memory
 from mle_star.execution.local import LocalExecutor
-from mle_star.execution.node import Node, default_folder
-from mle_star.execution.parcel import Delivery, MachineLost, Parcel
-from mle_star.execution.remote import RemoteExecutor
+from mle_star.integrations.remote.executor import RemoteExecutor
+from mle_star.integrations.remote.node import Node, default_folder
+from mle_star.integrations.remote.parcel import Delivery, MachineLost, Parcel
 from mle_star.models import PipelineConfig
 
 logger = logging.getLogger("mle_star.execution")

@@ -10,7 +10,7 @@ import pytest
 from mle_star import run_pipeline
 from mle_star.errors import ConfigError
 from mle_star.execution import LocalExecutor
-from mle_star.execution.choice import find_opener, opened_executor
+from mle_star.execution.executors import find_opener, opened_executor
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription, TaskType
 
 
