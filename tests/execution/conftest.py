@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mle_star.execution import LocalExecutor, link_input_data, prepare_path_directory
-from mle_star.execution.removal import remove_entry
 from mle_star.execution.sandbox import find_bubblewrap
+from mle_star.execution.workspace import remove_entry
 from mle_star.models import (
     AgentConfig,
     ExecutionRawResult,

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from mle_star.execution import build_execution_env, detect_gpu, detect_gpu_info, script_environment, scrub_credentials
-from mle_star.execution.environment import threads_per_script, usable_cores
+from mle_star.execution.environment import cache_places, threads_per_script, usable_cores, weights_at_hand
 from mle_star.execution.gpu import gpus_for_slot, script_slots, visible_gpus
-from mle_star.execution.weights import cache_places, weights_at_hand
 from mle_star.models import PipelineConfig
 
 NOTHING = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}

@@ -28,9 +28,9 @@ from mle_star.execution import (
     execute_in_run,
     verify_submission,
 )
-from mle_star.execution.cgroup import find_cgroup_parent
+from mle_star.execution.limits import find_cgroup_parent
 from mle_star.execution.local import Means
-from mle_star.execution.removal import own_prefix
+from mle_star.execution.workspace import own_prefix
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
 from mle_star.run.context import RunShared, Scripts
 from mle_star.run.events import Notice

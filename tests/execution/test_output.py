@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mle_star.execution import MAX_OUTPUT_BYTES, Limits, LocalExecutor, parse_score
-from mle_star.execution.output import NOTE, Keeper, LogFile
+from mle_star.execution.process import NOTE, Keeper, LogFile
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import PLAIN_ENV

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mle_star.execution import Limits, LocalExecutor, debug_text, execute_in_run
-from mle_star.execution.quota import DiskQuota
+from mle_star.execution.limits import DiskQuota
 from mle_star.models import PipelineConfig
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.users import driver, unprivileged_python
@@ -73,7 +73,7 @@ LOOK = """
 import os, sys
 from pathlib import Path
 from mle_star.execution import Limits
-from mle_star.execution.quota import DiskQuota
+from mle_star.execution.limits import DiskQuota
 from mle_star.models import PipelineConfig
 
 folder = Path(sys.argv[1]) / "mine"

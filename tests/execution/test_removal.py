@@ -12,8 +12,7 @@ import pytest
 
 from mle_star.execution import execute_in_run, prepare_path_directory
 from mle_star.execution.fitted import add_fitted, forget_fitted, listing
-from mle_star.execution.removal import remove_entry
-from mle_star.execution.workspace import reset_working_directory
+from mle_star.execution.workspace import remove_entry, reset_working_directory
 from mle_star.run.events import Notice
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
@@ -60,7 +59,7 @@ def test_a_tree_of_any_depth_goes(depth: int, name: str, tmp_path: Path) -> None
 LOCKED = """
 import os, sys
 from pathlib import Path
-from mle_star.execution.removal import remove_entry
+from mle_star.execution.workspace import remove_entry
 
 folder = Path(sys.argv[1]) / "mine"
 (folder / "tree").mkdir(parents=True)

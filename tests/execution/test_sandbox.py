@@ -21,10 +21,8 @@ import pytest
 
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, inspect_interpreter
-from mle_star.execution.cgroup import Cgroup, find_cgroup_parent
-from mle_star.execution.limits import Limits, machine_memory, memory_files
+from mle_star.execution.limits import Cgroup, Limits, find_cgroup_parent, machine_memory, memory_files
 from mle_star.execution.process import Report, parse_report
-from mle_star.execution.removal import own_prefix
 from mle_star.execution.sandbox import (
     HERE,
     INSTALL_HINT,
@@ -39,6 +37,7 @@ from mle_star.execution.sandbox import (
     outermost,
     too_much,
 )
+from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import PLAIN_ENV, living

@@ -19,8 +19,13 @@ from mle_star.execution import (
     setup_working_directory,
     write_script,
 )
-from mle_star.execution.removal import remove_entry
-from mle_star.execution.workspace import clear_working_directory, reset_working_directory, strip_set_ids, unlock
+from mle_star.execution.workspace import (
+    clear_working_directory,
+    remove_entry,
+    reset_working_directory,
+    strip_set_ids,
+    unlock,
+)
 from tests.execution.conftest import script
 
 

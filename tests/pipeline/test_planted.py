@@ -13,7 +13,7 @@ import pytest
 
 from mle_star.cli.app import main
 from mle_star.execution import LocalExecutor, detect_gpu, inspect_interpreter
-from mle_star.execution.probe import find_program
+from mle_star.execution.programs import find_program
 from tests.pipeline.conftest import QuickRun
 
 NAMES = ("json", "site", "sitecustomize", "usercustomize", "importlib", "encodings")

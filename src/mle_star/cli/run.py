@@ -253,7 +253,7 @@ def _notified(run_dir: Path, command: str | None) -> Iterator[None]:
         if command == "bell":
             typer.echo("\a", err=True, nl=False)
         elif command is not None:
-            from mle_star.execution.notice import call_command
+            from mle_star.execution.programs import call_command
             from mle_star.views.shelf import glance
 
             seen = glance(run_dir) if (run_dir / "journal.jsonl").exists() else None

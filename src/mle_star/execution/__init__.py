@@ -11,7 +11,6 @@ from mle_star.execution.harness import (
     execute_script_via_sdk,
     make_score_function,
 )
-from mle_star.execution.interpreter import InterpreterInfo, inspect_interpreter
 from mle_star.execution.limits import MAX_OUTPUT_BYTES, Limits
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import (
@@ -23,6 +22,7 @@ from mle_star.execution.outcome import (
     trim_traceback,
 )
 from mle_star.execution.own_metric import OwnMetric as OwnMetric  # how metrics of the user's own are run
+from mle_star.execution.programs import InterpreterInfo, inspect_interpreter
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import (
     check_submission_format,

@@ -6,7 +6,7 @@ import asyncio
 
 from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder
-from mle_star.execution.interpreter import inspect_interpreter
+from mle_star.execution.programs import inspect_interpreter
 from mle_star.run.context import RunContext
 
 

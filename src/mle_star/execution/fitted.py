@@ -15,8 +15,7 @@ from pathlib import Path
 
 from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
-from mle_star.execution.removal import remove_entry
-from mle_star.execution.workspace import copy_plain, entries_below
+from mle_star.execution.workspace import copy_plain, entries_below, remove_entry
 from mle_star.run.context import RunContext
 from mle_star.run.folder import RunFolder
 

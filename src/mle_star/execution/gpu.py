@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from mle_star.execution.environment import concurrent_scripts
-from mle_star.execution.probe import ask_program, find_program
+from mle_star.execution.programs import ask_program, find_program
 from mle_star.models import PipelineConfig
 
 QUERY_SECONDS = 5

@@ -1,14 +1,27 @@
-"""How much of the machine one script may use."""
+"""How much of the machine one script may use: numbers, control groups (version 2), and a watch on the disk."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from mle_star.execution.child.tree import descendants, nameless_bytes
 from mle_star.execution.environment import concurrent_scripts, usable_cores
+from mle_star.execution.process import ScriptProcess
+from mle_star.execution.workspace import entries_below
 from mle_star.models import PipelineConfig
 
 GIB = 1024**3
@@ -63,3 +76,208 @@ def memory_files(groups: Path, own: Path) -> list[Path]:
         paths = [line.split(":", 2)[2] for line in own.read_text().splitlines() if line.startswith("0:")]
         steps = next((parts for path in paths if ".." not in (parts := Path(path.lstrip("/")).parts)), ())
     return [groups.joinpath(*steps[:count], "memory.max") for count in range(len(steps) + 1)]
+
+
+logger = logging.getLogger("mle_star.execution")
+
+PREFIX = "mle-star-"
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """The group of one script."""
+
+    folder: Path
+
+    @classmethod
+    def create(cls, parent: Path, limits: Limits) -> Cgroup | None:
+        """A fresh group with limits, or None where the system refuses."""
+        group = cls(parent / f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        try:
+            group.folder.mkdir()
+            group._write("pids.max", limits.tasks)
+            group._write("memory.max", limits.memory_bytes)
+        except OSError as error:
+            logger.debug("no control group: %s", error)
+            group.remove()
+            return None
+        for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
+            with contextlib.suppress(OSError):
+                group._write(name, value)
+        return group
+
+    def _write(self, name: str, value: int) -> None:
+        with (self.folder / name).open("r+") as file:  # never made, where the kernel has no such file
+            file.write(str(value))
+
+    def events(self, name: str, event: str) -> int:
+        """How often something happened here, by the kernel's count: `max` in `pids.events` is a refused fork."""
+        with contextlib.suppress(OSError, ValueError):
+            lines = (line.split() for line in (self.folder / name).read_text().splitlines())
+            return next((int(count) for key, count in lines if key == event), 0)
+        return 0
+
+    def kill(self) -> None:
+        """Kill whatever is still inside."""
+        for name, value in (("pids.max", 0), ("cgroup.kill", 1)):
+            with contextlib.suppress(OSError):
+                self._write(name, value)
+        with contextlib.suppress(OSError):  # before Linux 5.14 there is no cgroup.kill
+            for pid in (self.folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Take the group away, with all that is in it."""
+        for attempt in range(50):
+            if _removed(self.folder):
+                return
+            self.kill()
+            time.sleep(0.001 * 2 ** min(attempt, 5))
+        logger.warning("control group %s could not be removed", self.folder)
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def find_cgroup_parent(process: Path = Path("/proc/self")) -> Path | None:
+    """Where this process may make groups that count memory and tasks, if anywhere; groups of dead processes go."""
+    try:
+        own = [line.split(":", 2) for line in (process / "cgroup").read_text().splitlines()]
+        mounts = [line.split() for line in (process / "mounts").read_text().splitlines()]
+    except (OSError, ValueError):
+        return None
+    root = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
+    path = next((entry[2] for entry in own if entry[0] == "0"), None)
+    if root is None or path is None:
+        return None
+    here = root / path.lstrip("/")
+    for parent in dict.fromkeys((here, here.parent if here != root else root, root)):
+        with contextlib.suppress(OSError):
+            handed_down = (parent / "cgroup.subtree_control").read_text().split()
+            if {"memory", "pids"} <= set(handed_down) and os.access(parent, os.W_OK):
+                _remove_stale(parent)
+                return parent
+    return None
+
+
+def _remove_stale(parent: Path) -> None:
+    for folder in parent.glob(f"{PREFIX}*"):
+        owner = folder.name[len(PREFIX) :].split("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            _removed(folder)
+
+
+FIRST_LOOK_SECONDS = 0.25
+MOST_PAUSE_SECONDS = 30.0
+SHARE_OF_A_CORE = 0.05
+RESERVE_BYTES = 1 << 29
+"""What stays free for the run's own files, as long as the script did not begin with less than twice that."""
+
+
+class DiskQuota:
+    """The folders that one script writes to, its own first, and the limits on what they hold, from before it starts.
+
+    `breach` says why it was ended. The links by which the harness shows the data count for nothing, all others do.
+    """
+
+    def __init__(self, limits: Limits, folders: Sequence[Path]) -> None:
+        self._limits, self._folders = limits, folders
+        self._given = sum(entry.is_symlink() for folder in folders[:1] for entry in entries_below(folder / "input"))
+        free = _free_bytes(folders[0])
+        self._bytes = min(limits.disk_bytes, free // 2) if free else limits.disk_bytes
+        self._elsewhere = {_device(folder): _free_bytes(folder) // 2 for folder in folders[1:]}
+        self._elsewhere.pop(_device(folders[0]), None)
+        self._reserve = RESERVE_BYTES if free > 2 * RESERVE_BYTES else 0
+        self._locked = ""
+        self.breach = ""
+
+    @asynccontextmanager
+    async def enforced(self, process: ScriptProcess) -> AsyncIterator[None]:
+        """Look again and again while the script runs, for a small share of a core, and end it when it has too much."""
+        watch = asyncio.create_task(self._watch(process))
+        try:
+            yield
+        finally:
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+
+    async def _watch(self, process: ScriptProcess) -> None:
+        pause = FIRST_LOOK_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            begun = time.monotonic()
+            self.breach = await asyncio.to_thread(self.look, process.pid)
+            if self.breach:
+                await process.stop(b"c", self._limits.hurry_seconds + 1.0)
+                return
+            took = time.monotonic() - begun
+            pause = min(MOST_PAUSE_SECONDS, max(2 * FIRST_LOOK_SECONDS, took / SHARE_OF_A_CORE))
+
+    def look(self, pid: int) -> str:
+        """Why the script below `pid` must end; empty as long as it may go on."""
+        if self._reserve and _free_bytes(self._folders[0]) < self._reserve:
+            return "the disk is full; write less"
+        waiting = [str(folder) for folder in self._folders]
+        held, files = nameless_bytes(descendants(pid), (*(f"{folder}/" for folder in waiting), "/tmp/")), 0
+        locked, before, there = "", self._locked, dict.fromkeys(self._elsewhere, 0)
+        while waiting:
+            try:
+                with os.scandir(folder := waiting.pop()) as entries:
+                    for entry in entries:
+                        with contextlib.suppress(FileNotFoundError):
+                            status = entry.stat(follow_symlinks=False)
+                            if status.st_dev in there:
+                                there[status.st_dev] += _held_by(status)
+                            else:
+                                held += _held_by(status)
+                        files += 1
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+            except PermissionError:
+                locked = Path(folder).name
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    return "folders nested deeper than any path can be long"
+            if most := self._exceeded(held, there):
+                return f"more than {most / 1e9:.1f} GB on disk in its folder and /tmp"
+            if files > self._limits.files + self._given:
+                return f"more than {self._limits.files} files in its folder and /tmp"
+        self._locked = locked
+        if locked and before:  # twice: a script that is about to end has nothing to hide
+            return f"a folder that the harness cannot look into ({locked}); leave folders readable"
+        return ""
+
+    def _exceeded(self, held: int, there: dict[int, int]) -> int:
+        """The limit that is: of the folder's own disk, of another that /tmp lies on, or of both together; 0 if none."""
+        limits = [(held, self._bytes), (held + sum(there.values()), self._limits.disk_bytes)]
+        limits += [(there[device], most) for device, most in self._elsewhere.items() if most]
+        return next((most for bytes_held, most in limits if bytes_held > most), 0)
+
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
+
+
+def _device(folder: Path) -> int:
+    try:
+        return folder.stat().st_dev
+    except OSError:
+        return 0
+
+
+def _held_by(status: os.stat_result) -> int:
+    """What it takes on disk: a file may be long and hold nothing."""
+    blocks: int | None = getattr(status, "st_blocks", None)
+    return status.st_size if blocks is None else blocks * 512

@@ -21,14 +21,10 @@ from typing import Any, Literal
 import psutil
 
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution.cgroup import Cgroup, find_cgroup_parent
-from mle_star.execution.environment import CACHE_VARIABLES, CERTIFICATE_VARIABLES
-from mle_star.execution.interpreter import InterpreterInfo, locate_interpreter
-from mle_star.execution.limits import Limits
-from mle_star.execution.output import NOTE, Keeper, LogFile
-from mle_star.execution.process import SIGKILL, Report, ScriptProcess
-from mle_star.execution.quota import DiskQuota
-from mle_star.execution.removal import own_prefix, remove_entry, remove_left_behind
+from mle_star.execution.environment import CACHE_VARIABLES, CERTIFICATE_VARIABLES, readable_parts
+from mle_star.execution.limits import Cgroup, DiskQuota, Limits, find_cgroup_parent
+from mle_star.execution.process import NOTE, SIGKILL, Keeper, LogFile, Report, ScriptProcess
+from mle_star.execution.programs import InterpreterInfo, locate_interpreter
 from mle_star.execution.sandbox import (
     HERE,
     INSIDE,
@@ -44,8 +40,15 @@ from mle_star.execution.sandbox import (
 )
 from mle_star.execution.seccomp import filter_program
 from mle_star.execution.slots import Announcement
-from mle_star.execution.weights import readable_parts
-from mle_star.execution.workspace import clear_working_directory, linked_places, strip_set_ids, unlock
+from mle_star.execution.workspace import (
+    clear_working_directory,
+    linked_places,
+    own_prefix,
+    remove_entry,
+    remove_left_behind,
+    strip_set_ids,
+    unlock,
+)
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 from mle_star.run.context import ScriptRequest
 

@@ -7,7 +7,7 @@ import signal
 
 from mle_star.basics.texts import TRACEBACK_HEADER
 from mle_star.data.metrics import find_metric
-from mle_star.execution.output import NOTE
+from mle_star.execution.process import NOTE
 from mle_star.method.scores import Scale, ScoreReading, parse_score, read_score
 from mle_star.models import EvaluationResult, ExecutionRawResult, TaskDescription
 from mle_star.run.events import ScriptPurpose

@@ -24,8 +24,7 @@ from mle_star.data.metrics import run_own_metrics_by
 from mle_star.errors import ConfigError, MleStarError
 from mle_star.execution.environment import script_environment
 from mle_star.execution.local import PREFIX, LocalExecutor
-from mle_star.execution.removal import own_prefix, remove_entry
-from mle_star.execution.workspace import prepare_path_directory
+from mle_star.execution.workspace import own_prefix, prepare_path_directory, remove_entry
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 
@@ -62,15 +61,11 @@ class _Process:
 
     def __init__(self, path: Path, name: str) -> None:
         self._place = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
-        self._place.chmod(0o755)
         self._work = Path(prepare_path_directory(self._place, "metric"))
         self._pipes = []
         for pipe in ("requests", "answers"):
             os.mkfifo(self._work / pipe)
-            (self._work / pipe).chmod(0o666)  # root's script may become nobody
-            self._pipes.append(
-                os.open(self._work / pipe, os.O_RDWR | os.O_NONBLOCK)
-            )  # so that no side waits for the other
+            self._pipes.append(os.open(self._work / pipe, os.O_RDWR | os.O_NONBLOCK))  # no side waits for the other
         script = self._work / "solution.py"
         script.write_text(
             _SERVER.format(idle=IDLE_SECONDS, stem=path.stem, path=str(path), name=name), encoding="utf-8"
@@ -109,7 +104,6 @@ class _Process:
             number, path = tempfile.mkstemp(dir=self._work)  # never by a name that was there before
             with os.fdopen(number, "wb") as file:
                 file.write(given)
-            os.chmod(path, 0o644)  # noqa: PTH101
             name = Path(path).name
             os.write(self._pipes[0], f"{name}\n".encode())
         except OSError:

@@ -23,8 +23,8 @@ from mle_star.execution.bank import compared, judged_here, views_to_catch_up
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, final_data_of, surroundings_digest
 from mle_star.execution.fitted import STATE
+from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
-from mle_star.execution.quota import RESERVE_BYTES
 from mle_star.execution.slots import (
     announced,
     concurrently,

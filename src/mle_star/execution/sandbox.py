@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from mle_star.data.place import records_of
-from mle_star.execution.probe import find_program, try_program
+from mle_star.execution.programs import find_program, try_program
 from mle_star.execution.seccomp import filter_program
 
 Mount = tuple[str, str, str]

@@ -27,8 +27,7 @@ from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 from mle_star.execution import Limits, inspect_interpreter, link_input_data, prepare_path_directory
-from mle_star.execution.environment import threads_per_script
-from mle_star.execution.weights import weights_at_hand
+from mle_star.execution.environment import threads_per_script, weights_at_hand
 from mle_star.execution.workspace import hidden_from
 from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription

@@ -38,9 +38,8 @@ from mle_star.execution.fitted import (
     note_fitted,
     restore_fitted,
 )
-from mle_star.execution.removal import remove_entry
 from mle_star.execution.submission import verify_submission
-from mle_star.execution.workspace import hidden_from, reset_working_directory
+from mle_star.execution.workspace import hidden_from, remove_entry, reset_working_directory
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest

@@ -22,7 +22,7 @@ from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.data.targets import with_target
 from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError
-from mle_star.execution.removal import remove_entry
+from mle_star.execution.workspace import remove_entry
 from mle_star.models import MetricDirection
 from mle_star.run.folder import RunFolder
 

@@ -13,12 +13,17 @@ from pathlib import Path
 
 from mle_star.errors import ExecutionError
 from mle_star.execution.fitted import STATE
+from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER
-from mle_star.execution.output import NOTE
-from mle_star.execution.quota import RESERVE_BYTES
-from mle_star.execution.removal import own_prefix, remove_entry, remove_left_behind
-from mle_star.execution.workspace import link_input_data, prepare_path_directory
+from mle_star.execution.process import NOTE
+from mle_star.execution.workspace import (
+    link_input_data,
+    own_prefix,
+    prepare_path_directory,
+    remove_entry,
+    remove_left_behind,
+)
 from mle_star.integrations.remote.parcel import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
 from mle_star.models import ExecutionRawResult
 from mle_star.run.context import ScriptRequest
@@ -38,14 +43,9 @@ def default_folder() -> Path:
 
 
 def _claim(folder: Path) -> None:
-    """Make a folder in a place where others write, too; refuse one that they could put data or scripts into.
-
-    Root's lets others pass, for there scripts become `nobody`.
-    """
-    mode = 0o700 if os.getuid() else 0o711
+    """Make a folder in a place where others write, too; refuse one that they could put data or scripts into."""
     with contextlib.suppress(FileExistsError):
-        folder.mkdir(parents=True, mode=mode)
-        folder.chmod(mode)
+        folder.mkdir(parents=True, mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
         trouble = "is a link or a file"
@@ -73,7 +73,7 @@ class Node:
         self.folder, self.machine = folder, machine
         _claim(folder)
         for name in ("files", "views", "work"):
-            (folder / name).mkdir(mode=0o755, exist_ok=True)
+            (folder / name).mkdir(exist_ok=True)
         self._remove_stale()
 
     # --- data -------------------------------------------------------------------------------------------------
@@ -105,7 +105,6 @@ class Node:
             os.utime(view)  # used now: the last to go when room is wanted
             return view
         part = Path(tempfile.mkdtemp(prefix=".view-", dir=view.parent))
-        part.chmod(0o755)
         for file in parcel.data:
             place = part / file.path
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +162,6 @@ class Node:
     async def run(self, parcel: Parcel, executor: LocalExecutor, log: Path, *, shared_data: bool = False) -> Delivery:
         """Run a script on its data, confined as this machine can; with `shared_data` on those at the sender's path."""
         place = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX), dir=self.folder / "work"))
-        place.chmod(0o755)
         try:
             (place / IN_USE).symlink_to(self._view(parcel))  # before it is looked for: from now on nobody removes it
             view = Path(parcel.data_dir) if shared_data else self.view(parcel)

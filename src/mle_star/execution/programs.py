@@ -1,17 +1,53 @@
-"""The Python that runs the scripts: where it is, how old, and what it can import."""
+"""Other programs, asked from an empty folder without any credential; the scripts' Python; the user's own command."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from mle_star.errors import ConfigError
-from mle_star.execution.probe import ask_program, find_program
+from mle_star.execution.environment import script_environment
+from mle_star.models import PipelineConfig
 from mle_star.run.events import Interpreter
+
+
+def find_program(name: str) -> str | None:
+    """The absolute path of a program; a bare name is never found in the current folder, whatever PATH says."""
+    if os.path.dirname(name):  # noqa: PTH120 - `./x` and `x` differ here, and are the same to pathlib
+        return os.path.abspath(name) if shutil.which(name) else None  # noqa: PTH100
+    places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place)]  # noqa: PTH117
+    found = shutil.which(name, path=os.pathsep.join(places)) if places else None
+    return found if found and os.path.isabs(found) else None  # noqa: PTH117 - Windows looks in the current folder first
+
+
+def try_program(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end, whatever that is; raises `OSError` or `SubprocessError` when that is not to be had."""
+    with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as neutral:
+        return subprocess.run(
+            command,
+            cwd=neutral,
+            env=script_environment(PipelineConfig()),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+
+
+def ask_program(command: Sequence[str], seconds: float) -> bytes:
+    """What a program prints; raises `OSError` or `SubprocessError` when it cannot be run, fails or takes too long."""
+    answer = try_program(command, seconds)
+    answer.check_returncode()
+    return answer.stdout
+
 
 _PLACES = """
 import site
@@ -79,3 +115,18 @@ def _ask(python: str | None, question: str) -> InterpreterInfo:
         lines = said.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
         raise ConfigError(f"python={chosen!r} is no usable Python interpreter: {lines[-1]}") from None
     return InterpreterInfo.model_validate(known)
+
+
+SECONDS = 30.0
+
+
+def call_command(command: str, told: Mapping[str, str]) -> str:
+    """Run a command of the user's in a shell, with what is told as variables; what went wrong, or nothing."""
+    try:
+        done = subprocess.run(
+            command, shell=True, env={**os.environ, **told}, capture_output=True, text=True, timeout=SECONDS
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    said = done.stderr.strip().splitlines() or [""]
+    return "" if done.returncode == 0 else f"{command!r} ended with {done.returncode} {said[-1]}".strip()
