@@ -15,7 +15,6 @@ from typing import Any, Literal, TextIO, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from mle_star.basics.phases import PHASES
 from mle_star.errors import ConfigError
 from mle_star.models import PRESETS, PipelineConfig
 
@@ -269,8 +268,7 @@ def _wanted(name: str) -> str:
     if name == "agents":
         wanted = "for each agent its model, effort (low to max) or thinking, such as {planner: {model: opus}}"
     if name == "phase_time_budget":
-        *shares, last = (phase.name for phase in PHASES)
-        wanted = f"the shares {', '.join(shares)} and {last}, each above 0, together 1"
+        wanted = "the shares phase1, phase2, phase3 and finalization, each above 0, together 1"
     return wanted + (" or none" if type(None) in kinds else "")
 
 

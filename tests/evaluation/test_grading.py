@@ -10,11 +10,11 @@ import pytest
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
+from mle_star.data.rows import Unsupported
 from mle_star.evaluation.agreement import agreement
 from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.exam import Exam
 from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 from mle_star.execution.submission import check_table
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType

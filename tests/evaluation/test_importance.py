@@ -11,9 +11,9 @@ import pytest
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
+from mle_star.data.rows import Unsupported
 from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.importance import permuted_view
-from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 
 

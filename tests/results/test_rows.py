@@ -72,7 +72,7 @@ def test_rows_of_a_file_are_written_as_that_file_has_them(name: str, tmp_path: P
     given, shown = tmp_path / name, tmp_path / "shown" / name
     WRITERS[name](given)
     table = looked_at(given)
-    write_new(read_new(given, table), shown, table.form, table, given)
+    write_new(read_new(given, table), shown, table.form, table, tmp_path)
     again = looked_at(shown)
     assert again.columns == table.columns
     assert again.sample == table.sample

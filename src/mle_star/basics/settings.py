@@ -9,8 +9,6 @@ from pydantic import ConfigDict, Field, StrictBool, field_validator, model_valid
 
 from mle_star.agents import AGENTS, AgentType
 from mle_star.basics.enums import Frozen, ToolProfile
-from mle_star.basics.phases import PHASES
-from mle_star.basics.traits import Traits, traits_of
 
 
 class PhaseTimeBudget(Frozen):
@@ -23,7 +21,7 @@ class PhaseTimeBudget(Frozen):
 
     @model_validator(mode="after")
     def _shares_add_up(self) -> PhaseTimeBudget:
-        total = sum(getattr(self, phase.name) for phase in PHASES)
+        total = self.phase1 + self.phase2 + self.phase3 + self.finalization
         if not math.isclose(total, 1.0, abs_tol=1e-6):
             raise ValueError(f"the four shares must add up to 1, not {total:g}")
         return self
@@ -45,7 +43,7 @@ class RoleSettings(Frozen):
     @field_validator("model")
     @classmethod
     def _reached_like_the_others(cls, value: str | None) -> str | None:
-        if value is not None and traits_of(value).is_embedded:
+        if value == "offline":
             raise ValueError("`offline` is all agents or none: set `model` to it")
         return value
 
@@ -244,14 +242,9 @@ class PipelineConfig(Frozen):
             raise ValueError(f"must be at least {least}, not {value}")
         return value
 
-    @property
-    def traits(self) -> Traits:
-        """What is special about its model."""
-        return traits_of(self.model)
-
     def role(self, agent: AgentType) -> RoleSettings:
         """What is set for one agent; its model is always told."""
         chosen = self.agents.get(agent, RoleSettings())
-        if self.traits.is_embedded or chosen.model is None:
+        if self.model == "offline" or chosen.model is None:
             return chosen.model_copy(update={"model": self.model})
         return chosen

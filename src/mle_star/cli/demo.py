@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mle_star.basics.traits import OFFLINE
 from mle_star.cli.options import Output, Serve
 from mle_star.cli.printing import advise, in_words, tell
 from mle_star.errors import ConfigError
@@ -54,7 +53,7 @@ DEFAULT = "breast-cancer"
 
 # Small enough for a first look of two minutes, and still every part of the method.
 SETTINGS: dict[str, Any] = {
-    "model": OFFLINE,
+    "model": "offline",
     "num_retrieved_models": 2,
     "outer_loop_steps": 1,
     "inner_loop_steps": 1,

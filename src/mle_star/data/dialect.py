@@ -6,11 +6,14 @@ import csv
 import io
 import re
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import BinaryIO
 
+from mle_star.data.files import MAX_LINE, bounded_lines
 from mle_star.data.values import are_numbers, is_gap, is_number
 
 SNIFFED_CHARACTERS = 20_000
@@ -32,6 +35,15 @@ def long_cells(most: int) -> Iterator[None]:
             yield
         finally:
             csv.field_size_limit(before)
+
+
+def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> Iterator[list[str]]:
+    """The rows of a table that a script wrote, blank lines aside; `csv.Error` where it goes beyond all bounds."""
+    if file.read(3) != BOM_UTF8:
+        file.seek(0)
+    with long_cells(MAX_LINE):
+        lines = (line.decode("utf-8", errors) for line in bounded_lines(file.readline))
+        yield from filter(None, csv.reader(lines, delimiter=separator))
 
 
 @dataclass(frozen=True)

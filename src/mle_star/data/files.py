@@ -5,18 +5,14 @@ from __future__ import annotations
 import bz2
 import codecs
 import csv
-import gc
 import gzip
 import lzma
-import os
-import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, AnyStr, NamedTuple, TypeVar
+from typing import IO, Any, AnyStr, NamedTuple
 
 WHOLE_BYTES = 4_000_000
 """A file up to this size is read whole; of a larger one, this much."""
@@ -25,13 +21,9 @@ MAX_LINE = 1 << 24
 MAX_BLANK_LINES = 100_000
 MAX_SECONDS = 60.0
 """Of computing, not of waiting: a busy machine must not make a table unreadable."""
-BLOCK_BYTES = 16 << 20
-MOST_THREADS = 4
-SHORT_TURN = 1e-4
 _LINES_BETWEEN_LOOKS = 4096
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 COMPRESSED = (*_OPENERS, ".zip")
-_Found = TypeVar("_Found")
 
 
 class Pieces(NamedTuple):
@@ -58,6 +50,22 @@ def open_data(path: Path) -> Iterator[IO[bytes]]:
             yield stream
 
 
+@contextmanager
+def create_data(path: Path) -> Iterator[IO[bytes]]:
+    """A new file, compressed as its name says: the same content gives the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    suffix = path.suffix.lower()
+    if suffix == ".zip":
+        member = zipfile.ZipInfo(path.stem)
+        member.compress_type = zipfile.ZIP_DEFLATED
+        with zipfile.ZipFile(path, "w") as archive, archive.open(member, "w", force_zip64=True) as stream:
+            yield stream
+    else:
+        made: Any = gzip.GzipFile(path, "wb", 1, mtime=0) if suffix == ".gz" else None
+        with made or _OPENERS.get(suffix, open)(path, "wb") as stream:
+            yield stream
+
+
 def read_pieces(path: Path) -> Pieces | None:
     """As much of a text file as tells what it holds, or None for binary data. Rows may be sorted by the target."""
     compressed = path.suffix.lower() in COMPRESSED
@@ -76,62 +84,14 @@ def read_pieces(path: Path) -> Pieces | None:
     return None if decoded is None else Pieces(*decoded, whole)
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No search for garbage meanwhile: among hundreds of thousands of new rows it takes longer than reading them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Let a thread that calls the system again and again go on soon, though another one computes meanwhile."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SHORT_TURN)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
 def count_lines(path: Path) -> int:
-    """The lines of a file that hold anything but their end, counted without reading them as text."""
-    if path.suffix.lower() not in COMPRESSED:
-        with path.open("rb") as stream:
-            file, size = stream.fileno(), path.stat().st_size
-            counts = in_blocks(size, lambda begin, end: sum(_line_ends(_read_at(file, begin, end))))
-            return sum(counts) + (size > 0 and os.pread(file, 1, size - 1) != b"\n")
+    """The lines of a file, counted without reading them as text."""
     count, last = 0, b"\n"
     with open_data(path) as stream:
         for chunk in iter(lambda: stream.read(1 << 20), b""):
-            count += sum(_line_ends([chunk]))
+            count += chunk.count(b"\n")
             last = chunk[-1:]
     return count + (last != b"\n")
-
-
-def _read_at(file: int, begin: int, end: int) -> Iterator[bytes]:
-    return (os.pread(file, min(1 << 18, end - place), place) for place in range(begin, end, 1 << 18))
-
-
-def _line_ends(chunks: Iterable[bytes]) -> Iterator[int]:
-    import numpy as np
-
-    return (int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == 10)) for chunk in chunks)
-
-
-def in_blocks(size: int, look: Callable[[int, int], _Found], block: int = BLOCK_BYTES) -> list[_Found]:
-    """What `look` finds from each place to the next, in their order, several at a time: numpy computes side by side."""
-    bounds = [(begin, min(begin + block, size)) for begin in range(0, size, block)]
-    threads = min(len(bounds), os.cpu_count() or 1, MOST_THREADS)
-    if threads < 2:
-        return [look(begin, end) for begin, end in bounds]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda bound: look(*bound), bounds))
 
 
 def bounded_lines(readline: Callable[[int], AnyStr]) -> Iterator[AnyStr]:

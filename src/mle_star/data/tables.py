@@ -10,7 +10,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 from mle_star.data.columns import Column, describe
 from mle_star.data.dialect import Dialect, comma_columns, has_blanks, is_header, rows_of, sniff_separator, with_point
-from mle_star.data.files import COMPRESSED, WHOLE_BYTES, Pieces, count_lines, open_data, read_pieces, uncollected
+from mle_star.data.files import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
 from mle_star.data.values import is_tight, odd_gaps
 
 MAX_ROWS = 20_000
@@ -26,8 +25,6 @@ MAX_CELLS = 400_000
 """A sample is no larger: more would cost seconds and tell nothing new."""
 FEWEST_ROWS = 2_000
 """Of a larger file at least so many rows are looked at, however wide they are."""
-ROWS_AT_ONCE = 64
-"""So many rows are turned into columns while the cache of a processor holds them."""
 MAX_KEPT = 12
 """So many tables are kept in mind: those of the data and of a view of them."""
 TICK_NS = 100_000_000
@@ -122,8 +119,7 @@ def _read_table(path: Path, name: str) -> Table | str:
     if form is None:
         return f"{name}: not a table"
     try:
-        with uncollected():
-            return readers[form](path, name)
+        return readers[form](path, name)
     except ImportError as error:
         return f"{name}: reading it needs {error.name} (pip install {error.name})"
     except (
@@ -140,14 +136,6 @@ def _read_csv(path: Path, name: str) -> Table | str:
     pieces = read_pieces(path)
     if pieces is None:
         return f"{name}: binary, not a text"
-    if pieces.whole:
-        return _table_of(pieces, path, name, lambda: count_lines(path))
-    with ThreadPoolExecutor(1) as counter:  # while some of the rows are read
-        return _table_of(pieces, path, name, counter.submit(count_lines, path).result)
-
-
-def _table_of(pieces: Pieces, path: Path, name: str, lines: Callable[[], int]) -> Table | str:
-    """The table that the pieces of a file show; `lines` counts those of the whole file."""
     separator = sniff_separator(path.name, pieces.texts[0])
     rows: list[list[str]] = []
     most = (
@@ -180,10 +168,7 @@ def _table_of(pieces: Pieces, path: Path, name: str, lines: Callable[[], int]) -
         first = [cell.strip() for cell in first]
         columns, body = [f"column_{index + 1}" for index in range(width)], [first, *body]
         notes += (f"{name}: no header line; the columns are called column_1 to column_{width}",)
-    cells: list[list[str]] = [[] for _ in columns]
-    for place in range(0, len(body), ROWS_AT_ONCE):
-        for column, some in zip(cells, zip(*body[place : place + ROWS_AT_ONCE], strict=True), strict=True):
-            column += some
+    cells = [[row[place] for row in body] for place in range(len(columns))]
     commas = comma_columns(cells, separator)
     for index in commas:
         cells[index] = [with_point(cell) for cell in cells[index]]
@@ -193,7 +178,7 @@ def _table_of(pieces: Pieces, path: Path, name: str, lines: Callable[[], int]) -
     )  # fmt: skip
     form = Form("csv", pieces.encoding, dialect, has_header, odd_gaps=odd_gaps(cells))
     whole = is_all and len(body) >= len(rows) - 1
-    count = len(body) if is_all else max(lines() - has_header, len(body))
+    count = len(body) if is_all else max(count_lines(path) - has_header, len(body))
     return Table(name, tuple(columns), dict(zip(columns, cells, strict=True)), count, whole, form, notes)
 
 
@@ -230,7 +215,8 @@ def told_apart(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _read_json(path: Path, name: str) -> Table | str:
-    form, flat, whole = json_rows(path)
+    form, records, whole = json_records(path)
+    flat = list(map(flatten, records))
     if not flat:
         return f"{name}: no JSON records"
     keys = list(dict.fromkeys(column for row in flat for column in row))
@@ -243,8 +229,8 @@ def _read_json(path: Path, name: str) -> Table | str:
     return Table(name, tuple(columns), cells, len(flat), whole and stride == 1, form)
 
 
-def json_rows(path: Path) -> tuple[Form, list[dict[str, Any]], bool]:
-    """How a file is written, its rows, flattened, and whether these are all.
+def json_records(path: Path) -> tuple[Form, list[dict[str, Any]], bool]:
+    """How a file is written, its rows, and whether these are all.
 
     It is a list of objects, one object a line, an object of columns, or an object that holds a list of objects.
     """
@@ -254,7 +240,7 @@ def json_rows(path: Path) -> tuple[Form, list[dict[str, Any]], bool]:
     if "\0" in text[:WHOLE_BYTES]:
         raise ValueError("binary, not a text")
     kind, key, records, complete = _records(text)
-    return Form(kind, key=key), [_flatten(record) for record in records], complete and len(data) <= JSON_BYTES
+    return Form(kind, key=key), records, complete and len(data) <= JSON_BYTES
 
 
 def _records(text: str) -> tuple[FormKind, str, list[dict[str, Any]], bool]:
@@ -304,12 +290,12 @@ def _rows_of_columns(value: dict[str, Any]) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested objects as columns `outer.inner`, the way `pandas.json_normalize` names them."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict) and value:
-            flat.update(_flatten(value, f"{prefix}{key}."))
+            flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
     return flat

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -12,12 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
-
 from mle_star.data import metrics as known_metrics
 from mle_star.data import tables as files
 from mle_star.data.columns import Column, comes_later, describe, is_apart, is_id_name, moments_beside, moments_of
 from mle_star.data.layout import Layout, find_layout
+from mle_star.data.rows import read_rows
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from mle_star.data.targets import labels_of
 from mle_star.data.values import (
@@ -194,27 +192,13 @@ def _cells(layout: Layout, name: str) -> list[Any]:
 def _all_cells(folder: Path, layout: Layout, name: str) -> list[Any]:
     """The cells of every row, also of a long table: a class that a sample lacks could not be told from another."""
     table = _table_of(layout, name)
-    path = folder / table.name
     spelt_alike = table.form.kind == "parquet" or (table.form.kind == "csv" and table.form.dialect.decimal == ".")
     if table.whole or not spelt_alike:
         return table.sample[name]
-    status = path.stat()
     try:
-        return _column_of(path, name, json.dumps(table_settings(table)), status.st_mtime_ns, status.st_size)
+        return read_rows(table, folder, [name]).column(name)
     except (OSError, ValueError):
         return table.sample[name]
-
-
-@lru_cache(maxsize=8)
-def _column_of(path: Path, name: str, settings: str, *stamp: int) -> list[str]:
-    told = json.loads(settings)
-    if told.get("form") == "parquet":
-        cells = pd.read_parquet(path, columns=[name])[name]
-        return ["" if cell is None or cell != cell else str(cell) for cell in cells]
-    options = {key: value for key, value in told.get("options", {}).items() if key in ("sep", "encoding", "names")}
-    blanks = told.get("options", {}).get("skipinitialspace", False)
-    column = pd.read_csv(path, usecols=[name], dtype=str, na_filter=False, skipinitialspace=blanks, **options)[name]
-    return list(column.str.strip())
 
 
 def _target(folder: Path, layout: Layout, name: str, recipe: Recipe) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from mle_star.basics.texts import quoted
-from mle_star.data.dialect import Dialect, long_cells
-from mle_star.data.files import MAX_LINE, bounded_lines
+from mle_star.data.dialect import submitted_rows
 from mle_star.data.values import is_number
 from mle_star.evaluation.views import Data, View
 
@@ -55,22 +54,22 @@ def _table(data: Data, path: Path, asked: int) -> tuple[list[str], list[list[str
     """Header and rows, as far as they hold answers and keys: whatever else was written does not fill the memory."""
     sample = data.layout.sample
     usual = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream, long_cells(MAX_LINE):
+    with path.open("rb") as file:
         try:
-            first = next(csv.reader([stream.readline(MAX_LINE)], delimiter=usual), [])
+            first = next(submitted_rows(file, usual, "replace"), [])
             separator = usual if set(_headings(data)) <= set(map(str.strip, first)) else ","
-            stream.seek(0)
-            return _cells(data, csv.reader(bounded_lines(stream.readline), delimiter=separator), asked)
+            file.seek(0)
+            return _cells(data, submitted_rows(file, separator, "replace"), asked)
         except csv.Error as error:
             raise Ungradable(f"the submission cannot be read: {error}") from None
 
 
 def _cells(data: Data, reader: Iterator[list[str]], asked: int) -> tuple[list[str], list[list[str]]]:
-    header = [name.strip() for name in next(filter(None, reader), [])]
+    header = [name.strip() for name in next(reader, [])]
     wanted, width, most = {*_headings(data), _key(data)}, len(header), 2 * asked + SPARE_ROWS
     places = [place for place, name in enumerate(header) if name in wanted]
     rows: list[list[str]] = []
-    for row in islice(filter(None, reader), most + 1):
+    for row in islice(reader, most + 1):
         if len(row) != width:
             raise Ungradable("the submission is empty or its rows differ in length")
         rows.append(row if len(places) == width else [row[place] for place in places])
@@ -106,35 +105,24 @@ def keys_of(data: Data, view: View) -> list[str]:
 
 def write_answers(data: Data, answers: Answers, target: Path) -> None:
     """The part of a submission that answers the real test, in the sample's form and order, else in the test's."""
-    sample, key = data.sample, data.layout.key
+    sample, key, rows, separator = data.sample, data.layout.key, list(answers.real), ","
     if sample is None:
-        _write_as_tested(data, answers, target)
-        return
-    columns, order = sample.table.columns, list(range(len(answers.real)))
-    if key is not None and data.asked_keys:
-        place = {name: i for i, name in enumerate(data.asked_keys)}
-        order = [place[row[0]] for row in sample.values([key])]
-    dialect = sample.table.form.dialect
+        columns = {key or "": data.asked_keys} if data.asked_keys else {}
+    else:
+        dialect = sample.table.form.dialect
+        columns, separator = {name: sample.column(name) for name in sample.table.columns}, dialect.separator
+        if key is not None and data.asked_keys:
+            said_of = dict(zip(data.asked_keys, rows, strict=True))
+            rows = [said_of[name] for name in columns[key]]
+        if dialect.decimal == ",":
+            rows = [tuple(cell.replace(".", ",") if is_number(cell) else cell for cell in row) for row in rows]
+    said = zip(*rows, strict=True) if rows else ([] for _ in data.layout.answers)
+    columns = {**columns, **dict(zip(data.layout.answers, said, strict=True))}
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, delimiter=dialect.separator, lineterminator="\n")
+        writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
         writer.writerow(columns)
-        for row, where in zip(sample.objects(), order, strict=True):
-            said = {
-                name: _written(text, dialect)
-                for name, text in zip(data.layout.answers, answers.real[where], strict=True)
-            }
-            writer.writerow([said.get(column, row.get(column, "")) for column in columns])
-
-
-def _write_as_tested(data: Data, answers: Answers, target: Path) -> None:
-    """The answers under the names of the targets, each beside the key of its test row, where rows have one."""
-    called = {data.layout.key: keys} if (keys := data.asked_keys) else {}
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([*called, *data.layout.answers])
-        writer.writerows([*key, *said] for *key, said in zip(*called.values(), answers.real, strict=True))
+        writer.writerows(zip(*columns.values(), strict=True))
 
 
 def _headings(data: Data) -> list[str]:
@@ -156,8 +144,3 @@ def label_of(text: str) -> str:
         number = float(text)
         return str(int(number)) if number.is_integer() else repr(number)
     return {"true": "1", "false": "0"}.get(text.lower(), text)
-
-
-def _written(text: str, dialect: Dialect) -> str:
-    """A number with the decimal mark that the sample has."""
-    return text.replace(".", ",") if dialect.decimal == "," and is_number(text) else text

@@ -13,9 +13,8 @@ from pathlib import Path
 from mle_star.data.files import COMPRESSED
 from mle_star.data.layout import Layout
 from mle_star.data.place import DataFolder
+from mle_star.data.rows import Rows, Unsupported, as_text, read_rows
 from mle_star.data.tables import Table, read_table, table_form
-from mle_star.evaluation.records import FileRows, read_rows
-from mle_star.evaluation.separated import Unsupported
 
 _UNREAD = frozenset(
     (
@@ -63,13 +62,15 @@ def _repeats_target(layout: Layout, other: Table, folder: Path) -> bool:
         return True  # nobody here can tell
 
 
-def _agree(ours: FileRows, names: Sequence[str], theirs: FileRows, columns: Sequence[str]) -> bool:
+def _agree(ours: Rows, names: Sequence[str], theirs: Rows, columns: Sequence[str]) -> bool:
     """Is one of these columns the same as one of ours?"""
     head = range(min(COMPARED_FIRST, ours.count))
-    beginnings = list(zip(*ours.values(names, head), strict=True))
-    first = zip(columns, zip(*theirs.values(columns, head), strict=True), strict=True)
-    alike = [column for column, cells in first if cells in beginnings]
-    return any(list(theirs.column(column)) == list(ours.column(name)) for column in alike for name in names)
+    known, others = (
+        [[as_text(cell).strip() for cell in cells] for cells in rows.values(some, head)]
+        for rows, some in ((ours, names), (theirs, columns))
+    )
+    alike = [name for name, cells in zip(columns, others, strict=True) if cells in known]
+    return any(theirs.column(column) == ours.column(name) for column in alike for name in names)
 
 
 def _may_hold_a_table(path: Path) -> bool:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
+from mle_star.data.rows import Unsupported
 from mle_star.data.survey import samples_among
 from mle_star.data.values import is_gap
 from mle_star.errors import ConfigError
 from mle_star.evaluation.answers import Answers, Ungradable, read_answers
 from mle_star.evaluation.grading import Judge
 from mle_star.evaluation.intervals import after_more_rows, moved, shifted
-from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.split import Split
 from mle_star.evaluation.views import Data, View
 from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription
@@ -218,7 +218,7 @@ def _first_answers(exam: Exam) -> dict[int, tuple[str, ...]]:
     """What the sample says of the search rows."""
     data = exam.judge.data
     if data.sample is not None:
-        example = data.sample.values(list(exam.judge.names), [0])[0]
+        example = [data.sample.column(name)[0] for name in exam.judge.names]
         if any(map(is_gap, example)):  # it only says where answers belong
             example = list(exam.judge.usual_answer())
     else:

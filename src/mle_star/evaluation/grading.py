@@ -18,7 +18,6 @@ from mle_star.data.metrics import Metric
 from mle_star.data.values import are_numbers, is_number, label_order, likely_label
 from mle_star.errors import ConfigError
 from mle_star.evaluation.answers import Answers, Ungradable, label_of
-from mle_star.evaluation.cells import counted, taken
 from mle_star.evaluation.intervals import FEW_DRAWS, PROPER, drawn_figures, interval, telling_rows
 from mle_star.evaluation.views import Data, Truth
 
@@ -75,7 +74,7 @@ class Judge:
             share = self._shares.get(label_of(self.names[place].removeprefix(prefix)), 0.0)
             return not 1 - LOPSIDED_SHARE < share < LOPSIDED_SHARE
         column = self.told[min(place, len(self.told) - 1)]
-        return counted(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
+        return Counter(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
 
     def _outside(self, cells: list[str], place: int) -> str:
         """What is wrong with values that the target cannot have; each value once."""
@@ -209,7 +208,7 @@ class Judge:
         if self.metric.needs not in ("numbers", "frames"):
             return tuple(columns)
         return tuple(
-            [with_point(cell) for cell in column] if comma_columns([list(counted(column))], separator) else column
+            [with_point(cell) for cell in column] if comma_columns([list(Counter(column))], separator) else column
             for column in columns
         )
 
@@ -219,7 +218,7 @@ class Judge:
         columns, labelled = self._truth.columns, self.data.labelled
         if len(labelled) == len(self._truth):
             return list(columns)
-        return [taken(column, labelled) for column in columns]
+        return [[column[row] for row in labelled] for column in columns]
 
     @property
     def classes(self) -> list[str]:
@@ -240,14 +239,14 @@ class Judge:
     def _shares(self) -> dict[str, float]:
         """The share of the rows that each class of the (first) target has."""
         often = Counter[str]()
-        for cell, count in counted(self.told[0]).items():
+        for cell, count in Counter(self.told[0]).items():
             often[label_of(cell)] += count
         return {label: count / len(self.told[0]) for label, count in often.items()}
 
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:
         """The lowest and the highest value of each target that is a number."""
-        different = [self.numbers([(cell,) for cell in counted(column)]) for column in self.told]
+        different = [self.numbers([(cell,) for cell in Counter(column)]) for column in self.told]
         return [(float(values.min()), float(values.max())) for values in different]
 
     def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, Any]:
@@ -300,7 +299,7 @@ class Judge:
     @cached_property
     def _are_marks(self) -> bool:
         """Is every target a label that a row has or has not?"""
-        return all(label_of(cell) in ("0", "1") for column in self.told for cell in counted(column))
+        return all(label_of(cell) in ("0", "1") for column in self.told for cell in Counter(column))
 
     def _sets(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, ...]:
         """A column for each label: the targets, where they are marks; else the labels that the only target lists."""
@@ -308,7 +307,7 @@ class Judge:
 
         if self._are_marks:
             return tuple(np.array([[label_of(cell) == "1" for cell in row] for row in rows]) for rows in (truth, said))
-        if len(self.told) > 1 or len(self.names) > 1 or any(map(_LIST_MARKS.search, counted(self.told[0]))):
+        if len(self.told) > 1 or len(self.names) > 1 or any(map(_LIST_MARKS.search, Counter(self.told[0]))):
             raise Ungradable(f"{self.metric.name} needs targets of 0 and 1, or one that lists labels between blanks")
         lists = [[set(map(label_of, row[0].split())) for row in rows] for rows in (truth, said)]
         labels = sorted(set[str]().union(*lists[0], *lists[1]))
@@ -366,7 +365,7 @@ class Judge:
         if self.metric.needs == "numbers":
             return tuple(map(_median, told))
         if self.metric.needs != "probabilities":
-            return tuple(counted(column).most_common(1)[0][0] for column in told)
+            return tuple(Counter(column).most_common(1)[0][0] for column in told)
         classes, chance, prefix = self.classes, self._shares, self.data.layout.target.class_prefix
         if prefix is None:
             return (str(chance[label_of(likely_label(classes))]),) if len(classes) == 2 else ()
@@ -385,7 +384,7 @@ def _one_column(values: Any) -> Any:
 
 def _classes(column: Sequence[str]) -> list[str]:
     """The different labels of a column, each as it is mostly spelled, in the order that scripts and samples use."""
-    spelled = {label_of(cell): cell for cell, _ in reversed(counted(column).most_common())}
+    spelled = {label_of(cell): cell for cell, _ in reversed(Counter(column).most_common())}
     return sorted(spelled.values(), key=label_order)
 
 
@@ -427,7 +426,7 @@ def _spelt(rows: Sequence[Sequence[str]], spelling: Callable[[str], str]) -> Any
 
 def _median(cells: Sequence[str]) -> str:
     """The middle value, in the spelling of the file."""
-    counts, passed = counted(cells), 0
+    counts, passed = Counter(cells), 0
     try:
         ordered = sorted(counts, key=lambda cell: float(cell if is_number(cell) else with_point(cell)))
     except ValueError as error:

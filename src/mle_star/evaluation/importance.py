@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mle_star.data.rows import Rows, Unsupported
 from mle_star.data.values import is_number
 from mle_star.evaluation.answers import read_answers
 from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.records import named, write_rows
-from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data, Truth, View, all_but, link_rest
 
 MOST_COLUMNS = 40
@@ -57,29 +56,28 @@ def permuted_view(judge: Judge, hidden: Sequence[int], target: Path, *, seed: in
     if not columns or count < FEWEST_COPIES:
         raise Unsupported("there are too few hidden rows, or too many columns")
     rows = sorted(dice.sample(list(hidden), count))
-    objects = [{k: v for k, v in row.items() if k in asked} for row in data.train.objects(rows)]
-    blocks = [objects, *(_permuted(objects, column, dice) for column in columns)]
-    copies = [row for block in blocks for row in block]
-    virtual = _with_copies(data, rows, len(blocks))
-    for row, key in zip(copies, virtual.keys[len(data.truth) :], strict=True) if layout.key is not None else ():
-        row.update(named(row, layout.key, key))
+    virtual = _with_copies(data, rows, 1 + len(columns))
+    keys, copies = virtual.keys[len(data.truth) :], []
+    for number, column in enumerate([None, *columns]):
+        changes = _keys(data.test, layout.key, keys[number * count : (number + 1) * count])
+        for name in [column] if column else ():
+            changes[name] = data.train.values([name], rows)[0]
+            dice.shuffle(changes[name])
+        copies += data.train.edited(rows, data.test, layout.target.names, changes)
     changed = {*data.doubtful, *(t.name for t in (layout.train, layout.test, layout.sample) if t is not None)}
     link_rest(data.folder, target, changed)
-    write_rows(target / layout.train.name, data.train, all_but(hidden, data.train.count), [], None)
-    write_rows(target / data.test.table.name, data.test, [], copies, None)
-    example = data.sample.objects([0])[0]
-    shared = [name for name in (layout.key,) if name is not None]
-    wanted = [{**example, **{name: row[name] for name in shared}} for row in copies]
-    write_rows(target / data.sample.table.name, data.sample, [], wanted, None)
+    data.train.write(target / layout.train.name, all_but(hidden, data.train.count))
+    wanted = data.sample.edited([0] * len(copies), data.sample, changes=_keys(data.sample, layout.key, keys))
+    for asked_for, added in ((data.test, copies), (data.sample, wanted)):
+        asked_for.write(target / asked_for.table.name, range(asked_for.count, asked_for.count + len(added)), added)
     places = range(len(data.truth), len(virtual.truth))
     view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), 0)
     return Permuted(Judge(virtual, judge.metric), view, tuple(columns), count)
 
 
-def _permuted(objects: list[dict[str, Any]], column: str, dice: random.Random) -> list[dict[str, Any]]:
-    values = [row.get(column) for row in objects]
-    dice.shuffle(values)
-    return [{**row, column: value} for row, value in zip(objects, values, strict=True)]
+def _keys(rows: Rows, key: str | None, names: Sequence[str]) -> dict[str, list[Any]]:
+    """What rows are called, as a file holds it."""
+    return {} if key is None else {key: rows.typed(key, names)}
 
 
 def _with_copies(data: Data, rows: Sequence[int], blocks: int) -> Data:

@@ -8,10 +8,11 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import lt
 from pathlib import Path
 
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
-from mle_star.evaluation.cells import MOST_DIGITS, Packed, whole_numbers
 
 _NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
 FILES_SHARE = 0.5
@@ -64,30 +65,22 @@ class Numbers:
 
 def numbers_of(keys: Sequence[str]) -> Numbers | None:
     """How the keys are numbered; None where they are not."""
-    import numpy as np
-
     first = _NUMBERED.fullmatch(keys[0]) if keys else None
     if first is None:
         return None
     before, _, behind = first.groups()
-    if isinstance(keys, Packed) and not behind and (found := whole_numbers(keys, before)) is not None:
-        values, filled = found
-    else:
-        if (before or behind) and not all(key.startswith(before) and key.endswith(behind) for key in keys):
+    digits = keys
+    if before or behind:
+        if not all(key.startswith(before) and key.endswith(behind) for key in keys):
             return None
-        digits = [key[len(before) : len(key) - len(behind)] for key in keys] if before or behind else list(keys)
-        if not all(digits) or not "".join(digits).isdecimal():
-            return None
-        filled = any(len(number) > 1 for number in digits if number[0] == "0")
-        if max(map(len, digits)) > MOST_DIGITS:
-            numbers = list(map(int, digits))
-            return Numbers(
-                (before, behind), min(numbers), max(numbers), len(digits[0]) if filled else 0, False, len(digits)
-            )
-        values = np.fromiter(map(int, digits), np.int64, len(digits))
-    width = len(keys[0]) - len(before) - len(behind) if filled else 0
-    goes_up = bool((values[1:] > values[:-1]).all())
-    return Numbers((before, behind), int(values.min()), int(values.max()), width, goes_up, len(keys))
+        digits = [key[len(before) : len(key) - len(behind)] for key in keys]
+    if not all(digits) or not "".join(digits).isdecimal():
+        return None
+    numbers = list(map(int, digits))
+    filled = sum(map(len, digits)) > sum(map(len, map(str, numbers)))
+    goes_up = all(map(lt, numbers, islice(numbers, 1, None)))
+    width = len(digits[0]) if filled else 0
+    return Numbers((before, behind), min(numbers), max(numbers), width, goes_up, len(keys))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
-from mle_star.evaluation.records import FileRows, read_rows, write_rows
-from mle_star.evaluation.separated import Unsupported
+from mle_star.data.rows import Rows, Unsupported, read_rows
 from mle_star.evaluation.views import link_rest
 
 SHARE = 0.1
@@ -54,15 +53,15 @@ def write_sample(data: DataFolder, target: Path, description: str, seed: int) ->
     others = sum(status.st_size for path, status in files if Path(path) != data.root / layout.train.name)
     if others > MOST_COPIED and target.stat().st_dev != data.root.stat().st_dev:
         raise Unsupported("the other files lie on another disk and are too large to be copied")
-    train = read_rows(layout.train, data.root)
+    train = read_rows(layout.train, data.root, layout.target.names)
     places = _choose(train, layout.target.names, seed)
     folder = target / f"sample-{len(places)}"
     link_rest(data.root, folder, {layout.train.name})
-    write_rows(folder / layout.train.name, train, places, [], None)
+    train.write(folder / layout.train.name, places)
     return Sample(folder, len(places), train.count)
 
 
-def _choose(train: FileRows, targets: Sequence[str], seed: int) -> list[int]:
+def _choose(train: Rows, targets: Sequence[str], seed: int) -> list[int]:
     """A tenth of the rows by chance, in their order, with some of every class."""
     chosen = set(random.Random(seed).sample(range(train.count), max(1, int(SHARE * train.count))))
     for name in targets:

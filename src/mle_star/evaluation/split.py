@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from mle_star.data.columns import comes_later, describe, is_apart, moments_of
 from mle_star.data.layout import Layout
+from mle_star.data.rows import Unsupported
 from mle_star.data.values import is_number
-from mle_star.evaluation.cells import codes_of
-from mle_star.evaluation.separated import Unsupported
 
 ONE_VIEW_ROWS = 5_000
 """From so many labelled rows on, one hold-out is no noise."""
@@ -176,7 +175,8 @@ def _strata(rule: Rule, values: Sequence[str]) -> Any:
     import numpy as np
 
     if rule.kind == "classes":
-        return codes_of(values)
+        number = {value: place for place, value in enumerate(dict.fromkeys(values))}
+        return np.array([number[value] for value in values])
     numbers = np.array([float(value) if is_number(value) else 0.0 for value in values])
     ranks: Any = np.empty(len(numbers), np.int64)
     ranks[np.argsort(numbers, kind="stable")] = np.arange(len(numbers))

@@ -11,24 +11,19 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import describe, moments_of
-from mle_star.data.files import short_turns, uncollected
 from mle_star.data.layout import Layout
 from mle_star.data.place import DataFolder
+from mle_star.data.rows import Rows, Unsupported, no_rows, read_rows
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
-from mle_star.evaluation.cells import counted, taken
 from mle_star.evaluation.doubtful import doubtful_files
 from mle_star.evaluation.keys import KeyFiles, Numbers, find_key_files, fresh_keys, numbers_of
-from mle_star.evaluation.records import FileRows, read_rows, write_rows
-from mle_star.evaluation.separated import Unsupported, alike, no_records, written
 from mle_star.evaluation.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
@@ -57,26 +52,26 @@ class Data:
 
     layout: Layout
     folder: Path
-    train: FileRows
-    test: FileRows | None
-    sample: FileRows | None
-    labels: FileRows | None
+    train: Rows
+    test: Rows | None
+    sample: Rows | None
+    labels: Rows | None
     truth: Truth  # the targets of every training row, as they stand in the file
     keys: Sequence[str]  # of every training row; empty where rows have none
     labelled: Sequence[int]  # the rows that have a label
     rule: Rule
 
     @classmethod
-    @uncollected()
     def read(cls, layout: Layout, folder: Path, *, check: bool = True) -> Data:
         """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
         _refuse(layout, folder)
-        rule, train = find_rule(layout), read_rows(layout.train, folder)
-        told_by = (layout.key, layout.labels_key, *layout.target.names, *((rule.column,) if rule.is_grouped else ()))
-        train.remember(name for name in told_by if name in layout.train.columns)
-        test = read_rows(layout.test, folder) if layout.test else None
-        sample = read_rows(layout.sample, folder) if layout.sample else None
-        labels = read_rows(layout.labels, folder) if layout.labels else None
+        rule = find_rule(layout)
+        told_by = {layout.key, layout.labels_key, *layout.target.names, *((rule.column,) if rule.is_grouped else ())}
+        train, test, sample, labels = (
+            None if table is None else read_rows(table, folder, [name for name in table.columns if name in told_by])
+            for table in (layout.train, layout.test, layout.sample, layout.labels)
+        )
+        assert train is not None
         truth = _truth(layout, train, labels)
         labelled = _labelled(truth.columns)
         if check and len(labelled) < FEWEST_ROWS:
@@ -172,7 +167,6 @@ class Data:
         """The files that no view shows, since labels may be in them."""
         return doubtful_files(self.layout, self.folder)
 
-    @uncollected()
     def split(self, *, seed: int, folds: int | None = None) -> Split:
         """The hidden rows of the views, as places among all training rows."""
         rule, column = self.rule, self.rule.column
@@ -181,7 +175,7 @@ class Data:
             values: Sequence[str] = [""] * len(self.labelled)
         else:
             whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
-            values = whole if len(self.labelled) == len(whole) else taken(whole, self.labelled)
+            values = [whole[place] for place in self.labelled]
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._asked_values())
         views = tuple(tuple(self.labelled[i] for i in view) for view in chosen.views)
         return Split(rule, views, tuple(self.labelled[i] for i in chosen.select))
@@ -219,16 +213,12 @@ class Data:
     def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """Write the files of a view into `target`; what it does not change is linked."""
         self._link(hidden, target)
-        # the system copies the rows that stay while those that move are made
-        with uncollected(), short_turns(), ThreadPoolExecutor(1) as writer:
-            stays = all_but(hidden, self.train.count)
-            stay = writer.submit(write_rows, target / self.layout.train.name, self.train, stays, [], None)
-            view = self.plan_view(name, hidden, target, seed=seed)
-            self._link_moved(view)
-            self._write_labels(view)
-            self._write_test(view)
-            self._write_sample(view)
-            stay.result()
+        view = self.plan_view(name, hidden, target, seed=seed)
+        self._link_moved(view)
+        self.train.write(target / self.layout.train.name, all_but(hidden, self.train.count))
+        self._write_labels(view)
+        self._write_test(view)
+        self._write_sample(view)
         return view
 
     def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
@@ -249,7 +239,7 @@ class Data:
             key = self.train.column(layout.labels_key)
             gone = {key[place] for place in hidden}
             stays = [i for i, name in enumerate(self.labels.column(layout.labels_key)) if name not in gone]
-            write_rows(target / layout.labels.name, self.labels, stays, [], None)
+            self.labels.write(target / layout.labels.name, stays)
 
     def write_example(self, target: Path) -> None:
         """Write all files of a task without a test into `target`, and a few training rows as the rows to predict."""
@@ -263,11 +253,11 @@ class Data:
         """Write all files into `target`, each row with the label of another one."""
         if self.labels is not None:
             raise Unsupported("the labels lie in a table of their own")
-        rows = self.train.objects()
-        labels = [{name: row[name] for name in self.layout.target.names} for row in rows]
-        mixed = [{**row, **labels[source_of.get(place, place)]} for place, row in enumerate(rows)]
+        train, names, places = self.train, self.layout.target.names, range(self.train.count)
+        labels = train.values(names, [source_of.get(place, place) for place in places])
+        mixed = train.edited(places, train, changes=dict(zip(names, labels, strict=True)))
         link_rest(self.folder, target, {self.layout.train.name, *self.doubtful})
-        write_rows(target / self.layout.train.name, self.train, [], mixed, range(len(mixed)))
+        train.write(target / self.layout.train.name, range(train.count, train.count + len(mixed)), mixed)
 
     def _link(self, hidden: Sequence[int], target: Path) -> None:
         """The files that stay as they are."""
@@ -289,78 +279,63 @@ class Data:
     def _write_test(self, view: View) -> None:
         if self.test is None and self.asked:
             return  # the sample submission says which rows are asked for
-        gone, hidden = set(self.layout.target.names), list(view.hidden)
-        positions = _positions(view)
+        key, gone = self.layout.key, self.layout.target.names
         made = self.test
         if made is None:
             columns = tuple(c for c in self.train.table.columns if c not in gone)
             made = _made(TEST_NAME, columns, self.train.table.form)
-        rows = self.train.moved(hidden, made.table, gone, self.layout.key, view.names)
-        write_rows(view.folder / made.table.name, made, None, rows, positions)
+        changes = {key: made.typed(key, self._called(view))} if key is not None and view.names else {}
+        rows = self.train.edited(view.hidden, made, gone, changes)
+        made.write(view.folder / made.table.name, _positions(view), rows)
+
+    def _called(self, view: View) -> list[str]:
+        """What the hidden rows are called in the view."""
+        return [view.names.get(row) or (self.keys[row] if self.keys else "") for row in view.hidden]
 
     def _write_sample(self, view: View) -> None:
-        key, names, hidden = self.layout.key, self.layout.target.names, list(view.hidden)
-        if self.sample is None:
+        key, names, sample, hidden = self.layout.key, self.layout.target.names, self.sample, view.hidden
+        like: tuple[Rows, Sequence[int]] = self.train, hidden
+        if sample is None:
             if self.test is not None:
                 return  # the task has none: scripts are told in words what to submit
-            columns = (*((key,) if key else ()), *names)
-            sample = _made(SAMPLE_NAME, columns, Form())
-            usual = dict(zip(names, _usual(self.truth), strict=True))
-            called = {key: _renamed(hidden, taken(self.keys, hidden), view)} if key else {}
-            positions = _positions(view)
-            write_rows(
-                view.folder / SAMPLE_NAME, sample, None, alike(usual, called, sample.table, len(hidden)), positions
-            )
-            return
-        shared = [c for c in self.sample.table.columns if c in self.train.table.columns and c not in names]
-        known = zip(*self.train.values(shared, hidden), strict=True) if hidden else repeat([])
-        told = dict[str, Sequence[str]](zip(shared, known, strict=False))
-        if key is not None and key in self.sample.table.columns:
-            told[key] = _renamed(hidden, taken(self.keys, hidden) if self.keys else [""] * len(hidden), view)
-        rows = alike(self.sample.objects([0])[0], told, self.sample.table, len(hidden))
+            sample = _made(SAMPLE_NAME, (*((key,) if key else ()), *names), Form())
+            told = {name: [value] * len(hidden) for name, value in zip(names, _usual(self.truth), strict=True)}
+        else:
+            shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in names]
+            told = dict(zip(shared, self.train.values(shared, hidden), strict=True))
+            like = sample, [0] * len(hidden)
+        if key is not None and key in sample.table.columns:
+            told[key] = sample.typed(key, self._called(view))
+        rows = like[0].edited(like[1], sample, changes=told)
         place_of: dict[int, int] = {}
         if key is not None and self.test is not None:
-            where = {name: i for i, name in enumerate(self.sample.column(key))}
+            where = {name: i for i, name in enumerate(sample.column(key))}
             place_of = {i: where[name] for i, name in enumerate(self.asked_keys)}
         positions = [place_of.get(place, place) for place in _positions(view)]
-        write_rows(view.folder / self.sample.table.name, self.sample, None, rows, positions)
+        sample.write(view.folder / sample.table.name, positions, rows)
 
 
-def all_but(hidden: Sequence[int], count: int) -> Any:
+def all_but(hidden: Collection[int], count: int) -> list[int]:
     """The places of all other rows."""
-    import numpy as np
-
-    stays: Any = np.ones(count, bool)
-    stays[list(hidden)] = False
-    return np.flatnonzero(stays)
-
-
-def _renamed(rows: Sequence[int], keys: Sequence[str], view: View) -> list[str]:
-    """What these rows are called in the view."""
-    return [view.names.get(row, key) for row, key in zip(rows, keys, strict=True)]
+    left_out = set(hidden)
+    return [place for place in range(count) if place not in left_out]
 
 
 def _positions(view: View) -> list[int]:
     """Each row of the view's test file by its place among the real test's rows and behind them the hidden ones."""
-    import numpy as np
-
-    order = np.asarray(view.order, np.int64)
-    is_hidden = order < 0
-    order[is_hidden] = view.asked + np.argsort(np.argsort(-order[is_hidden]))
-    positions: list[int] = order.tolist()
-    return positions
+    behind = {-1 - place: view.asked + number for number, place in enumerate(view.hidden)}
+    return [behind.get(place, place) for place in view.order]
 
 
-def _made(name: str, columns: tuple[str, ...], form: Form) -> FileRows:
+def _made(name: str, columns: tuple[str, ...], form: Form) -> Rows:
     """A table that the task does not have: no rows, under its header."""
-    table = Table(name, columns, {}, 0, True, form if form.kind == "csv" else Form())
-    header = written(dict(zip(columns, columns, strict=True)), table) + b"\n"
-    return FileRows(table, Path(name), 0, no_records(table, header))
+    form = replace(form, has_header=True) if form.kind == "csv" else Form()
+    return no_rows(Table(name, columns, {}, 0, True, form))
 
 
 def _usual(truth: Truth) -> list[str]:
     """The most frequent value of each target."""
-    return [counted(column).most_common(1)[0][0] for column in truth.columns]
+    return [Counter(column).most_common(1)[0][0] for column in truth.columns]
 
 
 @dataclass(frozen=True)
@@ -378,16 +353,15 @@ class Truth(Sequence[list[str]]):
         return [column[place] for column in self.columns]
 
 
-def _truth(layout: Layout, train: FileRows, labels: FileRows | None) -> Truth:
+def _truth(layout: Layout, train: Rows, labels: Rows | None) -> Truth:
     names = list(layout.target.names)
     if labels is None or layout.labels_key is None:
-        train.remember(names)
         return Truth(tuple(train.column(name) for name in names))
-    told = labels.values([layout.labels_key, *names])
-    by_key = {row[0]: row[1:] for row in told}
-    if len(by_key) < len(told):
+    told = zip(*map(labels.column, names), strict=True)
+    by_key = dict(zip(labels.column(layout.labels_key), told, strict=True))
+    if len(by_key) < labels.count:
         raise Unsupported(f"values of {layout.labels_key} occur more than once in {labels.table.name}")
-    blank = [""] * len(names)
+    blank = ("",) * len(names)
     rows = [by_key.get(key, blank) for key in train.column(layout.labels_key)]
     return Truth(tuple(list(column) for column in zip(*rows, strict=True)) or tuple([] for _ in names))
 
@@ -396,7 +370,7 @@ def _labelled(columns: Sequence[Sequence[str]]) -> Sequence[int]:
     """The rows that have all of their targets."""
     rows: Sequence[int] = range(len(columns[0]))
     for column in columns:
-        different = counted(column)
+        different = set(column)
         told = set(labels_of(list(different)))
         if len(told) < len(different):
             rows = [row for row in rows if column[row] in told]
@@ -410,6 +384,9 @@ def _refuse(layout: Layout, folder: Path) -> None:
     others = {t.form.kind for t in (layout.test, layout.labels) if t is not None and layout.labels is None}
     if others - {layout.train.form.kind}:
         raise Unsupported("training and test table are files of different kinds")
+    for table in (layout.train, layout.test, layout.sample, layout.labels):
+        if table is not None and (table.form.kind in ("columns", "excel") or table.form.key):
+            raise Unsupported(f"rows of {table.name} cannot be moved")
     for other in layout.others:
         if set(layout.target.names) & set(other.columns):
             raise Unsupported(f"{other.name} holds the target, too")

@@ -6,9 +6,9 @@ import asyncio
 import logging
 
 from mle_star.data.place import DataFolder
+from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.evaluation.sample import Sample, write_sample
-from mle_star.evaluation.separated import Unsupported
 from mle_star.execution.fingerprint import data_of
 from mle_star.execution.outcome import HEADER
 from mle_star.models import EvaluationResult
@@ -32,7 +32,7 @@ async def sample_for(run: RunContext) -> Sample | None:
 
     Scripts of the embedded engineer watch the clock and fail seldom: with them the first whole answer comes first.
     """
-    if run.config.sample_first == "off" or run.config.traits.keeps_time:
+    if run.config.sample_first == "off" or run.config.model == "offline":
         return None
     scripts = run.shared.scripts
     async with scripts.locks["sample"]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from mle_star.data.dialect import long_cells
-from mle_star.data.files import MAX_LINE, bounded_lines
+from mle_star.data.dialect import submitted_rows
 
 MAX_CELLS = 20_000_000
 """Twice the sample's cells are always allowed."""
@@ -44,18 +42,11 @@ def read_facts(
     separator: str = ",",
 ) -> TableFacts:
     """Read a table once; raises `csv.Error` or `UnicodeDecodeError` when it cannot be read within the limits."""
-    with long_cells(MAX_LINE):
-        return _read(csv.reader(_text_lines(file), delimiter=separator), most_cells, most_rows, keep_ids)
-
-
-def _read(reader: Iterator[list[str]], most_cells: int, most_rows: int | None, keep_ids: bool) -> TableFacts:
-    header = next(reader, [])
+    rows = submitted_rows(file, separator)
+    header = next(rows, [])
     facts = TableFacts(header, empty=[0] * len(header), undefined=[0] * len(header), cells=len(header))
-    if not keep_ids:
-        facts.ids = None
-    for row in reader:
-        if not row:
-            continue
+    facts.ids = [] if keep_ids else None
+    for row in rows:
         facts.cells += len(row)
         if facts.cells > most_cells:
             raise csv.Error("it holds far more values than a submission needs")
@@ -84,10 +75,3 @@ def _take_in(facts: TableFacts, row: list[str]) -> None:
             facts.undefined[index] += 1
         elif len(text) == 3 and text.lower() == "nan":
             facts.undefined[index] += 1
-
-
-def _text_lines(file: BinaryIO) -> Iterator[str]:
-    encoding = "utf-8-sig"
-    for line in bounded_lines(file.readline):
-        yield line.decode(encoding)
-        encoding = "utf-8"

@@ -7,10 +7,10 @@ import logging
 
 from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder
+from mle_star.data.rows import Unsupported
 from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.answers import Ungradable
 from mle_star.evaluation.importance import permuted_view
-from mle_star.evaluation.separated import Unsupported
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.models import SolutionScript

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
+from mle_star.data.rows import Unsupported
 from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.evaluation.answers import Ungradable
 from mle_star.evaluation.exam import metric_of
 from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 from mle_star.execution.fingerprint import data_of
 from mle_star.execution.recorded import execute_in_run

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mle_star.data.layout import find_layout
+from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.evaluation.answers import Ungradable, read_answers
 from mle_star.evaluation.exam import Exam, metric_of
 from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.separated import Unsupported
 from mle_star.evaluation.views import Data
 from mle_star.execution.bank import answers_of, compared, incumbent
 from mle_star.models import Measure, PipelineConfig, TaskDescription

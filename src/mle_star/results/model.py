@@ -252,15 +252,13 @@ class Model:
                 shutil.copyfile(path, folder / name)
         train = self.layout.train
         if test is not None:
-            write_new(rows, folder / test.name, test.form, test, self.data_dir / test.name)
+            write_new(rows, folder / test.name, test.form, test, self.data_dir)
         else:  # the views that the script was made for had one of separated values
             write_new(rows, folder / TEST_NAME, train.form if train.form.kind == "csv" else Form(), train)
         if sample is not None:
             example = {name: cells[0] if cells else "" for name, cells in sample.sample.items()}
             blank = rows.assign(**{n: value for n, value in example.items() if n not in rows.columns})
-            write_new(
-                blank[list(sample.columns)], folder / sample.name, sample.form, sample, self.data_dir / sample.name
-            )
+            write_new(blank[list(sample.columns)], folder / sample.name, sample.form, sample, self.data_dir)
         elif test is None:
             usual = self.usual_answer
             names = [*([self.layout.key] if self.layout.key else []), *self.targets]

@@ -1,0 +1,400 @@
+"""All rows of a table's file: columns as texts, rows moved into another file of the task, and files written anew.
+
+A row stays what its file holds: a line of separated values as it is written, with quotes, blanks and decimal commas,
+or an object of values. So rows that are written back are the same data.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import mmap
+import re
+from codecs import BOM_UTF8
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any
+
+from mle_star.data.dialect import long_cells
+from mle_star.data.files import COMPRESSED, create_data, open_data
+from mle_star.data.tables import Table, flatten, json_records
+from mle_star.data.values import is_gap
+
+LONGEST_CELL = 1 << 30
+BLOCK_BYTES = 1 << 24
+NO_CHANGES: Mapping[str, Sequence[Any]] = {}
+KEEP_BYTES = "surrogateescape"
+"""Bytes that are no text in a file's encoding are written back as they were."""
+
+Record = Any
+"""A row as its file holds it: values by column, or a line of separated values with its line end."""
+Changes = Mapping[str, Sequence[Any]]
+
+
+class Unsupported(ValueError):
+    """A file whose rows cannot be moved; the message says why."""
+
+
+def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> Rows:
+    """All rows of a table's file; the columns `names` are read at once."""
+    path, kind = folder / table.name, table.form.kind
+    if kind == "csv":
+        return Separated(table, _content(path, table.form.encoding), names)
+    if kind == "parquet":
+        from pyarrow import parquet
+
+        return Parquet(table, parquet.read_table(path))
+    if kind == "excel":
+        import pandas
+
+        return Rows(table, pandas.read_excel(path, dtype=object).to_dict("records"))
+    _, records, is_whole = json_records(path)
+    if not is_whole:
+        raise Unsupported(f"{table.name} cannot be read to its end")
+    return Rows(table, records)
+
+
+def no_rows(table: Table) -> Rows:
+    """A table of separated values that is still to be made: a header without rows."""
+    header = io.StringIO()
+    csv.writer(header, delimiter=table.form.dialect.separator, lineterminator="\n").writerow(table.columns)
+    return Separated(table, header.getvalue().encode(_held_in(table.form.encoding.removesuffix("-sig")), "replace"))
+
+
+class Rows:
+    """All rows of one file: here those of JSON and Excel, each an object of values by column."""
+
+    def __init__(self, table: Table, objects: list[dict[str, Any]]) -> None:
+        self.table, self.count, self._objects = table, len(objects), objects
+        self._known: dict[str, list[str]] = {}
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column as texts without blanks around them; a gap is an empty one."""
+        if name not in self._known:
+            self._known[name] = self._texts([name])[0]
+        return self._known[name]
+
+    def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
+        """Some columns of the rows at some places, in the values that the file has."""
+        rows = self._at(places)
+        return [[row.get(name) for row in rows] for name in names]
+
+    def typed(self, name: str, texts: Sequence[Any]) -> list[Any]:
+        """Texts as truths, numbers or moments, where a column holds such, else as they are."""
+        known = [flatten(row).get(name) for row in self._at(range(self.count))] if "." in name else self._all(name)
+        kinds = {type(value) for value in known if value is not None and value == value}
+        if kinds == {bool}:
+            return [{"true": True, "1": True, "false": False, "0": False}.get(str(cell).lower()) for cell in texts]
+        if kinds and kinds <= {int, float}:
+            return [None if is_gap(c) else int(c) if c.lstrip("+-").isdigit() else float(c) for c in texts]
+        if kinds and all(issubclass(kind, datetime) for kind in kinds):
+            return [None if is_gap(cell) else datetime.fromisoformat(cell) for cell in texts]
+        return list(texts)
+
+    def edited(
+        self, places: Sequence[int], to: Rows, gone: Collection[str] = (), changes: Changes = NO_CHANGES
+    ) -> list[Record]:
+        """The rows at these places as rows of `to`: without the columns in `gone`, with the cells in `changes`."""
+        shown = to._names - {*gone}
+        rows = [{name: value for name, value in row.items() if name in shown} for row in self._at(places)]
+        for name in shown.intersection(changes):
+            for row, cell in zip(rows, changes[name], strict=True):
+                row[name] = cell
+        return to._records_of(rows)
+
+    def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
+        """A file like this one that holds rows in this order; places from `count` on are those of `added` rows.
+
+        Without added rows the order is that of the file.
+        """
+        rows, form = [*self._objects, *added], self.table.form
+        rows = [rows[place] for place in order]
+        if form.kind == "excel":
+            import pandas
+
+            pandas.DataFrame(rows, columns=list(self.table.columns), dtype=object).to_excel(target, index=False)
+            return
+        if form.kind == "lines":
+            text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+        else:
+            columns = {name: [row.get(name) for row in rows] for name in self.table.columns}
+            whole = columns if form.kind == "columns" else {form.key: rows} if form.key else rows
+            text = json.dumps(whole, ensure_ascii=False, indent=1)
+        with create_data(target) as stream:
+            stream.write(text.encode())
+
+    def _texts(self, names: Sequence[str]) -> list[list[str]]:
+        return [list(map(as_text, self._all(name))) for name in names]
+
+    def _all(self, name: str) -> list[Any]:
+        """A column of all rows."""
+        return [row.get(name) for row in self._objects]
+
+    def _at(self, places: Sequence[int]) -> list[Any]:
+        """The rows at some places."""
+        return [self._objects[place] for place in places]
+
+    @property
+    def _names(self) -> set[str]:
+        """The names of a row's values: those of columns, and of the objects that hold them (`a.b` and `a`)."""
+        return {".".join(part) for name in self.table.columns for part in accumulate([p] for p in name.split("."))}
+
+    def _records_of(self, rows: list[dict[str, Any]]) -> list[Record]:
+        return rows
+
+
+class Parquet(Rows):
+    """The rows of a Parquet file, held by column: as objects, a large table does not fit into memory."""
+
+    def __init__(self, table: Table, content: Any) -> None:
+        super().__init__(table, [])
+        self._content, self.count = content, content.num_rows
+
+    def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
+        """A file of the same types; `Unsupported` where a value does not fit into them."""
+        import pyarrow
+        from pyarrow import parquet
+
+        schema = self._content.schema
+        whole = [field.name for field in schema if pyarrow.types.is_integer(field.type)]
+        cut = [name for name in whole if any(isinstance(v := row.get(name), float) and v % 1 for row in added)]
+        if cut:
+            raise Unsupported(f"{cut[0]} holds whole numbers in {self.table.name} only")
+        try:
+            new = pyarrow.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in added], schema)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+            raise Unsupported(f"rows do not fit into {self.table.name}: {error}") from None
+        target.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pyarrow.concat_tables([self._content, new]).take(list(order)), target)
+
+    def _all(self, name: str) -> list[Any]:
+        there = name in self._content.column_names
+        return list(self._content.column(name).to_pylist()) if there else [None] * self.count
+
+    def _at(self, places: Sequence[int]) -> list[Any]:
+        return list(self._content.take(list(places)).to_pylist())
+
+    @property
+    def _names(self) -> set[str]:
+        return set(self._content.column_names)  # an index is one of them
+
+
+class Separated(Rows):
+    """The rows of a file of separated values, as the bytes that the file holds."""
+
+    def __init__(self, table: Table, content: Any, names: Iterable[str] = ()) -> None:
+        super().__init__(table, [])
+        dialect, self._encoding = table.form.dialect, table.form.encoding.removesuffix("-sig")
+        self._held_in = _held_in(self._encoding)
+        self._separator, self._blanks, self._content = dialect.separator, dialect.blanks, content
+        self._starts = self._line_starts()
+        first = bytes(content[self._starts[0] : self._starts[1]]) if len(self._starts) > 1 else b""
+        self._line_end, self._header = "\r\n" if first.endswith(b"\r\n") else "\n", b""
+        if table.form.has_header and first:
+            self._header, self._starts = first.rstrip(b"\r\n") + self._line_end.encode(), self._starts[1:]
+        self.count = len(self._starts) - 1
+        names = list(names)
+        self._known.update(zip(names, self._texts(names), strict=True))
+
+    def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
+        """Some columns of some rows, with the blanks around cells that mean something."""
+        with long_cells(LONGEST_CELL):
+            rows = list(map(self._cells, self._at(places)))
+        return [[row[place] for row in rows] for place in map(self.table.columns.index, names)]
+
+    def typed(self, name: str, texts: Sequence[Any]) -> list[Any]:
+        """Separated values are texts."""
+        return list(texts)
+
+    def edited(
+        self, places: Sequence[int], to: Rows, gone: Collection[str] = (), changes: Changes = NO_CHANGES
+    ) -> list[Record]:
+        """Rows as `to` holds them: cells that stay are taken over as they are written."""
+        stay = [name for name in self.table.columns if name in to.table.columns and name not in {*gone, *changes}]
+        if not isinstance(to, Separated) or self._marks != to._marks:
+            cells = {**changes, **dict(zip(stay, self.values(stay, places), strict=True))}
+            return to._records_of([dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)])
+        rows, blank = list(map(self._raw, self._at(places))), [""] * len(places)
+        cells = {name: to._spelt(name, new) for name, new in changes.items()}
+        cells |= {name: [row[p] for row in rows] for p, name in enumerate(self.table.columns) if name in stay}
+        return list(map(to._joined, zip(*(cells.get(name, blank) for name in to.table.columns), strict=True)))
+
+    def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
+        """A file with the header and the line ends of this one."""
+        import numpy as np
+
+        if added:
+            every = [*(_bare(record) + self._line_end for record in self._at(range(self.count))), *added]
+            pieces: Iterable[Any] = ["".join(every[place] for place in order).encode(self._held_in, KEEP_BYTES)]
+        else:  # neighbours are copied in one piece
+            kept = np.sort(np.asarray(order, np.int64))
+            runs = np.split(kept, np.flatnonzero(np.diff(kept) != 1) + 1) if len(kept) else []
+            pieces = (self._content[self._starts[run[0]] : self._starts[run[-1] + 1]] for run in runs)
+        pieces = chain([self._header], pieces)
+        if self._held_in != self._encoding:
+            pieces = [b"".join(pieces).decode(self._held_in).encode(self._encoding)]
+        with create_data(target) as stream:
+            stream.writelines(chain([BOM_UTF8] if self.table.form.encoding == "utf-8-sig" else [], pieces))
+
+    # --- reading ---
+
+    def _line_starts(self) -> Any:
+        """Where each row begins, the header among them, and where the last one ends."""
+        import numpy as np
+
+        content, size = self._content, len(self._content)
+        ends = _places(content, b"\n") + 1
+        ends = ends[np.searchsorted(_places(content, b'"'), ends) % 2 == 0]  # others lie inside of quotes
+        first, last = [len(BOM_UTF8) * content[:3].startswith(BOM_UTF8)], [] if size in ends[-1:] else [size]
+        starts: Any = np.concatenate([first, ends, last]).astype(np.int64) if size else np.zeros(1, np.int64)
+        short = np.flatnonzero(np.diff(starts) < 3).tolist()
+        blank = [place for place in short if not content[starts[place] : starts[place + 1]].strip(b" \r\n")]
+        while blank and blank[-1] == len(starts) - 2:  # at the end they mean nothing
+            starts = starts[: blank.pop() + 1]
+        if blank:
+            raise Unsupported(f"{self.table.name} has blank lines among its rows")
+        return starts
+
+    def _at(self, places: Sequence[int]) -> list[Any]:
+        bounds = [(self._starts[place], self._starts[place + 1]) for place in places]
+        return [bytes(self._content[a:b]).decode(self._held_in, KEEP_BYTES) for a, b in bounds]
+
+    def _texts(self, names: Sequence[str]) -> list[list[str]]:
+        found = None if self._blanks or not self.count else self._by_arrow(names)
+        return self._by_row(names) if found is None else found
+
+    def _by_arrow(self, names: Sequence[str]) -> list[list[str]] | None:
+        """Columns of all rows; None where pyarrow does not know how to read them."""
+        import pyarrow
+        from pyarrow import csv as arrow
+
+        called = [str(number) for number in range(len(self.table.columns))]
+        wanted = [called[self.table.columns.index(name)] for name in names]
+        rows = pyarrow.py_buffer(memoryview(self._content)[self._starts[0] : self._starts[-1]])
+        try:
+            found = arrow.read_csv(
+                pyarrow.BufferReader(rows),
+                arrow.ReadOptions(column_names=called, block_size=16 << 20, encoding=self._held_in),
+                arrow.ParseOptions(delimiter=self._separator, newlines_in_values=self._content.find(b'"') >= 0),
+                arrow.ConvertOptions(
+                    include_columns=wanted or called[:1], column_types=dict.fromkeys(called, pyarrow.string()),
+                    strings_can_be_null=False,
+                ),
+            )  # fmt: skip
+        except (pyarrow.ArrowException, UnicodeError):
+            return None
+        if found.num_rows != self.count:
+            return None
+        return [list(map(str.strip, found[name].to_pylist())) for name in wanted]
+
+    def _by_row(self, names: Sequence[str]) -> list[list[str]]:
+        """Columns of all rows, as they are read by everybody else."""
+        places, width = [self.table.columns.index(name) for name in names], len(self.table.columns)
+        text = bytes(self._content[self._starts[0] : self._starts[-1]]).decode(self._held_in, "replace")
+        try:
+            with long_cells(LONGEST_CELL):
+                rows = [
+                    [row[place].strip() for place in places] if len(row) == width else None
+                    for row in self._reader(io.StringIO(text, newline="")) if row
+                ]  # fmt: skip
+        except csv.Error as error:
+            raise Unsupported(f"the rows of {self.table.name} cannot be told apart: {error}") from None
+        if len(rows) != self.count or None in rows:
+            raise Unsupported(f"{self.table.name} has rows of another number of fields")
+        return list(map(list, zip(*filter(None, rows), strict=True))) or [[] for _ in names]
+
+    def _reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        return csv.reader(lines, delimiter=self._separator, skipinitialspace=self._blanks)
+
+    def _cells(self, record: str) -> list[str]:
+        if '"' in record:
+            return next(self._reader([record]))
+        return [cell.lstrip(" ") if self._blanks else cell for cell in self._raw(record)]
+
+    def _raw(self, record: str) -> list[str]:
+        """The cells of a row as they are written, with their quotes."""
+        line = _bare(record)
+        return self._cell.findall(line) if '"' in line else line.split(self._separator)
+
+    @cached_property
+    def _cell(self) -> re.Pattern[str]:
+        mark, blanks = re.escape(self._separator), " *" if self._blanks else ""
+        return re.compile(rf'(?:\A|{mark})({blanks}"[^"]*(?:""[^"]*)*"[^{mark}]*|[^{mark}]*)')
+
+    # --- writing ---
+
+    @cached_property
+    def _quoted(self) -> set[str]:
+        """The columns whose cells have quotes that they do not need, by the first row."""
+        rows = [self._raw(record) for record in self._at(range(min(self.count, 1)))]
+        cells = [(place, cell.strip()) for row in rows for place, cell in enumerate(row)]
+        return {self.table.columns[p] for p, cell in cells if cell[:1] == '"' and not self._odd.search(cell[1:-1])}
+
+    @cached_property
+    def _odd(self) -> re.Pattern[str]:
+        """What a cell must be quoted for."""
+        return re.compile(rf'[{re.escape(self._separator)}"\r\n]')
+
+    @property
+    def _marks(self) -> tuple[str, str, bool]:
+        """What cells of two files must have in common to be written alike."""
+        return self._encoding, self._separator, self._blanks
+
+    def _spelt(self, name: str, cells: Iterable[Any]) -> list[str]:
+        """Values as this file writes them in a column."""
+        texts = [as_text(cell).encode(self._encoding, "replace").decode(self._encoding) for cell in cells]
+        always = name in self._quoted
+        return ['"' + text.replace('"', '""') + '"' if always or self._odd.search(text) else text for text in texts]
+
+    def _joined(self, cells: Sequence[str]) -> str:
+        """Cells as they are written as a row."""
+        return (self._separator.join(cells) or '""') + self._line_end
+
+    def _records_of(self, rows: list[dict[str, Any]]) -> list[Record]:
+        flat = list(map(flatten, rows))
+        columns = [self._spelt(name, [row.get(name) for row in flat]) for name in self.table.columns]
+        return list(map(self._joined, zip(*columns, strict=True)))
+
+
+def _held_in(encoding: str) -> str:
+    """The encoding in which bytes of a file are held: those of UTF-16 have no lines."""
+    return "utf-8" if encoding.startswith("utf-16") else encoding
+
+
+def _content(path: Path, encoding: str) -> Any:
+    """The bytes of a file, which the system reads where they are needed."""
+    if path.suffix.lower() not in COMPRESSED and _held_in(encoding) == encoding:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+    with open_data(path) as stream:
+        content = stream.read()
+    return content if _held_in(encoding) == encoding else content.decode(encoding, "replace").encode()
+
+
+def _places(content: Any, mark: bytes) -> Any:
+    """Where a byte stands."""
+    import numpy as np
+
+    data = np.frombuffer(content, np.uint8)
+    size = len(data) if content.find(mark) >= 0 else 0
+    found: list[Any] = [
+        np.flatnonzero(data[at : at + BLOCK_BYTES] == mark[0]) + at for at in range(0, size, BLOCK_BYTES)
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _bare(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def as_text(value: Any) -> str:
+    """A value as the text of a cell."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, default=str)
+    return "" if value is None or value != value else str(value)
