@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
+import mle_star.execution  # noqa: F401  # it runs the functions of the user's own
 from mle_star.data import formulas
 from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
 from mle_star.errors import ConfigError
@@ -111,6 +112,10 @@ SETS = np.array([[1, 0], [1, 1]], bool), np.array([[1, 1], [0, 1]], bool)
         ("explained_variance", (NUMBERS[0], NUMBERS[0] + 5), 1.0),
         ("mean_poisson_deviance", (np.array([2.0]), np.array([2.0])), 0.0),
         ("mean_gamma_deviance", (np.array([2.0]), np.array([2.0])), 0.0),
+        ("mean_poisson_deviance", (np.array([1.0]), np.array([2.0])), 2 - 2 * math.log(2)),
+        ("mean_gamma_deviance", (np.array([1.0]), np.array([2.0])), 2 * math.log(2) - 1),
+        ("top_5_accuracy", (np.array([4, 5]), -np.tile(np.arange(6.0), (2, 1))), 0.5),
+        ("map@10", (np.array(["9", "10"]), np.array([" ".join(map(str, range(11)))] * 2)), 0.05),
     ],
 )  # fmt: skip
 def test_figures_are_those_worked_out_by_hand(name: str, pair: tuple[Any, Any], value: float) -> None:
@@ -121,6 +126,15 @@ def test_a_class_that_the_rows_lack_is_no_zero() -> None:
     truth, answer = np.array([0, 0, 2]), np.array([[0.8, 0.1, 0.1], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]])
     assert known_metric("roc_auc").compute(truth, answer) == 1.0
     assert known_metric("f1_macro").compute(np.array(["a", "a"]), np.array(["a", "b"])) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "classes"),
+    [("roc_auc", 1, 2), ("roc_auc", 0, 2), ("roc_auc", 2, 3), ("average_precision", 0, 2), ("average_precision", 2, 3)],
+)
+def test_rows_of_one_class_have_no_area(name: str, label: int, classes: int) -> None:
+    with pytest.raises(ValueError, match="one class only"):
+        known_metric(name).compute(np.full(4, label), np.full((4, classes), 1 / classes))
 
 
 @pytest.mark.parametrize(
