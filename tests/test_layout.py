@@ -8,7 +8,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import mle_star
+from mle_star.basics.phases import PHASES, kind_of_script
+from mle_star.models import AgentType, PhaseTimeBudget
 
 PLACED = """
 __init__ __main__ api config errors finalization models orchestrator phase1 phase2_inner phase2_outer phase3 safety
@@ -26,6 +30,38 @@ def test_no_two_classes_have_the_same_name() -> None:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(mle_star.__file__).parent.rglob("*.py")]
     names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
+
+
+def tables_of(names: set[str]) -> set[str]:
+    """The modules with a literal table or list that has three of these names or more, as texts or as members."""
+    root, found = Path(mle_star.__file__).parent, set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            inside = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+            parts = [part for one in inside if one for part in (one, *getattr(one, "elts", [])[:1])]
+            texts = {str(getattr(part, "value", "")) for part in parts if isinstance(part, ast.Constant)}
+            members = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+            if len((texts | members) & names) >= 3:
+                found.add(str(path.relative_to(root)))
+    return found
+
+
+def test_agents_and_phases_are_declared_once() -> None:
+    # The engineer is reached over HTTP and has an answer for each agent; a forecast has formulas, a verdict words.
+    assert tables_of({agent.value for agent in AgentType}) == {"engineer/brain.py", "sdk/lookahead.py"}
+    assert tables_of({phase.name for phase in PHASES}) == {"basics/phases.py", "run/forecast.py", "views/verdict.py"}
+    assert set(PhaseTimeBudget.model_fields) == {phase.name for phase in PHASES}
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        ("phase1/candidate-0/script", "init"), ("phase1/merge-1/script", "merged"), ("phase1", "merged"),
+        ("phase2/path-0/t-1", "refined"), ("phase3/r-0", "ensemble"), ("finalization", "final"), ("probe", "final"),
+    ],
+)  # fmt: skip
+def test_a_script_is_what_its_step_makes(step: str, kind: str) -> None:
+    assert kind_of_script(step).value == kind
 
 
 def test_the_minds_for_tests_are_there_without_a_test_library() -> None:

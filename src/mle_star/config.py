@@ -15,6 +15,7 @@ from typing import Any, Literal, TextIO, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from mle_star.basics.phases import PHASES
 from mle_star.errors import ConfigError
 from mle_star.models import PRESETS, PipelineConfig
 
@@ -268,7 +269,8 @@ def _wanted(name: str) -> str:
     if name == "agents":
         wanted = "for each agent its model, effort (low to max) or thinking, such as {planner: {model: opus}}"
     if name == "phase_time_budget":
-        wanted = "the shares phase1, phase2, phase3 and finalization, each above 0, together 1"
+        *shares, last = (phase.name for phase in PHASES)
+        wanted = f"the shares {', '.join(shares)} and {last}, each above 0, together 1"
     return wanted + (" or none" if type(None) in kinds else "")
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mle_star.basics.phases import kind_of_script
 from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
@@ -64,11 +65,6 @@ logger = logging.getLogger(__name__)
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
 UNCHECKED_SUBMISSION = "the submitted script was not checked for data leakage: the money was spent"
 LEAKING_SOLUTION = "data leakage was found in the solution and could not be mended: its score may be too good"
-_PHASES = {
-    "phase1/candidate": SolutionPhase.init, "phase1": SolutionPhase.merged, "phase2": SolutionPhase.refined,
-    "phase3": SolutionPhase.ensemble, "": SolutionPhase.final,
-}  # fmt: skip
-"""What a script is, by the place it ran in."""
 _CUTS_ROWS = re.compile(
     r"subsampl(?!e\s*=)|\.sample\(|resample\(|train_size|nrows|\.head\(|\.tail\(|\bchoice\(|permutation\(|\[\s*:\s*\w",
     re.IGNORECASE,
@@ -142,7 +138,7 @@ def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
     scores = {one.script: (one.score or 0.0, one.step) for one in runs}
     sign = -1 if run.task.metric_direction is MetricDirection.maximize else 1
     return [
-        SolutionScript(content=run.ledger.text(script), phase=_phase_of(step), score=score)
+        SolutionScript(content=run.ledger.text(script), phase=kind_of_script(step), score=score)
         for script, (score, step) in sorted(scores.items(), key=lambda found: sign * found[1][0])
     ]
 
@@ -419,11 +415,7 @@ def _maker_of(source: str, score: float | None, solution: SolutionScript) -> Sol
     made = [run for run in ledger.runs.values() if (run.submission, run.score) == (source, score)]
     if not made or any(run.script == digest for run in made):
         return solution
-    return SolutionScript(content=ledger.text(made[0].script), phase=_phase_of(made[0].step), score=score)
-
-
-def _phase_of(step: str) -> SolutionPhase:
-    return next(phase for place, phase in _PHASES.items() if step.startswith(place))
+    return SolutionScript(content=ledger.text(made[0].script), phase=kind_of_script(made[0].step), score=score)
 
 
 def _publish(source: Path) -> str:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mle_star.basics.phases import PHASES
 from mle_star.config import effective_config
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.executors import find_opener, opened_executor
@@ -68,7 +69,7 @@ from mle_star.pipeline.setup import (
 )
 from mle_star.pipeline.stages import Outcome, Stage, Stages
 from mle_star.pipeline.state import PipelineState
-from mle_star.run.budget import PHASES, Budget
+from mle_star.run.budget import Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
 from mle_star.run.events import (
     AgentFailed,
@@ -409,8 +410,8 @@ class _Pipeline:
                 "promise": promise,
                 **yardsticks(self.context, result.phase1, picked),
                 "total_duration_seconds": elapsed,
-                "phases_completed": [phase for phase in PHASES if outcomes.get(phase) == "completed"],
-                "phases_skipped": [phase for phase in PHASES if outcomes.get(phase) == "skipped"],
+                "phases_completed": [one.name for one in PHASES if outcomes.get(one.name) == "completed"],
+                "phases_skipped": [one.name for one in PHASES if outcomes.get(one.name) == "skipped"],
                 "duration_breakdown": durations,
                 "lineage": origin,
                 "stopped_by": None if stop is None else stop.reason,

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from mle_star.basics.phases import PhaseName
 from mle_star.basics.texts import digest_of, shorten
 from mle_star.execution import LocalExecutor, debug_text, evaluate_solution, exception_line, execute_in_run
 from mle_star.execution.environment import script_environment
@@ -23,7 +24,6 @@ from mle_star.run.events import (
     Event,
     Interpreter,
     Notice,
-    PhaseName,
     RunResumed,
     ScriptFinished,
     ScriptPurpose,

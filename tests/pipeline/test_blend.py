@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mle_star.basics.phases import PHASES
 from mle_star.data.dialect import Dialect
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
@@ -35,7 +36,6 @@ from mle_star.models import (
 )
 from mle_star.pipeline.again import blend_script
 from mle_star.pipeline.rescore import rescore
-from mle_star.run.budget import PHASES
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.events import (
     AblationFinished,
@@ -279,7 +279,7 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
     assert judged.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
     assert promised(result) == pytest.approx(3.0)
     costs = result.cost_breakdown
-    assert sum(costs[f"{phase}_cost_usd"] for phase in PHASES) == pytest.approx(costs["total_cost_usd"])
+    assert sum(costs[f"{phase.name}_cost_usd"] for phase in PHASES) == pytest.approx(costs["total_cost_usd"])
     spent = sum(
         event.cost_usd for event in events(tmp_path / "run", AgentFinished) if not event.step.startswith("phase")
     )

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mle_star.basics.phases import PHASES
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
-from mle_star.run.budget import LATE_SECONDS, PHASES, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
+from mle_star.run.budget import LATE_SECONDS, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 
@@ -98,7 +99,7 @@ def test_time_to_run_the_solution_again_is_kept_from_all_phases_before() -> None
 def test_whatever_the_phases_use_the_shares_never_exceed_the_limit(used: list[float], limit: int) -> None:
     budget, clock = ledger(time_limit_seconds=limit)
     for phase, seconds in zip(PHASES, used, strict=True):
-        share = budget.open_phase(phase)
+        share = budget.open_phase(phase.name)
         assert 0 <= share <= max(limit - budget.elapsed(), 0) + 1e-6
         assert budget.remaining_seconds() <= limit - budget.elapsed() + 1e-6
         clock.now += seconds
@@ -162,7 +163,7 @@ def test_scripts_that_all_run_into_their_limits_leave_finalization_its_share(
     for phase, (measured, pause) in zip(PHASES, phases, strict=False):
         if budget.only_finalization_left:
             break
-        budget.open_phase(phase)
+        budget.open_phase(phase.name)
         for _ in range(scripts):
             left = budget.remaining_seconds()
             if left <= 1e-9:
@@ -233,7 +234,7 @@ def test_the_caps_of_calls_under_way_never_add_up_to_more_than_what_is_left(
 ) -> None:
     """Settled at any part of their caps, or beyond by `overshoot`: a client looks at its cap after each reply only."""
     budget, _ = ledger(max_budget_usd=10.0)
-    phases, beyond = list(PHASES[:3]), 0.0
+    phases, beyond = [phase.name for phase in PHASES[:3]], 0.0
     under_way: list[Call] = []
     for step, part in steps:
         if step == "open" and not budget.money_is_gone:

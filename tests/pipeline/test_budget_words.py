@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mle_star.basics.phases import PhaseName
 from mle_star.errors import BudgetExceeded
 from mle_star.models import PipelineConfig
 from mle_star.run.budget import LATE_SECONDS, ablation_limit
-from mle_star.run.events import PhaseName
 from tests.pipeline.test_budget import ledger
 
 

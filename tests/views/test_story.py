@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mle_star.basics.phases import phase_of
 from mle_star.basics.texts import digest_of
 from mle_star.models import AgentType, MetricDirection
 from mle_star.run.events import (
@@ -26,7 +27,7 @@ from mle_star.run.events import (
 )
 from mle_star.run.folder import spent_seconds, spent_usd
 from mle_star.run.journal import read_journal
-from mle_star.run.ledger import phase_of, rejudged
+from mle_star.run.ledger import rejudged
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
 from mle_star.views.lineage import handed_over, lineage_of

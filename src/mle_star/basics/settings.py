@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, StrictBool, field_validator, model_valid
 
 from mle_star.agents import AGENTS, AgentType
 from mle_star.basics.enums import Frozen, ToolProfile
+from mle_star.basics.phases import PHASES
 
 
 class PhaseTimeBudget(Frozen):
@@ -21,7 +22,7 @@ class PhaseTimeBudget(Frozen):
 
     @model_validator(mode="after")
     def _shares_add_up(self) -> PhaseTimeBudget:
-        total = self.phase1 + self.phase2 + self.phase3 + self.finalization
+        total = sum(getattr(self, phase.name) for phase in PHASES)
         if not math.isclose(total, 1.0, abs_tol=1e-6):
             raise ValueError(f"the four shares must add up to 1, not {total:g}")
         return self

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mle_star.basics.phases import kind_of_script
 from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.evaluation.answers import Answers, Ungradable, write_answers
@@ -27,7 +28,6 @@ from mle_star.models import (
     Yardstick,
 )
 from mle_star.pipeline.again import blend_script
-from mle_star.pipeline.stages import PHASE_OF
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import FinalistsJudged, SolutionExamined
 from mle_star.safety import check_and_fix_leakage, checks_later
@@ -209,7 +209,7 @@ def _runners_up(
     }
     best = sorted(scores, key=lambda script: -sign * scores[script])[: max(MOST_FINALISTS - len(known), 0)]
     return {
-        names[script]: SolutionScript(content=script, phase=PHASE_OF[names[script].split("/")[0]], score=scores[script])
+        names[script]: SolutionScript(content=script, phase=kind_of_script(names[script]), score=scores[script])
         for script in best
     }
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mle_star.basics.phases import PHASES, phase_of
 from mle_star.models import (
     FinalResult,
     MetricDirection,
@@ -20,7 +21,7 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.pipeline.ending import Stop
-from mle_star.run.budget import PHASES, Budget
+from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
 from mle_star.run.events import AgentFinished, AnyEvent, CandidateEvaluated, RunFinished, ScriptFinished
 from mle_star.run.folder import RunFolder, write_whole
@@ -69,16 +70,16 @@ def phase3_with(
 
 def cost_breakdown(budget: Budget, paths: int) -> dict[str, Any]:
     """US dollars by phase and by path; whatever follows Phase 3 is part of finalization."""
-    by_phase = {f"{phase}_cost_usd": 0.0 for phase in PHASES}
+    by_phase = {f"{phase.name}_cost_usd": 0.0 for phase in PHASES}
     for place, usd in budget.cost_by_phase.items():
-        by_phase[f"{place if place in PHASES else PHASES[-1]}_cost_usd"] += usd
+        by_phase[f"{phase_of(place) or PHASES[-1].name}_cost_usd"] += usd
     per_path = [budget.cost_by_path.get(f"path-{index}", 0.0) for index in range(paths)]
     return {**by_phase, "phase2_per_path_cost_usd": per_path, "total_cost_usd": budget.spent_usd}
 
 
 def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, float]:
     """Wall-clock seconds by phase."""
-    by_phase = {f"{phase}_duration_seconds": seconds.get(phase, 0.0) for phase in PHASES}
+    by_phase = {f"{phase.name}_duration_seconds": seconds.get(phase.name, 0.0) for phase in PHASES}
     return {**by_phase, "total_duration_seconds": total}
 
 

@@ -8,12 +8,13 @@ from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
+from mle_star.basics.phases import ORDER, PHASES, PhaseName, kind_of_script, phases_after
 from mle_star.errors import BudgetExceeded
-from mle_star.models import SolutionPhase, SolutionScript, is_improvement
+from mle_star.models import SolutionScript, is_improvement
 from mle_star.pipeline.ending import Stop, stop_of
-from mle_star.run.budget import PHASES, Budget
+from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
-from mle_star.run.events import PhaseFinished, PhaseName, PhaseStarted, RunFinished, RunResumed
+from mle_star.run.events import PhaseFinished, PhaseStarted, RunFinished, RunResumed
 from mle_star.run.limits import keep_time_to_run_again
 
 logger = logging.getLogger("mle_star.orchestrator")
@@ -27,18 +28,6 @@ HAND_OVER_SECONDS = 15.0
 """What finalization gets to check and put in its place the submission of a script that ended in time."""
 CANCEL_SECONDS = 20.0
 """How long cancelled work may take to clean up after itself."""
-PHASE_OF: dict[str, SolutionPhase] = {
-    "phase1": SolutionPhase.init,
-    "phase2": SolutionPhase.refined,
-    "phase3": SolutionPhase.ensemble,
-}
-"""What a script is that was scored in a phase."""
-TITLES: dict[PhaseName, str] = {
-    "phase1": "Phase 1: Initial Solution Generation",
-    "phase2": "Phase 2: Refinement",
-    "phase3": "Phase 3: Ensemble",
-    "finalization": "Finalization: Submission",
-}
 
 
 class Stage:
@@ -49,7 +38,7 @@ class Stage:
         self.step = phase if path is None else f"{phase}/path-{path}"
         self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
         if path is None:
-            logger.info("=== %s ===", TITLES[phase])
+            logger.info("=== %s ===", PHASES[ORDER[phase]].long.title())
         stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model, digest=digest))
 
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
@@ -99,7 +88,7 @@ class Stages:
             return None
         if floor is not None and not is_improvement(best.score, floor, self.context.task.metric_direction):
             return None
-        return SolutionScript(content=ledger.text(best.script), phase=PHASE_OF[place.split("/")[0]], score=best.score)
+        return SolutionScript(content=ledger.text(best.script), phase=kind_of_script(place), score=best.score)
 
     def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
         """Open a stage; a path begins with the script `digest`, of `model` if that is not the initial solution."""
@@ -214,8 +203,7 @@ def _gone_beyond(context: RunContext) -> set[PhaseName]:
             ended = ended if event.config is None else set()
         elif isinstance(event, PhaseFinished) and event.path is None and event.outcome != "skipped":
             ended.add(event.phase)
-    later = {phase: PHASES[PHASES.index(phase) + 1 :] for phase in ended}
-    return {phase for phase in ended if any(context.journal.inherits((name,)) for name in later[phase])}
+    return {phase for phase in ended if any(context.journal.inherits((one.name,)) for one in phases_after(phase))}
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:

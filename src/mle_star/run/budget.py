@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from mle_star.basics.phases import ORDER, PHASES, PhaseName
 from mle_star.errors import BudgetExceeded
 from mle_star.models import PhaseTimeBudget, PipelineConfig
-from mle_star.run.events import PhaseName
 
 WARN_AT = 0.8
 RESERVE_CALLS = 2
@@ -36,7 +36,6 @@ ABLATION_SECONDS = 600.0
 """A study may take ten minutes in a long run, however quick the solution is."""
 MOST_AGAIN = 1 / 3
 """Running the solution once more at the end takes no more than this share of the time from the search."""
-PHASES: tuple[PhaseName, ...] = ("phase1", "phase2", "phase3", "finalization")
 
 
 LATE_SECONDS = 15.0
@@ -161,7 +160,7 @@ class Budget:
         long as there is none it is cut off only where finalization's share begins.
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
-        shares = [float(getattr(self._shares, name)) for name in PHASES[PHASES.index(phase) : -1]]
+        shares = [float(getattr(self._shares, one.name)) for one in PHASES[ORDER[phase] : -1]]
         free = left if phase == "finalization" else max(self.spare_seconds, 0.0)
         seconds = free * shares[0] / sum(shares) if shares else free
         self._phase = phase

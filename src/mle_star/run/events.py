@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from mle_star.basics.phases import PhaseName
 from mle_star.models import AgentType, FinalResult, Frozen, Isolation, Measure, PipelineConfig, TaskDescription
 
 SCHEMA_VERSION = 2
 
-PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]
 ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
 SCRIPT_LEAVES: dict[ScriptPurpose, str] = {
     "solution": "script",

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from filelock import FileLock, Timeout
 
+from mle_star.basics.phases import phase_of
 from mle_star.data.place import MARK
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import PipelineConfig, TaskDescription
@@ -24,7 +25,6 @@ from mle_star.run.events import (
     AnyEvent,
     LeakageChecked,
     PassedOver,
-    PhaseName,
     RunResumed,
     RunStarted,
     ScriptFinished,
@@ -306,7 +306,7 @@ def _believable(gap: float, event: AnyEvent) -> float:
 def _stages_of(event: AnyEvent) -> list[str]:
     """The run itself, the phase and the path that an event belongs to."""
     parts = event.step.split("/")
-    stages = ["", parts[0]] if parts[0] in get_args(PhaseName) else [""]
+    stages = ["", parts[0]] if phase_of(parts[0]) else [""]
     return [*stages, "/".join(parts[:2])] if len(parts) > 1 and parts[1].startswith("path-") else stages
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 from mle_star.agents import AGENTS, Sizes
+from mle_star.basics.phases import PHASES
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import PromptRegistry
 from mle_star.run.events import (
@@ -38,14 +38,6 @@ Step = tuple[str, str]
 # --- how many --------------------------------------------------------------------------------------------
 
 
-_SCRIPTS: dict[str, Callable[[Sizes], int]] = {
-    "phase1": lambda n: 2 * n.M - 1,
-    "phase2": lambda n: n.L * n.T * (1 + n.K),
-    "phase3": lambda n: n.R,
-    "finalization": lambda n: 1,
-}
-
-
 def planned_steps(config: PipelineConfig) -> Counter[Step]:
     """The calls and script runs of a run in which every script works and every merge is accepted."""
     sizes = Sizes(
@@ -61,7 +53,7 @@ def planned_steps(config: PipelineConfig) -> Counter[Step]:
     if config.leakage_checks == "promising":  # of what would be accepted: about one in `ACCEPTED_OF` attempts is
         checked = {step: math.ceil(n / ACCEPTED_OF) for step, n in counts.items() if step[1] == AgentType.leakage}
         counts.update(checked)
-    counts |= {(phase, "script"): count(sizes) for phase, count in _SCRIPTS.items()}
+    counts |= {(phase.name, "script"): phase.scripts(sizes) for phase in PHASES}
     return Counter({step: n for step, n in counts.items() if n and (step[0] != "phase3" or sizes.L > 1)})
 
 

@@ -11,11 +11,12 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar, get_args, overload
+from typing import TypeVar, overload
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from mle_star.basics.phases import ORDER, PHASES
 from mle_star.errors import BudgetExceeded, JournalError
 from mle_star.run.events import (
     EVENT_ADAPTER,
@@ -24,7 +25,6 @@ from mle_star.run.events import (
     AgentFinished,
     AnyEvent,
     Interpreter,
-    PhaseName,
     RunResumed,
     RunStarted,
     ScriptFinished,
@@ -51,8 +51,7 @@ _ALWAYS = {
     "phase_finished",
 }
 
-_ORDER: dict[str, float] = {phase: number for number, phase in enumerate(get_args(PhaseName))}
-_BEFORE_THE_LAST = _ORDER["finalization"] - 0.5  # where places lie that are no phase: probes of the solution
+_BEFORE_THE_LAST = len(PHASES) - 1.5  # where places lie that are no phase: probes of the solution
 _SIDE_BY_SIDE = ("candidate-", "path-")
 _BEGINS = {"agent_started", "script_started"}
 _ENDS = {"agent_finished", "agent_failed", "script_finished"}
@@ -365,7 +364,7 @@ def _may_follow(later: str, step: str) -> bool:
     """May `later` rest on `step`? All of the same phase and of those after it may, except for what runs beside it."""
     (phase, place, *_), (its_phase, its_place, *_) = (f"{name}/".split("/") for name in (later, step))
     if phase != its_phase:
-        return _ORDER.get(phase, _BEFORE_THE_LAST) > _ORDER.get(its_phase, _BEFORE_THE_LAST)
+        return ORDER.get(phase, _BEFORE_THE_LAST) > ORDER.get(its_phase, _BEFORE_THE_LAST)
     return place == its_place or not (place.startswith(_SIDE_BY_SIDE) and its_place.startswith(_SIDE_BY_SIDE))
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal
 
+from mle_star.basics.phases import phase_of
 from mle_star.basics.texts import digest_of
 from mle_star.models import Isolation, Measure, MetricDirection, is_improvement, is_improvement_or_equal
 from mle_star.run.events import (
@@ -23,7 +24,6 @@ from mle_star.run.events import (
     EnsembleTried,
     LeakageChecked,
     MergeTried,
-    PhaseName,
     PhaseStarted,
     RefinementTried,
     RunStarted,
@@ -426,12 +426,6 @@ def best_score(scores: Iterable[float | None], direction: MetricDirection) -> fl
         if score is not None and (best is None or is_improvement(score, best, direction)):
             best = score
     return best
-
-
-def phase_of(step: str) -> str:
-    """The phase that a step belongs to; empty for the run as a whole."""
-    phase = step.partition("/")[0]
-    return phase if phase in get_args(PhaseName) else ""
 
 
 def _place(step: str) -> str:

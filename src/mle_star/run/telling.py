@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mle_star.agents import AGENTS, Request, section
+from mle_star.basics.phases import phase_of
 from mle_star.basics.texts import digest_of, plural, shorten
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, PipelineConfig
 from mle_star.prompts import fenced
-from mle_star.run.budget import ABLATION_RUNS, PHASES
+from mle_star.run.budget import ABLATION_RUNS
 from mle_star.run.context import RunContext
 from mle_star.run.limits import limit_in_run, share_in_run
 from mle_star.run.memory import steps_without_gain, tried, tried_table
@@ -197,7 +198,7 @@ def _limits(call: _Context) -> Slots:
     left, whole = run.budget.remaining_seconds(), run.budget.time_limit - run.budget.elapsed()
     lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
     if not study and (not repair or run.phase == "finalization"):
-        lines.append(section(run.phase if run.phase in PHASES else "phase2"))
+        lines.append(section(run.phase if phase_of(run.phase) else "phase2"))
     if repair and "TimeoutError" in str(call.values.get("bug", "")):
         lines.append(section("too_slow"))
     return {"lines": "\n".join(lines)}

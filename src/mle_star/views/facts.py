@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from mle_star.basics.phases import PHASES, phase_of
 from mle_star.run.events import (
     AblationFinished,
     AgentFailed,
@@ -16,15 +17,10 @@ from mle_star.run.events import (
     RunResumed,
     RunStarted,
 )
-from mle_star.run.ledger import AttemptKind, ScriptRun, phase_of
+from mle_star.run.ledger import AttemptKind, ScriptRun
 
-PHASE_TITLES = {
-    "phase1": "Phase 1: initial solution",
-    "phase2": "Phase 2: refinement",
-    "phase3": "Phase 3: ensemble",
-    "finalization": "Finalization: submission",
-}
-SHORT_TITLES = {"phase1": "Phase 1", "phase2": "Phase 2", "phase3": "Phase 3", "finalization": "Finalization"}
+PHASE_TITLES: dict[str, str] = {phase.name: phase.long for phase in PHASES}
+SHORT_TITLES: dict[str, str] = {phase.name: phase.short for phase in PHASES}
 _PATH = re.compile(r"(?:^|/)path-(\d+)(?:/|$)")
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import singledispatchmethod
 from typing import Any, TypeVar
 
+from mle_star.basics.phases import ORDER, phase_of
 from mle_star.models import (
     Isolation,
     MetricDirection,
@@ -17,7 +18,7 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.run import events
-from mle_star.run.ledger import Ledger, ScriptRun, SearchNode, phase_of
+from mle_star.run.ledger import Ledger, ScriptRun, SearchNode
 from mle_star.views.facts import (
     AgentCall,
     Attempt,
@@ -362,8 +363,7 @@ class RunStory:
     def totals_by_phase(self) -> dict[str, Totals]:
         """Sums by phase, in the order of the method."""
         sums = self.totals_by(lambda step: phase_of(step) or "other")
-        order = ["phase1", "phase2", "phase3", "finalization", "other"]
-        return {phase: sums[phase] for phase in order if phase in sums}
+        return {phase: sums[phase] for phase in (*ORDER, "other") if phase in sums}
 
     def totals_by_agent(self) -> dict[str, Totals]:
         """Sums of the calls by agent, the dearest first, then the busiest."""
