@@ -26,6 +26,17 @@ def test_every_module_but_the_api_and_those_that_the_specification_places_is_in_
     assert [room.name for room in rooms if not (room / "__init__.py").exists()] == []
 
 
+def test_one_module_knows_what_the_model_offline_means() -> None:
+    root = Path(mle_star.__file__).parent
+    spelt = [
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value == "offline"
+    ]
+    assert spelt == ["basics/traits.py"]
+
+
 def test_no_two_classes_have_the_same_name() -> None:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(mle_star.__file__).parent.rglob("*.py")]
     names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))

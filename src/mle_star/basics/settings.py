@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, StrictBool, field_validator, model_valid
 from mle_star.agents import AGENTS, AgentType
 from mle_star.basics.enums import Frozen, ToolProfile
 from mle_star.basics.phases import PHASES
+from mle_star.basics.traits import Traits, traits_of
 
 
 class PhaseTimeBudget(Frozen):
@@ -44,7 +45,7 @@ class RoleSettings(Frozen):
     @field_validator("model")
     @classmethod
     def _reached_like_the_others(cls, value: str | None) -> str | None:
-        if value == "offline":
+        if value is not None and traits_of(value).is_embedded:
             raise ValueError("`offline` is all agents or none: set `model` to it")
         return value
 
@@ -243,9 +244,14 @@ class PipelineConfig(Frozen):
             raise ValueError(f"must be at least {least}, not {value}")
         return value
 
+    @property
+    def traits(self) -> Traits:
+        """What is special about its model."""
+        return traits_of(self.model)
+
     def role(self, agent: AgentType) -> RoleSettings:
         """What is set for one agent; its model is always told."""
         chosen = self.agents.get(agent, RoleSettings())
-        if self.model == "offline" or chosen.model is None:
+        if self.traits.is_embedded or chosen.model is None:
             return chosen.model_copy(update={"model": self.model})
         return chosen

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mle_star.basics.traits import OFFLINE
 from mle_star.cli.options import Output, Serve
 from mle_star.cli.printing import advise, in_words, tell
 from mle_star.errors import ConfigError
@@ -53,7 +54,7 @@ DEFAULT = "breast-cancer"
 
 # Small enough for a first look of two minutes, and still every part of the method.
 SETTINGS: dict[str, Any] = {
-    "model": "offline",
+    "model": OFFLINE,
     "num_retrieved_models": 2,
     "outer_loop_steps": 1,
     "inner_loop_steps": 1,

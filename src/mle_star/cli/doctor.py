@@ -112,8 +112,8 @@ def _credentials(config: PipelineConfig) -> Finding:
         require_credentials(config)
     except CredentialError as error:
         return Finding("credentials", "problem", f"none for the model {config.model}", str(error).split(": ", 1)[-1])
-    if config.model == "offline":
-        return Finding("credentials", "ok", f"not needed for the model offline; found: {found or 'none'}")
+    if config.traits.is_free:
+        return Finding("credentials", "ok", f"not needed for the model {config.model}; found: {found or 'none'}")
     return Finding("credentials", "ok", found)
 
 

@@ -32,7 +32,7 @@ async def sample_for(run: RunContext) -> Sample | None:
 
     Scripts of the embedded engineer watch the clock and fail seldom: with them the first whole answer comes first.
     """
-    if run.config.sample_first == "off" or run.config.model == "offline":
+    if run.config.sample_first == "off" or run.config.traits.keeps_time:
         return None
     scripts = run.shared.scripts
     async with scripts.locks["sample"]:

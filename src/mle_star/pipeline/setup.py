@@ -30,7 +30,7 @@ from mle_star.execution import Limits, inspect_interpreter, link_input_data, pre
 from mle_star.execution.environment import threads_per_script, weights_at_hand
 from mle_star.execution.workspace import hidden_from
 from mle_star.knowledge import knowledge_for
-from mle_star.models import DataModality, Isolation, PipelineConfig, TaskDescription
+from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
 from mle_star.run.events import AnyEvent, ExamPrepared, Interpreter, Notice, RunResumed, RunStarted
@@ -63,7 +63,7 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
         raise ConfigError("competition_id: the task needs a name")
     if not is_own_metric(task.evaluation_metric):
         check_direction(known_metric(task.evaluation_metric), task.metric_direction)
-    if config.model == "offline" and task.data_modality in (DataModality.image, DataModality.audio):
+    if task.data_modality in config.traits.unknown_data:
         raise ConfigError(
             f"the embedded engineer knows tables and texts, nothing of {task.data_modality.value} data: choose a "
             "language model (--model sonnet)"
@@ -280,7 +280,6 @@ def gather_facts(
     theirs as it was when the run began.
     """
     python, told = python or inspect_interpreter(config.python), config.briefing
-    sees = config.model == "offline"  # the embedded engineer looks at the tables itself, and reads no prose about them
     packages = {plain_name(name) for name in python.packages}
     share = ScriptShare(
         cores=hardware.get("script_cores") or threads_per_script(config),
@@ -294,7 +293,7 @@ def gather_facts(
         python_version=python.version,
         packages=python.packages,
         judged_by_answers=judged_by_answers,
-        brief=data_brief(Path(task.data_dir), task.description) if "data" in told and not sees else "",
+        brief=data_brief(Path(task.data_dir), task.description) if "data" in told and config.traits.reads_prose else "",
         knowledge=knowledge_for(task, packages, config.knowledge) if "knowledge" in told else "",
         share=share if "limits" in told else None,
     )

@@ -27,7 +27,7 @@ def facts_section(
     It is the same whenever the same question is asked: no clock, no limit, nothing that may differ on resume. To the
     letter there is none, except for the embedded engineer, who reads nothing else.
     """
-    if config.letter and config.model != "offline":
+    if config.letter and config.traits.reads_prose:
         return ""
     facts: dict[str, Any] = {
         "agent": agent.value,

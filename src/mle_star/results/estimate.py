@@ -16,9 +16,6 @@ from mle_star.run.finding import runs_in
 from mle_star.run.forecast import critical_steps
 from mle_star.run.journal import read_journal
 
-CALL_SECONDS = {"offline": 1.0}
-OTHER_CALL_SECONDS = 25.0
-"""What a call takes before one was measured here: a language model thinks longer than rules do."""
 SCRIPT_SECONDS, SECONDS_PER_MB = 4.0, 12.0
 """What a script takes before one was measured here: libraries to load, and work that grows with the data."""
 VIEWS = ((5_000, 1), (1_500, 3), (0, 5))
@@ -37,7 +34,7 @@ def estimate(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> E
     """By what the last runs on this machine took, else by the size of the data."""
     size = sum(status.st_size for _, status in DataFolder(data_dir).files()) / 1e6
     calls, scripts = _measured(runs_in(runs)[-LOOKED_AT:], config.model, str(data_dir.resolve()))
-    call = calls if calls is not None else CALL_SECONDS.get(config.model, OTHER_CALL_SECONDS)
+    call = calls if calls is not None else config.traits.call_seconds
     share = min(1.0, config.subsample_limit / max(rows, 1))
     script = scripts if scripts is not None else SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / usable_cores()
     usual = config.score_views or next(count for least, count in VIEWS if rows >= least)

@@ -246,6 +246,6 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
         asked=f"the rows of `{layout.test.name}`" if layout.test else "a few rows as an example",
         features=", ".join(f"`{name}`" for name in model.features[:40]),
         state=f", unless `{STATE}/` holds what it fitted before" if (target / STATE).is_dir() else "",
-        author="rules, not by a person" if result.config.model == "offline" else "a language model, not by a person",
+        author=f"{result.config.traits.author}, not by a person",
         warnings="".join(f"- {text.one_line(warning, 400)}\n" for warning in result.warnings),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mle_star.basics.traits import traits_of
 from mle_star.config import read_mapping
 from mle_star.errors import ConfigError
 
@@ -26,7 +27,6 @@ class Price(NamedTuple):
 UNKNOWN = Price(4, 20)
 """What the CLI charges for a name that it does not know."""
 PRICES: tuple[tuple[str, Price], ...] = (
-    ("offline", Price(0, 0)),
     ("3-5-haiku", Price(0.8, 4)),
     ("haiku-4", Price(1, 5)),
     ("haiku", Price(0.1, 0.5)),
@@ -47,6 +47,8 @@ They serve the forecast, and calls that end without saying what they have cost.
 
 def price_of(model: str) -> Price | None:
     """The list price of a model, or None when the name says nothing."""
+    if traits_of(model).is_free:
+        return Price(0, 0)
     return next((price for part, price in PRICES if part in model.lower()), None)
 
 

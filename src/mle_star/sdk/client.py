@@ -19,7 +19,7 @@ from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescript
 from mle_star.run.budget import Budget
 from mle_star.run.context import AgentReply
 from mle_star.run.prices import read_prices
-from mle_star.sdk.credentials import OFFLINE, Upstream, find_upstream, require_credentials
+from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials
 from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, system_prompt_essence
 from mle_star.sdk.hooks import CallSite, HookState
 from mle_star.sdk.lookahead import AgentKey, Foresight
@@ -87,8 +87,8 @@ class AgentClient:
         hidden: tuple[str, ...] = (),
     ) -> None:
         require_sdk()
-        if config.model == OFFLINE and base_url is None:
-            raise ConfigError("the model 'offline' is reached through its own server: give base_url")
+        if config.traits.is_embedded and base_url is None:
+            raise ConfigError(f"the model {config.model!r} is reached through its own server: give base_url")
         self.config = config
         self.policy = policy or CallPolicy()
         self.state = HookState(budget=budget)
@@ -111,7 +111,7 @@ class AgentClient:
             can_use_tool=can_use_tool,
             hidden=hidden,
             notify=self._notify,
-            plain=config.tool_use == "none" or config.model == OFFLINE,
+            plain=config.tool_use == "none" or not config.traits.uses_tools,
         )
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
         self._tariff = Tariff(self._launcher.say_once, own)
@@ -229,7 +229,7 @@ class AgentClient:
         """
         if self._pool is None:
             raise AgentError("the client is not open: use `async with`", agent=config.agent_type.value)
-        if self.config.model == OFFLINE:
+        if self.config.traits.is_free:
             max_cost_usd = None  # it is free, and a cap would only keep clients from being used again
         bill, call = _Bill(label, on_late_cost), asyncio.get_running_loop().create_future()
         self._calls.add(call)
@@ -380,7 +380,7 @@ class AgentClient:
         bill.on_late_cost(bill.usd)
 
     def _charge(self, turn: Turn, bill: _Bill) -> None:
-        if self.config.model == OFFLINE:
+        if self.config.traits.is_free:
             turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
         bill.usd += turn.cost_usd
         self.state.add_cost(turn.cost_usd, bill.label)

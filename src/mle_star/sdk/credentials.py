@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from mle_star.basics.traits import OFFLINE
 from mle_star.errors import CredentialError
 from mle_star.models import PipelineConfig
 from mle_star.sdk.version import bundled_cli
 
-OFFLINE = "offline"
 MARKER = "MLESTAR_AGENT_CLIENT"
 """Set in every CLI process, so that it can be found and ended whatever happened to its client."""
 
@@ -94,7 +94,7 @@ def require_credentials(config: PipelineConfig, environ: Mapping[str, str] | Non
 
     The embedded model needs nothing, and a server of the user's may not either.
     """
-    if config.model == OFFLINE or config.base_url or find_credentials(environ):
+    if config.traits.is_free or config.base_url or find_credentials(environ):
         return
     if not _CLAUDE.search(config.model):
         raise CredentialError(

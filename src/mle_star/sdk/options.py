@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
-from mle_star.sdk.credentials import OFFLINE, client_environment, is_inherited, secret_names
+from mle_star.sdk.credentials import client_environment, is_inherited, secret_names
 from mle_star.sdk.definitions import (
     MCP_SERVER,
     MCP_TOOLS,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OFFLINE_MODEL = "mle-star-offline"
-"""The name under which requests for the embedded model go out."""
 MAX_REPLY_BYTES = 64 * 2**20
 _SANDBOX_PROGRAMS = {"bwrap": "bubblewrap", "socat": "socat"}
 _SANDBOX_PROBE = (
@@ -136,7 +134,7 @@ class Launcher:
     def reuse(self) -> bool:
         """Is a client used again after `/clear`?"""
         chosen = self.config.client_reuse
-        return self.config.model == OFFLINE if chosen == "auto" else chosen == "clear"
+        return self.config.traits.one_client if chosen == "auto" else chosen == "clear"
 
     @property
     def shares_client(self) -> bool:
@@ -144,12 +142,12 @@ class Launcher:
 
         It is sent no tools, so that all its clients would be alike; whose call it is says the proxy.
         """
-        return self.config.model == OFFLINE and self.reuse
+        return self.config.traits.one_client and self.reuse
 
     def model(self, config: AgentConfig) -> str:
         """The model name that requests of an agent carry."""
-        if self.config.model == OFFLINE:
-            return OFFLINE_MODEL
+        if self.config.traits.is_embedded:
+            return self.config.traits.wire_name
         chosen = self.config.role(config.agent_type).model or self.config.model
         return config.model if config.model not in (None, "inherit") else chosen
 
@@ -191,7 +189,7 @@ class Launcher:
     def key(self, config: AgentConfig, label: str) -> str:
         """Calls with equal keys can use the same client; those that write have one per path, in its folder."""
         if self.shares_client:
-            return OFFLINE
+            return self.config.model
         place = label if WRITING_TOOLS & set(self.tools(config)) else ""
         kind = "plain" if self.plain else "text" if self.by_text else "tools"
         return "/".join((config.agent_type.value, config.variant or "", place, kind, self.fingerprint(config)))

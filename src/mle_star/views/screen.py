@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from mle_star.basics.traits import traits_of
 from mle_star.models import MetricDirection, is_improvement
 from mle_star.run.events import RunStarted
 from mle_star.views import text
@@ -68,7 +69,7 @@ def _title(story: RunStory) -> Text:
 
 
 def _model(started: RunStarted) -> str:
-    return "offline (embedded engineer)" if started.model == "offline" else text.one_line(started.model, 24)
+    return text.one_line(traits_of(started.model).title, 28)
 
 
 def _progress(story: RunStory, width: int) -> Text:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from mle_star.basics.traits import traits_of
 from mle_star.models import is_improvement
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
@@ -15,7 +16,6 @@ from mle_star.views.reasons import how_sure, is_single_model, measured_rows, pro
 from mle_star.views.story import RunStory
 
 Level = Literal["good", "flat", "bad", "none"]
-OFFLINE = "offline"
 STATES = {
     "running": "Running",
     "completed": "Completed",
@@ -84,6 +84,7 @@ class Verdict:
         gain, level = _gain(story)
         isolation, isolation_note = _isolation(story)
         cost_note, time_note = _limits(story)
+        model = traits_of(story.started.model if story.started else "")
         return cls(
             state=state, state_title=STATES[state], detail=_detail(story, state), score=story.score,
             score_note={"running": "so far", "stopped": "so far", "failed": "before it failed"}.get(state, ""),
@@ -91,8 +92,7 @@ class Verdict:
             why=why(story), sure=how_sure(story), gain=gain, gain_level=level, stages=_stages(story),
             file=_file(story, run_dir, state), cost=text.money(story.totals.cost_usd), cost_note=cost_note,
             time=text.duration(story.clock.seconds), time_note=time_note,
-            model="offline (embedded engineer)" if _is_offline(story) else story.started.model if story.started else "",
-            model_note="rules, no language model" if _is_offline(story) else "language model",
+            model=model.title, model_note=model.kind,
             isolation=isolation, isolation_note=isolation_note, warnings=_warnings(story),
         )  # fmt: skip
 
@@ -116,10 +116,6 @@ def _measured(story: RunStory) -> str:
     classes = story.task is not None and "classification" in story.task.task_type.value
     always = f"always guessing {'the commonest class' if classes else 'one value'}"
     return words + (f"; {always}: {text.score(exam.baseline.score)}" if exam.baseline is not None else "")
-
-
-def _is_offline(story: RunStory) -> bool:
-    return story.started is not None and story.started.model == OFFLINE
 
 
 def _detail(story: RunStory, state: str) -> str:
