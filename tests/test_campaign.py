@@ -101,8 +101,10 @@ async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -
         ("a-seed-7", "finished", "0.57"), ("a-seed-8", "finished", "0.58"),
         ("b-seed-7", "finished", "0.57"), ("b-seed-8", "failed", ""),
     ]  # fmt: skip
-    assert lines[3]["message"] == "no candidate worked" and lines[0]["promise"] == "0.4"
-    assert [line["medal"] for line in lines] == ["silver", "silver", "", ""], "by the promise, not by the score"
+    assert lines[3]["message"] == "no candidate worked" and lines[0]["expected"] == "0.4"
+    assert [line["medal"] for line in lines] == ["silver", "silver", "", ""], (
+        "by the expected score, not by the measured one"
+    )
     page = (tmp_path / "c" / "results.html").read_text()
     assert "3 of 4 finished" in page and "2 silver" in page and "no candidate worked" in page
     handed_in = [json.loads(line) for line in (tmp_path / "c" / "submission.jsonl").read_text().splitlines()]

@@ -73,7 +73,7 @@ def _check_target(target: object) -> None:
 def _task(
     data: Any, words: dict[str, Any], config: PipelineConfig, run_dir: Path | str | None
 ) -> Iterator[tuple[TaskDescription, Path]]:
-    """The task of whatever was handed over, and the folder of its run."""
+    """The task of whatever was given, and the folder of its run."""
     source = Path(data) if isinstance(data, (str, Path)) else data
     base = Path(config.work_dir).absolute() / RUNS
 
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def result(self) -> FinalResult:
-        """Everything that it handed over."""
+        """Everything that it found."""
         return read_result(self.path)
 
     @property
@@ -119,7 +119,7 @@ class Run:
         return self.result.final_solution.score
 
     @property
-    def promise(self) -> Measure | None:
+    def expected(self) -> Measure | None:
         """What to expect on new rows, how sure that is, and who measured it."""
         return self.result.promise
 
@@ -136,7 +136,7 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """The page that says why; written anew when it is not there."""
+        """The page that says why; written when it is missing."""
         path = RunFolder(self.path).report
         return path if path.is_file() else write_report(self.path)
 

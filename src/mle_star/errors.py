@@ -66,7 +66,7 @@ class PipelineTimeoutError(PipelineError):
 
 
 class RunInterrupted(PipelineError):
-    """Somebody stopped the run at once. Its journal is whole: `mle-star resume` takes it up again."""
+    """Somebody stopped the run at once. Its journal is whole: `mle-star resume` continues it."""
 
 
 class Phase1Error(MleStarError, RuntimeError):

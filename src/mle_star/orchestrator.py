@@ -195,7 +195,7 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
         kept = folder.best_submission if folder.best_submission.is_file() else None
         so_far = f"the best submission so far is {kept}; " if kept else ""
         raise RunInterrupted(
-            f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` goes on from here",
+            f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` continues from here",
             diagnostics={
                 "elapsed_seconds": budget.elapsed(),
                 "cost_usd": budget.spent_usd,

@@ -222,6 +222,7 @@ def test_labels_in_a_file_of_their_own_are_found(tmp_path: Path) -> None:
 
 def test_pictures_make_an_image_task(tmp_path: Path) -> None:
     by_table, by_folder, pairs = tmp_path / "table", tmp_path / "folders", tmp_path / "pairs"
+    bare, roles = tmp_path / "bare", tmp_path / "roles"
     for i in range(20):
         for path in (
             by_table / f"images/{i}.png",
@@ -229,13 +230,18 @@ def test_pictures_make_an_image_task(tmp_path: Path) -> None:
             pairs / f"train/{i}.png",
             pairs / f"train_cleaned/{i}.png",
             pairs / f"test/{i}.png",
+            bare / f"cat/{i}.png",
+            bare / f"dog/{i}.png",
+            roles / f"noisy/{i}.png",
+            roles / f"clean/{i}.png",
         ):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"\x89PNG")
     write_csv(by_table / "train.csv", ["id", "label"], ([i, "ab"[i % 2]] for i in range(20)))
-    found = {name: guess_task(tmp_path / name) for name in ("table", "folders", "pairs")}
+    found = {name: guess_task(tmp_path / name) for name in ("table", "folders", "pairs", "bare", "roles")}
     assert {name: guess.task.task_type.value for name, guess in found.items()} == {
         "table": "image_classification", "folders": "image_classification", "pairs": "image_to_image",
+        "bare": "image_classification", "roles": "image_to_image",
     }  # fmt: skip
     assert found["table"].targets == ("label",)
     assert {guess.task.data_modality for guess in found.values()} == {DataModality.image}

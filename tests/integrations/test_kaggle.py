@@ -164,7 +164,7 @@ def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     assert "houses 71: complete, public score 0.1234, expected 0.4 (0.3 to 0.5), self-reported" in said
     (sent,) = kept(run_dir)
     assert (sent.ref, sent.score, sent.status) == (71, 0.1234, "COMPLETE")
-    assert sent.promise == "0.4 (0.3 to 0.5), self-reported"
+    assert sent.expected == "0.4 (0.3 to 0.5), self-reported"
     promise(run_dir, 0.7)  # another script was handed over since
     assert main(["kaggle", "status", str(run_dir)]) == 0
     assert "public score 0.1234, expected 0.4 (0.3 to 0.5)" in capsys.readouterr().out

@@ -498,7 +498,7 @@ async def test_stopped_before_there_is_anything_the_error_says_only_how_it_goes_
     agents = MindAgents(before=once("retriever", lambda: request_finish(tmp_path / "run", now=True), wait=600))
     with pytest.raises(RunInterrupted) as caught:
         await quick(agents=agents)
-    assert str(caught.value) == f"stopped by control file; `mle-star resume {tmp_path / 'run'}` goes on from here"
+    assert str(caught.value) == f"stopped by control file; `mle-star resume {tmp_path / 'run'}` continues from here"
     assert caught.value.diagnostics["submission"] is None
 
 

@@ -50,7 +50,7 @@ def test_one_table_becomes_a_task_in_the_runs_folder_with_rows_held_back(house_r
     task = mle_star.load_task(house_run.path)
     assert task.competition_id == "houses" and task.evaluation_metric == "mae"
     assert house_run.result.config.scoring == "auto" and not house_run.result.has_test
-    promise = house_run.promise
+    promise = house_run.expected
     assert promise is not None and promise.measured == "harness" and promise.rows == 30
     assert house_run.score == promise.score < 2  # measured; the script itself claims 0.5
     assert house_run.submission is None

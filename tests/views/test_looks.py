@@ -69,7 +69,7 @@ def campaign(shelf: Path) -> Path:
     made = Campaign.create(shelf, tasks, 3, PipelineConfig(model="offline"), medals)
     done: dict[str, Any] = {"state": "finished", "score": 0.8712, "cost_usd": 1.25, "seconds": 754.0}
     ends: list[dict[str, Any]] = [
-        {**done, "promise": 0.8531, "low": 0.84, "high": 0.866, "medal": "silver", "folder": "good-20260131-140500"},
+        {**done, "expected": 0.8531, "low": 0.84, "high": 0.866, "medal": "silver", "folder": "good-20260131-140500"},
         {**done, "score": 0.9},
         {"state": "failed", "message": "no candidate of Phase 1 came to a score; the last error was out of memory"},
         {"state": "left out", "message": "the campaign's money is spent"},

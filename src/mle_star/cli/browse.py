@@ -114,7 +114,7 @@ class StepRecord:
 
 
 def read_steps(run_dir: Path) -> dict[str, StepRecord]:
-    """The steps of a run in the order in which they ended; a step done anew shows its last time."""
+    """The steps of a run in the order in which they ended; a step that was repeated shows its last time."""
     steps: dict[str, StepRecord] = {}
     for event in read_journal(RunFolder(run_dir).open().journal):
         if not event.step or event.kind in ("agent_started", "script_started", "phase_started"):

@@ -88,7 +88,7 @@ def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, li
 
 def _show_entry(entry: Entry) -> None:
     score = "" if entry.score is None else f"  score {entry.score:.5g}"
-    expected = "" if entry.promise is None else f"  expected {entry.promise:.5g}"
+    expected = "" if entry.expected is None else f"  expected {entry.expected:.5g}"
     medal = f"  {entry.medal}" if entry.medal else ""
     why = f"  ({entry.message})" if entry.message else ""
     typer.echo(f"{entry.folder}: {entry.state}{score}{expected}{medal}{why}")
@@ -142,7 +142,7 @@ def kaggle(
     for one in known:
         score = "no score yet" if one.score is None else f"public score {one.score:g}"
         problem = f" ({one.problem})" if one.problem else ""
-        typer.echo(f"{one.competition} {one.ref}: {one.status.lower()}, {score}, expected {one.promise}{problem}")
+        typer.echo(f"{one.competition} {one.ref}: {one.status.lower()}, {score}, expected {one.expected}{problem}")
 
 
 def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from mle_star.config import did_you_mean, printable
@@ -15,6 +16,10 @@ from mle_star.data.values import is_gap, is_number, letters_of
 from mle_star.errors import ConfigError
 
 TARGET_NAMES = ("target", "label", "labels", "class", "y", "outcome", "response", "output")
+PAIR_NAMES = re.compile(
+    r"(?i)(^|[/_-])(train|input|output|source|target|mask|label|clean|cleaned|noisy|dirty|image|low|high|before|after)s?\b"
+)
+"""Folders of pictures that belong together one by one; other names are classes."""
 _QUOTED = re.compile(r"[`'\"]([^`'\"\n]+)[`'\"]")
 _LIST = r"((?:[`'\"][^`'\"\n]+[`'\"](?:\s*(?:,|&|\band\b)\s*)*)+)"
 _TARGETS = re.compile(rf"\btargets?\b(?: columns?| variables?)?(?: is| are|:)\s*{_LIST}", re.IGNORECASE)
@@ -211,15 +216,16 @@ def _target_of_folders(found: Survey) -> Target:
     """Without a training table: pictures sorted into a folder per class, or pairs of pictures."""
     folders = sorted(folder for folder in found.images if not re.search(r"(?i)\btest", folder))
     classes = [folder for folder in folders if "/" in folder and re.match(r"(?i)train", folder)]
+    for first, second in () if len(classes) >= 2 else combinations(folders, 2):
+        shared = found.images[first] & found.images[second]
+        by_role = any(PAIR_NAMES.search(folder) for folder in (first, second))
+        if by_role and len(shared) * 2 > min(len(found.images[first]), len(found.images[second])):
+            reason = f"Pictures of the same names lie in {first}/ and {second}/: one becomes the other."
+            return Target((), None, reason, pairs=True)
+    classes = classes if len(classes) >= 2 else [folder for folder in folders if folder != "."]
     if len(classes) >= 2:
         names = ", ".join(folder.rpartition("/")[2] for folder in classes[:5])
         return Target((), None, f"The folder that a picture lies in ({names}).")
-    for first in folders:
-        for second in folders:
-            shared = found.images[first] & found.images[second]
-            if first < second and len(shared) * 2 > min(len(found.images[first]), len(found.images[second])):
-                reason = f"Pictures of the same names lie in {first}/ and {second}/: one becomes the other."
-                return Target((), None, reason, pairs=True)
     raise ConfigError(
         f"{found.folder}: no training table found, so the target cannot be told; "
         "add a table of the targets (such as train.csv with the columns id and label)"

@@ -41,7 +41,7 @@ class Entry(Frozen):
     folder: str
     state: State = "waiting"
     score: float | None = None
-    promise: float | None = None
+    expected: float | None = None
     low: float | None = None
     high: float | None = None
     medal: Medal | None = None
@@ -106,7 +106,7 @@ class Campaign:
     def refuse_begun(folder: Path) -> None:
         """A campaign is begun once."""
         if (folder / PLAN).exists():
-            raise ConfigError(f"{folder} holds a campaign already: go on with `mle-star sweep --resume {folder}`")
+            raise ConfigError(f"{folder} holds a campaign already: continue with `mle-star sweep --resume {folder}`")
 
     @classmethod
     def open(cls, folder: Path) -> Campaign:
@@ -120,7 +120,7 @@ class Campaign:
         return cls(folder, plan)
 
     def change(self, **changes: Any) -> None:
-        """Go on with other settings or limits; what is finished stays as it is, and so do the seeds."""
+        """Continue with other settings or limits; what is finished stays as it is, and so do the seeds."""
         self.plan = self.plan.model_copy(update=changes)
         self._keep_plan()
 
@@ -226,7 +226,7 @@ class Campaign:
             result = await start(
                 task, config, run_dir=folder.root, resume=resume, executor=executor, console=False
             )  # fmt: skip
-        except Exception as error:  # whatever ails one run, the others go on
+        except Exception as error:  # whatever is wrong with one run, the others continue
             meant = isinstance(error, MleStarError)
             why = str(error) if meant else f"{type(error).__name__}: {error}"
             logger.warning("%s: %s", entry.folder, why, exc_info=not meant)
@@ -241,7 +241,7 @@ class Campaign:
             update={
                 "state": "finished", "score": score, "cost_usd": result.total_cost_usd,
                 "seconds": result.total_duration_seconds, "submission": result.submission_path,
-                "promise": promise.score if promise else None, "low": promise.low if promise else None,
+                "expected": promise.score if promise else None, "low": promise.low if promise else None,
                 "high": promise.high if promise else None, "message": result.stopped_by or "",
                 "medal": medals.won(expected, result.task.metric_direction) if medals else None,
             }

@@ -59,7 +59,7 @@ def campaign_html(campaign: Campaign) -> str:
 
 
 def _task_row(task: TaskDescription, entries: list[Entry]) -> TaskRow:
-    told = [one.promise if one.promise is not None else one.score for one in entries]
+    told = [one.expected if one.expected is not None else one.score for one in entries]
     scores = [score for score in told if score is not None]
     direction = task.metric_direction
     return TaskRow(

@@ -38,10 +38,10 @@ _remote: Any = ray  # its types know neither all options nor actors made from pl
 Work = Callable[..., Awaitable[FinalResult]]
 Find = Callable[[Iterable[str]], list[str]]
 LOSSES = 2
-"""How often a run goes on elsewhere whose machine was lost."""
+"""How often a run whose machine was lost continues on another one."""
 ENDING_SECONDS = 60.0
 PATIENCE_SECONDS = 120.0
-"""How long an actor may take to end whose campaign has died, before its run is begun anew."""
+"""How long an actor may take to end whose campaign has died, before its run is started again."""
 
 
 @asynccontextmanager
@@ -116,7 +116,7 @@ class Hosts:
                     self._runs[machine] -= 1
                 with contextlib.suppress(RayError):
                     self._queue.leave.remote(str(folder.root))
-        raise PipelineError("the machine was lost each time that had this run; go on with `--resume`")
+        raise PipelineError("each machine of this run was lost; continue with `--resume`")
 
     async def look_around(self) -> list[str]:
         """Ask machines that have come since: a cluster grows, and whoever was lost comes back under a new name."""

@@ -29,13 +29,13 @@ _PAGES = ("description", "evaluation", "data-description")
 
 @dataclass(frozen=True)
 class Sent:
-    """A submission on Kaggle: `promise` is what its run promised then, `score` its public score, once there is one."""
+    """A submission on Kaggle: the score that its run expected then, and its public score, once there is one."""
 
     competition: str
     ref: int
     file_digest: str
     message: str
-    promise: str = "unknown"
+    expected: str = "unknown"
     status: str = "PENDING"
     score: float | None = None
     problem: str = ""
@@ -62,15 +62,15 @@ def get_competition(competition: str, folder: Path) -> TaskGuess:
     return guess
 
 
-def submit(run_dir: Path, competition: str, message: str, promise: str) -> Sent:
-    """Send a run's submission; what was sent, and with which promise, is kept in the run's folder."""
+def submit(run_dir: Path, competition: str, message: str, expected: str) -> Sent:
+    """Send a run's submission; what was sent, and with which expected score, is kept in the run's folder."""
     submission = RunFolder(run_dir).submission
     digest = hashlib.sha256(submission.read_bytes()).hexdigest()
     with _service() as api:
         reply = api.competition_submit(str(submission), message, competition, quiet=True)
     if not reply.ref:
         raise ConfigError(f"Kaggle did not take the submission: {reply.message or 'no reason given'}")
-    sent = Sent(competition, int(reply.ref), digest, message, promise)
+    sent = Sent(competition, int(reply.ref), digest, message, expected)
     _keep(run_dir, [*kept(run_dir), sent])
     return sent
 

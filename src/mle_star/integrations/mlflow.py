@@ -1,4 +1,4 @@
-"""A run in MLflow: a parent run with settings, promise and cost, and a nested one for each script.
+"""A run in MLflow: a parent run with settings, expected score and cost, and a nested one for each script.
 
 It is written from the journal, by a thread of its own: a server that is slow or away never holds up the run, and what
 it missed is sent when it is back, by this process or, with `mle-star mlflow`, by a later one.
@@ -100,7 +100,7 @@ class MlflowMirror:
                 if over:
                     return
                 self._over.wait(POLL_SECONDS)
-            except Exception as error:  # whatever ails a server, the run goes on
+            except Exception as error:  # whatever is wrong with a server, the run continues
                 self.problem = f"{type(error).__name__}: {said_by(error)[:200]}"
                 time.sleep(next(waits, self._patience[-1]))
 
@@ -149,7 +149,7 @@ class MlflowMirror:
             self._end(event)
 
     def _begin(self, event: RunStarted) -> None:
-        """The parent run; a later process of the same run goes on with it."""
+        """The parent run; a later process of the same run continues it."""
         if self._sent.run_id:
             return
         found = self._client.get_experiment_by_name(EXPERIMENT)
@@ -190,7 +190,7 @@ class MlflowMirror:
         run_id, promise = self._sent.run_id, event.result.promise if event.result else None
         metrics = {"final_score": event.score, "cost_usd": event.cost_usd, "seconds": event.seconds}
         if promise is not None:
-            metrics |= {"promise": promise.score, "promise_low": promise.low, "promise_high": promise.high}
+            metrics |= {"expected": promise.score, "expected_low": promise.low, "expected_high": promise.high}
         for name, value in metrics.items():
             if value is not None:
                 self._client.log_metric(run_id, name, value)

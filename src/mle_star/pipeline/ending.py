@@ -1,4 +1,4 @@
-"""Why a run ended before its plan was done: said the same way everywhere, with what to raise before it goes on."""
+"""Why a run ended before its plan was done: said the same way everywhere, with what to raise before it continues."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _WORDS: dict[StopReason, str] = {
     "request": "request",
 }
 _ADVICE: dict[StopReason, str] = {
-    "time": "`mle-star resume {run} --time-limit LIMIT` goes on with more time",
-    "money": "`mle-star resume {run} --max-budget USD` goes on with more money",
-    "disk": "free some space, then `mle-star resume {run}` goes on",
-    "journal": "make {run} writable again, then `mle-star resume {run}` goes on",
-    "outage": "when the model can be reached again, `mle-star resume {run}` goes on",
-    "request": "`mle-star resume {run}` goes on",
+    "time": "`mle-star resume {run} --time-limit LIMIT` continues with more time",
+    "money": "`mle-star resume {run} --max-budget USD` continues with more money",
+    "disk": "free some space, then `mle-star resume {run}` continues",
+    "journal": "make {run} writable again, then `mle-star resume {run}` continues",
+    "outage": "when the model can be reached again, `mle-star resume {run}` continues",
+    "request": "`mle-star resume {run}` continues",
 }
 
 
@@ -41,7 +41,7 @@ class Stop(NamedTuple):
         return f"stopped by {_WORDS[self.reason]}"
 
     def explain(self, run_dir: Path) -> str:
-        """The words, the detail, and how the run goes on."""
+        """The words, the detail, and how the run continues."""
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.words}{detail}; {_ADVICE[self.reason].format(run=run_dir)}"
 

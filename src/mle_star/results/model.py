@@ -1,4 +1,4 @@
-"""A model that stays: new rows go through the solution's own script, in the sandbox, as its test file."""
+"""The fitted model: new rows go through the solution's own script, in the sandbox, as its test file."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Model:
 
     @classmethod
     def of(cls, run_dir: Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:
-        """What the run in `run_dir` handed over; `settings` are the user's, by default those of the environment."""
+        """The solution of the run in `run_dir`; `settings` are the user's, by default those of the environment."""
         result = read_result(run_dir)
         data = Path(with_own_data(RunFolder(run_dir), result.task).data_dir)
         if not data.is_dir():
@@ -296,7 +296,7 @@ def _with_own_settings(config: PipelineConfig, own: PipelineConfig) -> PipelineC
 
 
 def read_result(run_dir: Path) -> FinalResult:
-    """What a run handed over; `ConfigError` when it has nothing yet."""
+    """The result of a run; `ConfigError` when it has none yet."""
     path = RunFolder(run_dir).result
     try:
         result = FinalResult.model_validate_json(path.read_bytes())
@@ -322,7 +322,7 @@ def score_in_words(result: FinalResult) -> str:
 
 
 def script_of(content: str, score: float | None = None) -> SolutionScript:
-    """A script as what a run hands over."""
+    """A script as the final solution of a run."""
     return SolutionScript(content=content, phase=SolutionPhase.final, score=score)
 
 
@@ -354,7 +354,7 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
     try:
         thread.start()
         over.wait()  # a `join` that is interrupted takes the thread for ended
-    except BaseException:  # the cell was interrupted: nothing of it goes on, or is paid for
+    except BaseException:  # the cell was interrupted: nothing of it continues, or is paid for
         while thread.ident is not None and not (over.is_set() or under_way):
             time.sleep(0.01)
         if under_way:

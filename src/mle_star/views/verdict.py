@@ -122,7 +122,7 @@ def _detail(story: RunStory, state: str) -> str:
     if state == "running":
         return PHASE_TITLES.get(story.phase, "starting")
     if state == "stopped":
-        return "the process ended before the run did; `mle-star resume` goes on from here"
+        return "the process ended before the run did; `mle-star resume` continues from here"
     return "" if story.finished is None else story.finished.message
 
 
