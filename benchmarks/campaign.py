@@ -159,8 +159,8 @@ def measured(runs: list[Path]) -> tuple[list[float], list[float]]:
         for event in read_journal(RunFolder(run).journal):
             if isinstance(event, AgentFinished):
                 calls.append(event.seconds)
-            elif isinstance(event, ScriptFinished) and not event.cached:
-                scripts.append(event.seconds)
+            elif isinstance(event, ScriptFinished) and not event.result.cached:
+                scripts.append(event.result.duration_seconds)
     return calls, scripts
 
 

@@ -71,7 +71,8 @@ def critical_path(run_dir: Path) -> float:
     done = [
         event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, AgentFinished | ScriptFinished)
     ]
-    steps = sorted((event.at.timestamp(), event.seconds) for event in done if event.seconds > 0)
+    took = [event.seconds if isinstance(event, AgentFinished) else event.result.duration_seconds for event in done]
+    steps = sorted((event.at.timestamp(), seconds) for event, seconds in zip(done, took, strict=True) if seconds > 0)
     total, limit = 0.0, float("inf")
     for end, seconds in reversed(steps):
         if end <= limit + 0.002:

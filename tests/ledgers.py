@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from mle_star.basics.texts import digest_of
-from mle_star.models import Isolation
+from mle_star.models import EvaluationResult, Isolation
 from mle_star.run.context import RunContext
 from mle_star.run.events import LeakageChecked, ScriptFinished
 
 _NUMBERS = itertools.count()
+_EVENT = ("at", "step", "digest", "surroundings", "purpose", "script")
+
+
+def script_finished(seconds: float = 1.0, traceback: str | None = None, **fields: Any) -> ScriptFinished:
+    """The end of a script; whatever is no field of the event is one of its result."""
+    said = {name: fields.pop(name) for name in _EVENT if name in fields}
+    plain: dict[str, Any] = {"stdout": "", "stderr": "", "exit_code": 0, "is_error": False}
+    result = EvaluationResult(**{**plain, **fields}, duration_seconds=seconds, error_traceback=traceback)
+    return ScriptFinished(**said, result=result)
 
 
 def best_score(run: RunContext) -> float | None:
@@ -29,7 +39,7 @@ def ran(run: RunContext, score: float, seconds: float = 1.0, script: str = "") -
     number = next(_NUMBERS)
     run.shared.reached.add("/".join((*run.parts, f"script-{number}")))
     run.record(
-        ScriptFinished(
+        script_finished(
             step="/".join((*run.parts, f"script-{number}")), digest=str(number), script=script or f"# {number}",
             stdout="", stderr="", exit_code=0, seconds=seconds, is_error=False, score=score, isolation=Isolation(),
             surroundings=run.shared.scripts.surroundings,

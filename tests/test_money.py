@@ -87,8 +87,10 @@ def check_money(run_dir: Path, result: FinalResult | None, charges: float) -> No
 
 def check_hand(run_dir: Path, result: FinalResult | None) -> None:
     """The best that had a score is in hand, with its submission; never an empty one where something was put aside."""
-    scripts = [event for event in events(run_dir, ScriptFinished) if event.purpose == "solution" and not event.is_error]
-    scores = [event.score for event in scripts if event.score is not None]
+    scripts = [
+        event for event in events(run_dir, ScriptFinished) if event.purpose == "solution" and not event.result.is_error
+    ]
+    scores = [event.result.score for event in scripts if event.result.score is not None]
     if not scores and not events(run_dir, SubmissionKept):
         return
     assert result is not None and Path(result.submission_path).is_file()

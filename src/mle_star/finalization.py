@@ -412,7 +412,7 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
 def _maker_of(source: str, score: float | None, solution: SolutionScript) -> SolutionScript:
     """The script that left a kept submission: `solution` itself where that may be, else as the ledger has it."""
     ledger, digest = current_run().ledger, digest_of(solution.content)
-    made = [run for run in ledger.runs.values() if (run.submission, run.score) == (source, score)]
+    made = [run for run in ledger.runs.values() if (run.result.submission, run.score) == (source, score)]
     if not made or any(run.script == digest for run in made):
         return solution
     return SolutionScript(content=ledger.text(made[0].script), phase=kind_of_script(made[0].step), score=score)

@@ -167,7 +167,8 @@ class Yardstick(Frozen):
 class EvaluationResult(Frozen):
     """A judged run of a script. Look at `is_error` before `score`.
 
-    `score_problem` says why a score line was none; `refused`: the script was not even run.
+    `score_problem` says why a score line was none; `refused`: the script was not even run. `submission` is the copy of
+    its file that is kept, `answers` what it said on each view, both relative to the run folder.
     """
 
     score: float | None = None
@@ -184,6 +185,8 @@ class EvaluationResult(Frozen):
     isolation: Isolation = Isolation()
     cached: bool = False
     measure: Measure | None = None
+    submission: str | None = None
+    answers: list[str] = []
     machine: str = ""
     reruns: int = 0
 

@@ -154,7 +154,7 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
         killing.cancel()
     assert told[0] == told[1] and calls[0] == calls[1]
     ran = events(tmp_path / "disturbed", ScriptFinished)
-    assert [event.reruns for event in ran if event.reruns] == [1]
+    assert [event.result.reruns for event in ran if event.result.reruns] == [1]
     assert any("the machine was lost" in log.read_text() for log in logs.glob("*"))
     assert any("ran again" in event.message for event in events(tmp_path / "disturbed", Notice))
 

@@ -72,7 +72,7 @@ async def test_a_clean_run_has_no_traceback_however_much_was_logged(open_run: Op
     with open_run(CONFIG, FixedExecutor(stderr=f"{TRACE}\nINFO went on\n")) as run:
         result = await evaluate_solution(scored(0.5), run.task, CONFIG)
         assert (result.score, result.is_error, result.error_traceback) == (0.5, False, None)
-        assert finished(run)[0].traceback is None
+        assert finished(run)[0].result.error_traceback is None
 
 
 @pytest.mark.req("REQ-EX-021")
@@ -99,7 +99,7 @@ async def test_a_score_line_that_cannot_be_used_goes_to_the_debugger_with_the_re
     with open_run(CONFIG, executor) as run:
         fixed, _ = await evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
         assert fixed.score == 0.5 and best_score(run) == 0.5
-        assert finished(run)[0].score is None
+        assert finished(run)[0].result.score is None
     assert said in exception_line(repairs.told[0])
     assert len(repairs.told) == 1
 
@@ -142,7 +142,7 @@ async def test_a_hangup_is_no_time_limit(open_run: OpenRun) -> None:
         result = await evaluate_solution(
             script("import os, signal\nos.kill(os.getpid(), signal.SIGHUP)"), run.task, CONFIG
         )
-        assert (result.is_error, result.timed_out, finished(run)[0].timed_out) == (True, False, False)
+        assert (result.is_error, result.timed_out, finished(run)[0].result.timed_out) == (True, False, False)
     assert "killed by SIGHUP" in exception_line(debug_text(result)) and "time limit" not in debug_text(result)
 
 

@@ -122,10 +122,10 @@ async def test_a_judged_script_is_recorded_with_its_answers_and_a_score_that_it_
         result = await execute_in_run(scored(0.1))
         (event,) = finished(run)
         assert not [told for told in run.journal.events if isinstance(told, Notice)], "it boasts of nothing"
-        assert event.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
-        assert all((run.run_dir / path).is_file() for path in event.answers)
-        assert event.submission == f"answers/script-{event.digest[:12]}.real.csv"
-        said = (run.run_dir / event.submission).read_text().splitlines()
+        assert event.result.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
+        assert all((run.run_dir / path).is_file() for path in event.result.answers)
+        assert event.result.submission == f"answers/script-{event.digest[:12]}.real.csv"
+        said = (run.run_dir / event.result.submission).read_text().splitlines()
         assert [line.split(",")[0] for line in said] == ["id", *map(str, range(400, 440))]
         assert best_score(run) == result.score
     assert result.score == pytest.approx(0.9, abs=0.06) and result.measure is not None
@@ -165,8 +165,8 @@ async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side
     with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(exam=exam)) as run:
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
         (event,) = finished(run)
-        assert event.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
-        said = zip(event.answers, exam.views, strict=True)
+        assert event.result.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
+        said = zip(event.result.answers, exam.views, strict=True)
         assert all(read_answers(exam.judge.data, run.run_dir / path, view).hidden for path, view in said)
         assert sorted(path.name for path in (run.run_dir / "work").iterdir()) == [".main.mle-star-work", "main"]
         logs = {path.name for path in (run.run_dir / "logs").iterdir()}
@@ -186,7 +186,7 @@ async def test_of_views_side_by_side_the_first_that_fails_counts_and_later_ones_
     with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(exam=exam)) as run:
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
         (event,) = finished(run)
-        assert (event.answers, event.submission, best_score(run)) == ([], None, None)
+        assert (event.result.answers, event.result.submission, best_score(run)) == ([], None, None)
     assert result.is_error and result.stderr.endswith("on view 1")
     assert carrier.ended[:2] == [0, 3] and 1 in carrier.ended and 4 in carrier.stopped and not carrier.running
 
@@ -200,7 +200,7 @@ async def test_what_the_metric_cannot_be_computed_of_goes_to_the_debugger_with_t
     with open_run(CONFIG, executor, shared=RunShared(exam=exam)) as run:
         result = await execute_in_run(scored(0.1))
         (event,) = finished(run)
-        assert best_score(run) is None and (event.submission, event.answers) == (None, [])
+        assert best_score(run) is None and (event.result.submission, event.result.answers) == (None, [])
     assert (result.is_error, result.score, result.measure) == (True, None, None)
     assert (result.stdout, result.duration_seconds, result.exit_code) == ("done\n", 12.5, 0)
     told = result.error_traceback or ""
@@ -245,7 +245,7 @@ async def test_a_script_runs_on_as_many_views_as_fit_into_its_share_of_the_time(
     executor = Answering(right, duration_seconds=share / turns)
     with open_run(CONFIG, executor, budget=budget, shared=RunShared(exam=exam)) as run:
         result = await execute_in_run(scored(0.5))
-        assert len(finished(run)[0].answers) == len(executor.requests) == views
+        assert len(finished(run)[0].result.answers) == len(executor.requests) == views
         (limit,) = {event.timeout_seconds for event in run.journal.events if isinstance(event, ScriptStarted)}
     assert result.score == 1.0
     told = {(request.env["MLE_STAR_SECONDS"], request.env["MLE_STAR_SHARE"]) for request in executor.requests}
@@ -294,7 +294,7 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
         for one in (losing(*weak, 1), losing(0.0001, 0.0001, 1), losing(0.0003, 0.0003, 1)):
             await execute_in_run(one)
         result = await execute_in_run(losing(loss, loss, seconds))
-        assert len(finished(run)[-1].answers) == views
+        assert len(finished(run)[-1].result.answers) == views
     assert result.score == pytest.approx(told, rel=1e-3) and result.measure is not None
     assert (result.measure.views, result.measure.estimated) == (views, views < 5)
     assert result.measure.rows == len(exam.compared_rows(views))
@@ -320,9 +320,14 @@ async def test_studies_and_final_scripts_run_once_and_are_not_judged(
         study = await execute_in_run(scored(0.5), purpose="ablation")
         final = await execute_in_run(scored(0.5), purpose="submission")
         study_event, final_event = finished(run)
-        assert final_event.submission is not None
-        assert len((run.run_dir / final_event.submission).read_text().splitlines()) == 1 + 40
-    assert (study.measure, final.measure, study_event.submission, study_event.answers) == (None, None, None, [])
+        assert final_event.result.submission is not None
+        assert len((run.run_dir / final_event.result.submission).read_text().splitlines()) == 1 + 40
+    assert (study.measure, final.measure, study_event.result.submission, study_event.result.answers) == (
+        None,
+        None,
+        None,
+        [],
+    )
     assert len(executor.requests) == 2
     assert executor.requests[1].input_dir == str(data_dir), "the last script sees all labels"
 
@@ -340,7 +345,7 @@ async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(
         sampled = [await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(place)) for place in places]
         probed = await execute_in_run(scored(0.5), purpose="probe", data=DataFolder(places[0]))
         again = await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(places[0]))
-        steps = [(event.step, event.purpose, event.submission) for event in finished(run)]
+        steps = [(event.step, event.purpose, event.result.submission) for event in finished(run)]
         assert (best_score(run), kept_submission(run)) == (None, None)
     assert steps == [
         ("sample-script", "sample", None), ("sample-script-2", "sample", None),

@@ -68,10 +68,15 @@ async def test_a_script_is_recorded_with_all_that_matters(open_run: OpenRun) -> 
         started = [entry for entry in run.journal.events if isinstance(entry, ScriptStarted)]
         assert [entry.step for entry in started] == ["phase1/script"] == [event.step]
         assert started[0].timeout_seconds == 200
-        assert (event.score, event.exit_code, event.is_error, event.cached) == (0.5, 0, False, False)
+        assert (event.result.score, event.result.exit_code, event.result.is_error, event.result.cached) == (
+            0.5,
+            0,
+            False,
+            False,
+        )
         assert event.script == submitting(0.5).content
-        assert event.isolation == result.isolation != Isolation()
-        assert event.submission is not None and (run.run_dir / event.submission).is_file()
+        assert event.result.isolation == result.isolation != Isolation()
+        assert event.result.submission is not None and (run.run_dir / event.result.submission).is_file()
         assert (run.run_dir / "logs" / "phase1.script.log").read_text() == result.stdout
 
 
@@ -150,7 +155,7 @@ async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: Op
         assert (first.cached, second.cached) == (False, True)
         assert (second.score, second.stdout, second.duration_seconds) == (0.5, first.stdout, 0.0)
         assert verify_submission(str(run.work_dir))
-        assert [event.cached for event in finished(run)] == [False, False, True]
+        assert [event.result.cached for event in finished(run)] == [False, False, True]
         assert sorted(finished(run), key=lambda event: event.at) == finished(run)  # taken over now, not back then
     with open_run(CONFIG, executor):  # an earlier process's work counts, too
         with scope("elsewhere"):
@@ -285,7 +290,7 @@ async def test_a_submission_that_does_not_fit_the_sample_is_not_put_aside(open_r
         await execute_in_run(script(submitting(0.95).content + "\n1 / 0"))
         await execute_in_run(submitting(0.99), purpose="ablation")
         assert (best_score(run), kept_submission(run)) == (0.9, kept)
-        assert finished(run)[-1].submission is None, "a study hands nothing over"
+        assert finished(run)[-1].result.submission is None, "a study hands nothing over"
 
 
 async def test_a_final_script_is_no_candidate_for_the_best(open_run: OpenRun) -> None:
@@ -418,7 +423,7 @@ async def test_a_refused_script_is_recorded_without_being_run(open_run: OpenRun)
     with open_run(CONFIG, executor) as run:
         result = await execute_in_run(script("exit()"))
         assert result.is_error and result.refused and result.exit_code == -1 and not executor.requests
-        assert finished(run)[0].traceback == result.error_traceback == result.stderr
+        assert finished(run)[0].result.error_traceback == result.error_traceback == result.stderr
 
 
 async def test_a_cancelled_script_leaves_no_record_and_frees_its_slot(open_run: OpenRun) -> None:

@@ -31,7 +31,7 @@ from mle_star.run.events import (
 )
 from mle_star.run.limits import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, told_share
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
-from tests.ledgers import best_score, ran
+from tests.ledgers import best_score, ran, script_finished
 from tests.method.loops import log_of
 
 CONFIG = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
@@ -173,7 +173,7 @@ def test_scripts_that_take_the_time_they_are_told_leave_more_of_it_for_the_last(
     with open_run(CONFIG, FixedExecutor()) as run:
         run.shared.exam = cast(Any, object())
         run.record(
-            ScriptFinished(
+            script_finished(
                 step="phase1/a", digest="", script=script, stdout="", stderr="", exit_code=0, seconds=7.0,
                 is_error=False, score=0.5, isolation=Isolation(),
             )
@@ -215,7 +215,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
             digest = digest_of(purpose, content, await surroundings_digest(run))
             expected += [
                 ScriptStarted(step=step, purpose=purpose, timeout_seconds=7.0),
-                ScriptFinished(
+                script_finished(
                     step=step, digest=digest, surroundings=await surroundings_digest(run), purpose=purpose,
                     script=content, stdout=FixedExecutor().raw.stdout,
                     stderr="odd\n", exit_code=0, seconds=2.5, timeout_seconds=7.0, is_error=False,
@@ -258,7 +258,12 @@ async def test_a_timeout_a_crash_and_a_refusal_are_told_and_returned_whole(
             results.append(await execute_in_run(script(content), timeout_seconds=8))
             path = str(run.work_dir / "solution.py")
             (event,) = [event for event in finished(run) if event.script == content]
-            assert (event.is_error, event.score, event.submission, event.answers) == (True, None, None, [])
+            assert (event.result.is_error, event.result.score, event.result.submission, event.result.answers) == (
+                True,
+                None,
+                None,
+                [],
+            )
     late, crashed, refused = results
     assert (late.timed_out, late.timeout_seconds, late.exit_code, late.score) == (True, 8.0, -1, None)
     assert (crashed.error_traceback, crashed.exit_code, crashed.duration_seconds) == (trace, 3, 1.0)

@@ -239,7 +239,7 @@ async def test_a_script_whose_machine_is_lost_runs_again_once_and_the_record_say
         result = await execute_in_run(scored(0.5))
         assert result.score == 0.5 and carrier.ran == ["one", "two"]
         (event,) = [event for event in run.journal.events if isinstance(event, ScriptFinished)]
-        assert (event.machine, event.reruns) == ("two", 1)
+        assert (event.result.machine, event.result.reruns) == ("two", 1)
         assert any("ran again" in event.message for event in run.journal.events if isinstance(event, Notice))
         log = next((run.run_dir / "logs").iterdir()).read_text()
         assert "half a" in log and "one is gone" in log and "Final Validation" in log

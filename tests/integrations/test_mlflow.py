@@ -88,7 +88,7 @@ def test_a_run_is_mirrored_on_a_server_that_was_away_and_each_script_once(
     from mlflow import MlflowClient
 
     events = invented()
-    scripts = [event for event in events if isinstance(event, ScriptFinished) and not event.cached]
+    scripts = [event for event in events if isinstance(event, ScriptFinished) and not event.result.cached]
     with MlflowMirror(tmp_path, server.uri, patience=(0.2,), end_seconds=240) as mirror:
         write(tmp_path, events)  # the run does not wait
         while not mirror.problem:
@@ -106,7 +106,7 @@ def test_a_run_is_mirrored_on_a_server_that_was_away_and_each_script_once(
     nested = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
     (parent,) = [run for run in runs if run not in nested]
     assert len(nested) == len(scripts) > 3, "each script once"
-    scores = sorted(event.score for event in scripts if event.score is not None)
+    scores = sorted(event.result.score for event in scripts if event.result.score is not None)
     assert sorted(run.data.metrics["score"] for run in nested if "score" in run.data.metrics) == pytest.approx(scores)
     assert any("plan" in run.data.tags for run in nested)
     assert parent.data.params["task.evaluation_metric"] and parent.data.metrics["cost_usd"] >= 0

@@ -905,7 +905,7 @@ async def test_the_submission_script_is_recorded_for_what_it_is(run: ScriptedRun
     run.agents.reply("test", fenced(GOOD))
     await finalize(run)
     [event] = run.events(ScriptFinished)
-    assert (event.purpose, event.step, event.is_error) == ("submission", "finalization/submission-script", False)
+    assert (event.purpose, event.step, event.result.is_error) == ("submission", "finalization/submission-script", False)
 
 
 @pytest.mark.modes("usual")

@@ -52,6 +52,7 @@ from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_
 from mle_star.sdk import EnvironmentFacts, build_system_prompt
 from mle_star.sdk.definitions import ScriptShare
 from tests.ledgers import ran as note_run
+from tests.ledgers import script_finished
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, leaky, scripted_run, settings
 from tests.prompt_samples import NAMES, parts
 
@@ -95,7 +96,7 @@ def ran(step: str, script: str, score: float | None, *, error: str | None = None
     interval = None if score is None else Measure(
         score=score, low=score - 1.5, high=score + 1.5, rows=400, measured="harness"
     )  # fmt: skip
-    return ScriptFinished(
+    return script_finished(
         step=step, digest="d", script=script, stdout="fold 1: 21.1\nfold 2: 21.9\n", stderr="", seconds=12.0,
         exit_code=int(bool(error)), is_error=bool(error), score=score, isolation=Isolation(), measure=interval,
         surroundings="scripted",

@@ -26,6 +26,7 @@ from mle_star.run.context import RunContext, path_context, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, RefinementTried, ScriptFinished
 from mle_star.run.search import Phase1Progress, Trial
 from mle_star.run.telling import MARK, around, prompt_context, whole_script
+from tests.ledgers import script_finished
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 
 SCRIPT = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f())\n"
@@ -60,7 +61,7 @@ def tell(run: RunContext, name: str) -> str:
 
 def ran(step: str, script: str, score: float | None, seconds: float) -> ScriptFinished:
     measure = None if score is None else Measure(score=score, low=0.6, high=0.8, measured="harness")
-    return ScriptFinished(
+    return script_finished(
         step=step, digest="d", script=script, stdout="fold 1: 0.69\n", stderr="", exit_code=0, seconds=seconds,
         is_error=False, score=score, isolation=Isolation(), measure=measure,
     )  # fmt: skip

@@ -220,7 +220,9 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     assert [member["weight"] for member in selection["members"]] == pytest.approx(ast.literal_eval(line), abs=1e-5)
     ran = {event.step: event for event in scripts}
     assert [ran[member["step"]].script for member in selection["members"]] == members
-    assert [ran[member["step"]].score for member in selection["members"]] == [m["score"] for m in selection["members"]]
+    assert [ran[member["step"]].result.score for member in selection["members"]] == [
+        m["score"] for m in selection["members"]
+    ]
 
 
 async def test_without_a_sample_a_blend_answers_the_test_file_in_its_order(

@@ -149,7 +149,7 @@ async def test_the_better_answers_win_over_the_better_claims(quick: QuickRun, tm
 async def test_no_script_sees_a_label_that_it_is_judged_by(quick: QuickRun, tmp_path: Path) -> None:
     executor = AnsweringExecutor()
     await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=executor)
-    judged = [event for event in events(tmp_path / "run", ScriptFinished) if event.answers]
+    judged = [event for event in events(tmp_path / "run", ScriptFinished) if event.result.answers]
     assert judged
     searched = [text for text in executor.seen if text.count("\n") == 1 + 320]
     assert len(searched) >= 5 * 3  # every script on five views, each without another fifth of the labels
@@ -165,8 +165,8 @@ async def test_a_script_runs_on_as_many_views_as_are_asked_for_and_as_its_share_
     """An hour, of which Phase 1 has six minutes for at least two scripts one after the other."""
     executor = AnsweringExecutor(seconds=seconds)
     result = await quick(settings(scoring="auto", K=1, R=1, **changes), agents=liars(), executor=executor)
-    judged = [e for e in events(tmp_path / "run", ScriptFinished) if e.step.startswith("phase1") and e.measure]
-    assert judged and {len(event.answers) for event in judged} == {count}
+    judged = [e for e in events(tmp_path / "run", ScriptFinished) if e.step.startswith("phase1") and e.result.measure]
+    assert judged and {len(event.result.answers) for event in judged} == {count}
     promise = result.promise
     assert promise is not None and promise.measured == "harness" and promise.low is not None and promise.high
 
@@ -177,9 +177,9 @@ async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time
     """Phase 1 has time for one view a script, Phase 2 for more: what answers alike has the same score throughout."""
     executor = AnsweringExecutor(seconds=100.0)
     await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=executor)
-    judged = [(e, e.measure) for e in events(tmp_path / "run", ScriptFinished) if e.measure is not None]
-    assert {len(event.answers) for event, _ in judged if event.step.startswith("phase1")} == {1}
-    assert max(len(event.answers) for event, _ in judged) > 1
+    judged = [(e, e.result.measure) for e in events(tmp_path / "run", ScriptFinished) if e.result.measure is not None]
+    assert {len(event.result.answers) for event, _ in judged if event.step.startswith("phase1")} == {1}
+    assert max(len(event.result.answers) for event, _ in judged) > 1
     assert len({measure.rows for _, measure in judged}) == 1
     scores: dict[str, set[float]] = {}
     for event, measure in judged:
@@ -260,8 +260,8 @@ async def test_answers_that_are_missing_are_a_case_for_the_debugger(quick: Quick
     result = await quick(
         settings(scoring="auto", K=1, R=1), agents=liars(), executor=AnsweringExecutor(spoil="boasting")
     )
-    failed = [e for e in events(tmp_path / "run", ScriptFinished) if e.is_error]
-    assert failed and "119 rows, the test file 120: answer every one" in (failed[0].traceback or "")
+    failed = [e for e in events(tmp_path / "run", ScriptFinished) if e.result.is_error]
+    assert failed and "119 rows, the test file 120: answer every one" in (failed[0].result.error_traceback or "")
     assert noise_of(result) == 0.05
 
 
@@ -277,8 +277,8 @@ async def test_answers_that_cannot_be_meant_are_a_case_for_the_debugger(
 ) -> None:
     executor = AnsweringExecutor(spoil="boasting", spoilt=spoilt)
     await quick(settings(scoring="auto", K=1, R=1), agents=liars(), executor=executor)
-    failed = [e for e in events(tmp_path / "run", ScriptFinished) if e.is_error]
-    assert failed and words in (failed[0].traceback or "")
+    failed = [e for e in events(tmp_path / "run", ScriptFinished) if e.result.is_error]
+    assert failed and words in (failed[0].result.error_traceback or "")
 
 
 async def test_whoever_compares_scores_is_told_how_sure_they_are(quick: QuickRun, tmp_path: Path) -> None:
@@ -303,10 +303,15 @@ async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick
     config = settings(scoring="auto", K=2, R=2, briefing=("memory",))
     await quick(config, agents=liars(), executor=SlowWhenWrong())
     merged = next(event for event in events(tmp_path / "run", ScriptFinished) if "/merge-" in event.step)
-    assert merged.measure is not None and (merged.measure.estimated, merged.measure.views) == (True, 1)
-    basis = f"estimated from {merged.measure.rows} rows, 1 view"
+    assert merged.result.measure is not None and (merged.result.measure.estimated, merged.result.measure.views) == (
+        True,
+        1,
+    )
+    basis = f"estimated from {merged.result.measure.rows} rows, 1 view"
     asked = {event.agent.value: event.prompt for event in events(tmp_path / "run", AgentFinished)}
-    assert re.search(rf"^- merge: .* -> {merged.score:.6g} \(.*\), {basis}, worse by", asked["planner"], re.MULTILINE)
+    assert re.search(
+        rf"^- merge: .* -> {merged.result.score:.6g} \(.*\), {basis}, worse by", asked["planner"], re.MULTILINE
+    )
     assert (
         " (estimated from 106 rows, 2 views)."
         in asked["ens_planner"].split("Intervals of the plans' scores above")[1].splitlines()[0]
@@ -315,7 +320,9 @@ async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert f"<small>{basis}</small>" in page
     anew = {row.step: row.search for row in rescore(tmp_path / "run")}
-    assert anew[merged.step] is not None and anew[merged.step] == merged.measure.model_copy(update={"printed": None})
+    assert anew[merged.step] is not None and anew[merged.step] == merged.result.measure.model_copy(
+        update={"printed": None}
+    )
 
 
 async def test_the_submissions_of_a_run_are_scored_anew(quick: QuickRun, tmp_path: Path, data_dir: Path) -> None:
@@ -327,9 +334,9 @@ async def test_the_submissions_of_a_run_are_scored_anew(quick: QuickRun, tmp_pat
     assert sorted(path for path in (tmp_path / "run").rglob("*")) == before
     final = rows["final/submission.csv"]
     assert final.select == result.promise and (final.truth or 0) >= 0.85
-    judged = {e.step: e for e in events(tmp_path / "run", ScriptFinished) if e.measure is not None}
+    judged = {e.step: e for e in events(tmp_path / "run", ScriptFinished) if e.result.measure is not None}
     assert {step: row.search.score for step, row in rows.items() if row.search} == {
-        step: event.measure.score for step, event in judged.items() if event.measure
+        step: event.result.measure.score for step, event in judged.items() if event.result.measure
     }
     boasting = next(row for row in rows.values() if row.printed == 0.99)
     assert boasting.search is not None and boasting.truth == pytest.approx(boasting.search.score, abs=0.2)
@@ -468,7 +475,7 @@ async def test_a_final_script_is_not_repaired_when_it_would_have_less_time_than_
 ) -> None:
     executor = FailingAtLast(seconds=1500.0)
     result = await quick(settings(scoring="auto", M=1, L=1, T=1, K=1, R=1), agents=liars(), executor=executor)
-    again = [run.is_error for run in events(tmp_path / "run", ScriptFinished) if run.purpose == "submission"]
+    again = [run.result.is_error for run in events(tmp_path / "run", ScriptFinished) if run.purpose == "submission"]
     assert executor.kept == 1.5 * 1500, "the phases before leave as much, as far as they can"
     assert again == [True], "a second run would be told to be quicker, and be worse than what was promised"
     assert any("s are left, and the judged solution ran for 1500 s" in warning for warning in result.warnings)

@@ -29,6 +29,7 @@ from mle_star.run.events import (
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.prices import price_of
+from tests.ledgers import script_finished
 from tests.pipeline.conftest import LETTERS, QuickRun, events, settings
 from tests.pipeline.mind import Mind, MindAgents
 
@@ -40,7 +41,7 @@ def call(agent: AgentType = AgentType.init, cost: float = 0.1, seconds: float = 
 
 
 def ran(seconds: float = 10.0) -> ScriptFinished:
-    return ScriptFinished(
+    return script_finished(
         step="phase1/script", digest="d", script="", stdout="", stderr="", exit_code=0, seconds=seconds, is_error=False,
         score=0.5, isolation=Isolation(),
     )  # fmt: skip

@@ -34,6 +34,7 @@ from mle_star.run.events import (
     ScriptStarted,
 )
 from mle_star.run.journal import REDACTED, Journal, read_journal
+from tests.ledgers import script_finished
 
 
 def started(task: TaskDescription) -> RunStarted:
@@ -49,7 +50,7 @@ def failure(step: str, reason: str = "timeout", digest: str = "d") -> AgentFaile
 
 
 def ran(step: str, digest: str = "d") -> ScriptFinished:
-    return ScriptFinished(
+    return script_finished(
         step=step, digest=digest, script="x", stdout="", stderr="", exit_code=0, seconds=1.0, is_error=False, score=0.5,
         isolation=Isolation(),
     )  # fmt: skip

@@ -20,12 +20,13 @@ from mle_star.run.events import (
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import Ledger
 from mle_star.run.memory import MAX_CHARACTERS, steps_without_gain, tried, tried_table
+from tests.ledgers import script_finished
 from tests.pipeline.conftest import QuickRun, settings
 
 
 def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: str | None = None) -> ScriptFinished:
     measure = None if score is None else Measure(score=score, low=score - 0.1, high=score + 0.1, measured="harness")
-    return ScriptFinished(
+    return script_finished(
         step=step, digest="d", script=step, stdout="", stderr="", exit_code=0, seconds=seconds, is_error=score is None,
         score=score, traceback=traceback, isolation=Isolation(), measure=measure,
     )  # fmt: skip

@@ -146,7 +146,7 @@ async def test_a_run_whose_folder_lies_in_the_data_works(where: str, data_dir: P
         task, config, run_dir=run_dir, agents=MindAgents(), executor=LocalExecutor(config), console=False
     )
     finished = events(run_dir, ScriptFinished)
-    assert finished and not any(event.is_error for event in finished)
+    assert finished and not any(event.result.is_error for event in finished)
     assert Path(result.submission_path).is_file()
     shown = sorted(
         str(path.relative_to(run_dir / "work" / "main" / "input"))

@@ -61,7 +61,7 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
     assert seen["off"][:2] == [(True, False), (False, False)] and not any(sample for _, sample in seen["off"])
     assert seen["offline"] == seen["off"]  # its scripts watch the clock: the first whole answer comes first
     runs = events(tmp_path / "auto", ScriptFinished)
-    assert [(run.purpose, run.is_error, run.score) for run in runs[:3]] == [
+    assert [(run.purpose, run.result.is_error, run.result.score) for run in runs[:3]] == [
         ("sample", True, None), ("sample", False, None), ("solution", False, 0.5)
     ]  # fmt: skip
     (told,) = [e.prompt for e in events(tmp_path / "auto", AgentFinished) if e.agent.value == "debugger"]

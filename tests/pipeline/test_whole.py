@@ -151,7 +151,7 @@ def _check_troubled(result: FinalResult, run_dir: Path, paths: int, brain: MindB
     assert brain.calls["extractor"] == 2 * paths
     assert result.phase1.initial_score == 0.4 and result.phase2_results[0].best_score == pytest.approx(0.41)
     assert all(event.outcome in ("completed", "skipped") for event in events(run_dir, PhaseFinished))
-    assert any("PATH" in event.stdout for event in events(run_dir, ScriptFinished))  # the script did look
+    assert any("PATH" in event.result.stdout for event in events(run_dir, ScriptFinished))  # the script did look
 
 
 class Writing(Remembering):
@@ -195,5 +195,5 @@ async def test_the_client_of_a_run_comes_and_goes_with_it(task: TaskDescription,
     assert {"Read", "Write", "Bash"} <= set(brain.first["init"].tools) and brain.first["init"].schema is None
     assert result.submission_path and leaks(tmp_path / "run") == []
     before, after = events(tmp_path / "run", RunStarted)[0], events(tmp_path / "run", ScriptFinished)[0]
-    assert before.isolation.sandbox == after.isolation.sandbox
+    assert before.isolation.sandbox == after.result.isolation.sandbox
     assert clients_left() == []

@@ -66,7 +66,7 @@ async def test_each_run_is_an_actor_and_one_that_is_lost_goes_on_elsewhere_at_no
     calm, lost = (tmp_path / "c" / entry.folder for entry in entries)
     assert (len(hosts(calm)), len(hosts(lost))) == (1, 2)
     assert len({os.getpid(), *hosts(calm), *hosts(lost)}) == 4
-    assert len(events(lost, RunResumed)) == 1 and all(event.machine for event in events(calm, ScriptFinished))
+    assert len(events(lost, RunResumed)) == 1 and all(event.result.machine for event in events(calm, ScriptFinished))
     assert len(events(calm, AgentFinished)) == len(events(lost, AgentFinished))
     results = [FinalResult.model_validate_json((folder / "result.json").read_text()) for folder in (calm, lost)]
     told = [{name: value for name, value in story(one).items() if name != "task"} for one in results]

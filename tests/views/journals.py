@@ -44,11 +44,11 @@ from mle_star.run.events import (
     RefinementTried,
     RunFinished,
     RunStarted,
-    ScriptFinished,
     ScriptStarted,
     SubmissionKept,
 )
 from mle_star.run.journal import Journal
+from tests.ledgers import script_finished
 
 MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
 PARTS = ["target encoding", "early stopping", "outlier clipping", "feature crosses", "class weights"]
@@ -341,7 +341,7 @@ class Invented:
         if purpose == "solution":
             self._made[step.rpartition("/")[0]] = digest_of(code)
         out = "" if score is None else f"Final Validation Performance: {score}\n"
-        yield ScriptFinished(
+        yield script_finished(
             at=self._tick(seconds), step=step, digest=digest_of(code), purpose=purpose, script=code,
             stdout=(self.words and self.words + "\n") + out, stderr="", exit_code=0, seconds=seconds, is_error=False,
             score=score, isolation=CONFINED,
@@ -362,7 +362,7 @@ class Invented:
             name = f"{step}/script" + ("" if number == 1 else f"-{number}")
             yield ScriptStarted(at=self._tick(0.1), step=name, timeout_seconds=600)
             code = SCRIPT.format(note=self.words or name, trees=number)
-            yield ScriptFinished(
+            yield script_finished(
                 at=self._tick(3), step=name, digest=digest_of(code), script=code, stdout="", stderr=error, exit_code=1,
                 seconds=3, is_error=True, score=None, traceback=error, isolation=CONFINED,
             )  # fmt: skip

@@ -103,8 +103,8 @@ def test_show_lists_the_steps_and_shows_one_of_them(runs_dir: Path, capsys: Capt
     script = next(event for event in events if isinstance(event, ScriptFinished))
     shown = said(capsys, "show", run_dir, script.step)
     assert script.script.rstrip("\n") in shown
-    assert script.stdout.strip() in shown
-    assert text.score(script.score) in shown
+    assert script.result.stdout.strip() in shown
+    assert text.score(script.result.score) in shown
     whole = said(capsys, "show", run_dir, "phase2/path-0/t-0/k-1")
     for name in ("planner: answered", "coder: answered", "script: ran"):
         assert f"phase2/path-0/t-0/k-1/{name}" in whole

@@ -186,7 +186,9 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     assert Verdict.of(story).checked
     one_view = Measure(score=0.9, rows=180, measured="harness")
     begun = RunStory.from_events([events[0], exam, *(
-        event.model_copy(update={"measure": one_view}) if isinstance(event, ScriptFinished) else event
+        event.model_copy(update={"result": event.result.model_copy(update={"measure": one_view})})
+        if isinstance(event, ScriptFinished)
+        else event
         for event in events[1:-1]
     )])  # fmt: skip
     assert how_sure(begun).startswith("Measured on 180 rows"), "not on those of views that were never run"

@@ -281,7 +281,7 @@ def test_the_report_shows_the_score_of_the_result_not_of_the_submission_script(t
     Invented(seed=11, T=1).write(tmp_path / "run", synced=False)
     events = list(read_journal(tmp_path / "run" / "journal.jsonl"))
     last = next(e for e in events if isinstance(e, ScriptFinished) and e.purpose == "submission")
-    assert last.score is None
+    assert last.result.score is None
     end = next(event for event in events if isinstance(event, RunFinished))
     html = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert f'<span class="number">{text.score(end.score)}</span></h1>' in html

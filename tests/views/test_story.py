@@ -95,7 +95,9 @@ def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(dire
     assert len(scores) > 2
     last = next(e for e in reversed(events) if isinstance(e, ScriptFinished) and e.purpose == "submission")
     perfect = 2.0 if direction is MetricDirection.maximize else 0.0
-    story = RunStory.from_events([*events[:-1], last.model_copy(update={"score": perfect})])
+    story = RunStory.from_events(
+        [*events[:-1], last.model_copy(update={"result": last.result.model_copy(update={"score": perfect})})]
+    )
     assert story.score == scores[-1]
 
 

@@ -41,23 +41,24 @@ class StepRecord:
     @property
     def seconds(self) -> float | None:
         """How long its call or script took."""
-        done = self.script or self.call
-        return done.seconds if done is not None else None
+        if self.script is not None:
+            return self.script.result.duration_seconds
+        return None if self.call is None else self.call.seconds
 
     @property
     def score(self) -> float | None:
         """The score of its script, or of the attempt that ended here."""
         if self.script is not None:
-            return None if self.script.is_error else self.script.score
+            return None if self.script.result.is_error else self.script.result.score
         return next((value for one in self.others if (value := getattr(one, "score", None)) is not None), None)
 
     @property
     def outcome(self) -> str:
         """How it ended, in a word or two."""
         if self.script is not None:
-            if self.script.is_error:
-                return "timed out" if self.script.timed_out else "failed"
-            return "not run again" if self.script.cached else "ran"
+            if self.script.result.is_error:
+                return "timed out" if self.script.result.timed_out else "failed"
+            return "not run again" if self.script.result.cached else "ran"
         if self.call is not None:
             return "failed" if isinstance(self.call, AgentFailed) else "answered"
         for one in self.others:
@@ -77,11 +78,10 @@ class StepRecord:
         if isinstance(call, AgentFinished):
             found.append(("tokens", f"{call.input_tokens} in, {call.output_tokens} out, {call.model}"))
         if script is not None:
-            limits = (
-                f"{script.isolation.sandbox}, {'no network' if script.isolation.network_blocked else 'network open'}"
-            )
-            found.append(("exit code", f"{script.exit_code} after {text.duration(script.seconds)}"))
-            found.append(("isolation", limits))
+            result = script.result
+            network = "no network" if result.isolation.network_blocked else "network open"
+            found.append(("exit code", f"{result.exit_code} after {text.duration(result.duration_seconds)}"))
+            found.append(("isolation", f"{result.isolation.sandbox}, {network}"))
         if self.score is not None:
             found.append(("score", text.score(self.score)))
         for one in self.others:
@@ -103,8 +103,8 @@ class StepRecord:
             found.append(("reply", reply, "markdown" if structured is None else "json"))
         if self.script is not None:
             found.append(("script", self.script.script, "python"))
-            found.append(("output", self.script.stdout, ""))
-            found.append(("errors", self.script.stderr, ""))
+            found.append(("output", self.script.result.stdout, ""))
+            found.append(("errors", self.script.result.stderr, ""))
         for one in self.others:
             if one.kind == "refinement_tried":
                 found += [("plan", one.plan, ""), ("before", one.before, "python"), ("after", one.after, "python")]

@@ -40,9 +40,9 @@ def keep_submission(run: RunContext) -> str | None:
 
 def restore_submission(run: RunContext, event: ScriptFinished) -> bool:
     """Put a recorded submission back into the swept directory of its script; False when the copy is gone."""
-    if event.submission is None:
+    if event.result.submission is None:
         return True
-    kept = run.run_dir / event.submission
+    kept = run.run_dir / event.result.submission
     if not kept.is_file():
         return False
     shutil.copyfile(kept, run.work_dir / "final" / "submission.csv")
@@ -64,7 +64,7 @@ async def _keep_best(run: RunContext) -> None:
             run.shared.best = best.score, best.script
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script))
         for found in _best_first(run):
-            source, kept = found.submission or "", run.ledger.kept
+            source, kept = found.result.submission or "", run.ledger.kept
             if kept is not None and (kept.step, kept.source) == (found.step, source):
                 return
             problems, rows = await _checked(run, source)
@@ -78,9 +78,8 @@ async def _keep_best(run: RunContext) -> None:
 
 def _best_first(run: RunContext) -> list[ScriptRun]:
     """The solutions that left a submission, the best first; of equal scores the first step's, whoever ended first."""
-    made = [
-        found for found in run.ledger.solutions() if found.submission and (run.run_dir / found.submission).is_file()
-    ]
+    made = [one for one in run.ledger.solutions() if one.result.submission]
+    made = [one for one in made if (run.run_dir / (one.result.submission or "")).is_file()]
     made.sort(key=lambda one: in_order(one.step))
     return best_first(made, lambda one: one.score, run.task.metric_direction)
 

@@ -33,10 +33,10 @@ def read_bank(run: RunContext, exam: Exam, only: Collection[str] | None = None) 
 def incumbent(exam: Exam, judged: Iterable[ScriptRun], views: int | None = None) -> ScriptRun | None:
     """The best script that ran on at least so many views; by default on as many as any."""
     scripts = [event for event in judged if event.score is not None]
-    enough = max((len(event.answers) for event in scripts), default=0) if views is None else views
+    enough = max((len(event.result.answers) for event in scripts), default=0) if views is None else views
     best: tuple[float, ScriptRun] | None = None
     for event in scripts:
-        if event.score is None or len(event.answers) < enough:
+        if event.score is None or len(event.result.answers) < enough:
             continue
         if best is None or is_improvement(event.score, best[0], exam.judge.metric.direction):
             best = event.score, event
@@ -57,7 +57,7 @@ def compared(
     What answers to fewer views is set against the best clean script that answers to all, on the rows that both have;
     that estimate is at most as good as what was measured. What answers to more has the others for the final pick.
     """
-    common = len(judged[0].answers) if judged else views
+    common = len(judged[0].result.answers) if judged else views
     rows = exam.compared_rows(common)
     if views >= common:
         return exam.measure(answers, rows, printed=printed)
@@ -73,7 +73,7 @@ def compared(
 def views_to_catch_up(run: RunContext, exam: Exam, said: Sequence[str]) -> range:
     """The views that a script still has to run on before it may be the best, if it is ahead on the rows that it has."""
     judged = judged_here(run)
-    common = len(judged[0].answers) if judged else 0
+    common = len(judged[0].result.answers) if judged else 0
     best = incumbent(exam, (one for one in judged if not run.ledger.leaks(one.script)), common)
     reference = None if best is None or len(said) >= common else answers_of(exam, run.run_dir, best)
     if reference is None:
@@ -95,7 +95,7 @@ def judged_here(run: RunContext) -> list[ScriptRun]:
 def answers_of(exam: Exam, run_dir: Path, event: ScriptRun) -> Answers | None:
     """What a script said on all of its views; None where that is gone."""
     try:
-        return exam.read([run_dir / path for path in event.answers], exam.views)
+        return exam.read([run_dir / path for path in event.result.answers], exam.views)
     except (OSError, Ungradable):
         return None
 
@@ -106,7 +106,7 @@ def searched_submission(run: RunContext, judged: SolutionScript) -> Path | None:
         return None
     digest = digest_of(judged.content)
     made = [one for one in judged_here(run) if one.script == digest]
-    kept = [run.run_dir / event.submission for event in made if event.submission is not None]
+    kept = [run.run_dir / event.result.submission for event in made if event.result.submission is not None]
     found = (kept if made else [blend_answers(run, judged.content)])[:1]
     return found[0] if found and found[0].is_file() else None
 

@@ -9,9 +9,10 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
+from typing import Any
 
 from mle_star.basics.texts import digest_of, shorten, storable
 from mle_star.data.place import DataFolder
@@ -84,7 +85,7 @@ async def execute_in_run(
     else:
         async with digest_lock(run, digest):  # always taken before the directory and the slot
             event = await _cached(run, step, digest) or await _run_and_record(run, job, data)
-    result = _result_of(event)
+    result = event.result
     run.shared.reached.add(step)
     if purpose == "solution" and not result.is_error:
         await keep_best(run)
@@ -124,7 +125,8 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
     if earlier is None or not await _restore(run, earlier):
         return None
     now = datetime.now(timezone.utc)
-    event = earlier.model_copy(update={"step": step, "cached": True, "seconds": 0.0, "at": now})
+    result = earlier.result.model_copy(update={"cached": True, "duration_seconds": 0.0})
+    event = earlier.model_copy(update={"step": step, "result": result, "at": now})
     run.record(event)
     logger.info("not run again: the same script was already run at %s", earlier.step)
     return event
@@ -132,7 +134,8 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
 
 def _remember(run: RunContext, event: ScriptFinished) -> None:
     """Only what would come out the same again may answer for a later step: no timeout, no kill."""
-    if not event.cached and not event.timed_out and event.exit_code >= 0:
+    result = event.result
+    if not result.cached and not result.timed_out and result.exit_code >= 0:
         run.shared.scripts.done[event.digest] = event.step
 
 
@@ -148,7 +151,7 @@ class _Job:
     gpus: Sequence[int | str] | None
 
     @property
-    def bank_name(self) -> str:
+    def predictions_file(self) -> str:
         """What its answers are kept by: a step that is done anew must not change what an earlier script said there."""
         return f"{self.step.replace('/', '.')}-{self.digest[:12]}"
 
@@ -158,69 +161,55 @@ async def _run_and_record(run: RunContext, job: _Job, data: DataFolder | None) -
         run.budget.open_script()
         job = job if job.gpus is not None else replace(job, gpus=own_gpus)
         if data is not None:
-            seen = await _run(run, job, data)
-            done = _Done(on_sample(run, seen) if job.purpose == "sample" else seen)
+            result = await _run(run, job, data)
+            result = on_sample(run, result) if job.purpose == "sample" else result
         else:
-            done = await _examine(run, job)
+            result = await _examine(run, job)
     async with run.shared.scripts.locks["grades"]:  # which script was judged first decides on what rows all are
-        return _record(run, job, await _judged(run, done))
+        return _record(run, job, await _judged(run, result))
 
 
-def _record(run: RunContext, job: _Job, done: _Done) -> ScriptFinished:
-    result = done.result
+def _record(run: RunContext, job: _Job, result: EvaluationResult) -> ScriptFinished:
+    texts = {"stdout": shorten(result.stdout, KEPT_TEXT), "stderr": shorten(result.stderr, KEPT_TEXT)}
     event = ScriptFinished(
         step=job.step, digest=job.digest, surroundings=run.shared.scripts.surroundings, purpose=job.purpose,
         script=storable(job.script.content),  # also where it was refused because it is no text
-        stdout=shorten(result.stdout, KEPT_TEXT), stderr=shorten(result.stderr, KEPT_TEXT), exit_code=result.exit_code,
-        seconds=result.duration_seconds,
-        timed_out=result.timed_out, timeout_seconds=result.timeout_seconds, is_error=result.is_error,
-        score=result.score, score_problem=result.score_problem, refused=result.refused,
-        traceback=result.error_traceback, isolation=result.isolation, submission=done.submission,
-        measure=result.measure, answers=done.answers, machine=result.machine, reruns=result.reruns,
+        result=result.model_copy(update=texts),
     )  # fmt: skip
     run.record(event)
     _remember(run, event)
     return event
 
 
-@dataclass
-class _Done:
-    """What came of a script: judged, with the submission that is kept of it and what it said on each view."""
-
-    result: EvaluationResult
-    submission: str | None = None
-    answers: list[str] = field(default_factory=list)
-
-
-async def _examine(run: RunContext, job: _Job) -> _Done:
+async def _examine(run: RunContext, job: _Job) -> EvaluationResult:
     """Run a script: a solution on every view of the exam that there is time for, anything else once."""
     exam = run.shared.exam
     if exam is None or job.purpose == "submission":
         result = await _run(run, job, final_data_of(run))
-        return _Done(result, None if job.purpose == "ablation" else await asyncio.to_thread(keep_submission, run))
+        if job.purpose == "ablation":
+            return result
+        return result.model_copy(update={"submission": await asyncio.to_thread(keep_submission, run)})
     if job.purpose == "ablation":
-        return _Done(await _run(run, job, data_of(run)))
+        return await _run(run, job, data_of(run))
     first = await _on_view(run, exam, job, 0)
-    if first.kept is None:
-        return _Done(first.result)
+    if first.is_error:
+        return first
     share = share_in_run(run, _limit(run))
-    seen = [first, *await _on_more_views(run, exam, job, range(1, _affordable(first.result, share, len(exam.views))))]
+    seen = [first, *await _on_more_views(run, exam, job, range(1, _affordable(first, share, len(exam.views))))]
     missing = await asyncio.to_thread(views_to_catch_up, run, exam, _answers_in(seen))
-    if seen[-1].kept is not None and len(missing) * first.result.duration_seconds <= _limit(run):
+    if not seen[-1].is_error and len(missing) * first.duration_seconds <= _limit(run):
         seen += await _on_more_views(run, exam, job, missing)
-    if seen[-1].kept is None:
-        return _Done(seen[-1].result)
-    return _Done(first.result, first.kept.submission, _answers_in(seen))
+    return seen[-1] if seen[-1].is_error else first.model_copy(update={"answers": _answers_in(seen)})
 
 
-async def _on_more_views(run: RunContext, exam: Exam, job: _Job, numbers: range) -> list[_OnView]:
+async def _on_more_views(run: RunContext, exam: Exam, job: _Job, numbers: range) -> list[EvaluationResult]:
     """Run a script that has answered to the first view on others, until one fails.
 
     Where scripts run elsewhere and there is room, side by side, each in a folder of its own.
     """
     helpers = await spare_slots(run)
 
-    async def on(number: int) -> _OnView:
+    async def on(number: int) -> EvaluationResult:
         if not helpers:
             return await _on_view(run, exam, job, number)
         with own_folder(run.work_dir, f"view-{number}") as folder:
@@ -228,39 +217,40 @@ async def _on_more_views(run: RunContext, exam: Exam, job: _Job, numbers: range)
             return await _on_view(own, exam, job, number, f"{job.step}/view-{number}")
 
     jobs = [partial(on, number) for number in numbers]
-    return await concurrently(jobs, lambda seen: seen.kept is None, helpers=helpers, slot=lambda: script_slot(run))
+    return await concurrently(jobs, lambda seen: seen.is_error, helpers=helpers, slot=lambda: script_slot(run))
 
 
-async def _on_view(run: RunContext, exam: Exam, job: _Job, number: int, log: str = "") -> _OnView:
+async def _on_view(run: RunContext, exam: Exam, job: _Job, number: int, log: str = "") -> EvaluationResult:
     """Run a script on one view, and keep what it answers."""
     view = exam.views[number]
     result = await _run(run, job, DataFolder(view.folder), log)
     if result.is_error:
-        return _OnView(result)
+        return result
     try:
-        return _OnView(result, await asyncio.to_thread(_keep_answers, run, exam, view, job.bank_name, number))
+        kept = await asyncio.to_thread(_keep_answers, run, exam, view, job.predictions_file, number)
     except Ungradable as error:
-        return _OnView(_unanswered(result, str(error)))
+        return _unanswered(result, str(error))
+    return result.model_copy(update=kept)
 
 
-async def _judged(run: RunContext, done: _Done) -> _Done:
-    """What came of a script with the grade of its answers, or with why they cannot be graded."""
+async def _judged(run: RunContext, result: EvaluationResult) -> EvaluationResult:
+    """The result with the grade of its answers, or with why they cannot be graded."""
     exam = run.shared.exam
-    if exam is None or not done.answers:
-        return done
+    if exam is None or not result.answers:
+        return result
     try:
-        measure = await asyncio.to_thread(_measure, run, exam, done)
+        measure = await asyncio.to_thread(_measure, run, exam, result)
     except Ungradable as error:
-        return _Done(_unanswered(done.result, str(error)))
+        return _unanswered(result, str(error))
     _compare(run, measure)
-    done.result = done.result.model_copy(update={"score": measure.score, "measure": measure, "score_problem": ""})
-    return done
+    return result.model_copy(update={"score": measure.score, "measure": measure, "score_problem": ""})
 
 
-def _measure(run: RunContext, exam: Exam, done: _Done) -> Measure:
-    answers = exam.read([run.run_dir / path for path in done.answers], exam.views)
-    judged, printed = judged_here(run), done.result.score
-    return compared(exam, run.run_dir, judged, answers, len(done.answers), printed, run.ledger.leaking)
+def _measure(run: RunContext, exam: Exam, result: EvaluationResult) -> Measure:
+    answers = exam.read([run.run_dir / path for path in result.answers], exam.views)
+    return compared(
+        exam, run.run_dir, judged_here(run), answers, len(result.answers), result.score, run.ledger.leaking
+    )  # fmt: skip
 
 
 def _compare(run: RunContext, measure: Measure) -> None:
@@ -270,22 +260,8 @@ def _compare(run: RunContext, measure: Measure) -> None:
         run.record(Notice(level="warning", message=message))
 
 
-@dataclass(frozen=True)
-class _Kept:
-    answers: str
-    submission: str | None
-
-
-@dataclass(frozen=True)
-class _OnView:
-    """What came of a script on one view, and what is kept of its answers; None where it failed."""
-
-    result: EvaluationResult
-    kept: _Kept | None = None
-
-
-def _keep_answers(run: RunContext, exam: Exam, view: View, name: str, number: int) -> _Kept:
-    """Put the answers on a view into the bank, and those about the real test aside as a submission."""
+def _keep_answers(run: RunContext, exam: Exam, view: View, name: str, number: int) -> dict[str, Any]:
+    """Save the answers on a view, and those about the real test as a submission: where, as fields of a result."""
     with open_submission(str(run.work_dir)) as file:
         if file is None:
             raise Ungradable("./final/submission.csv is missing: write an answer for every row of the test file there")
@@ -295,14 +271,14 @@ def _keep_answers(run: RunContext, exam: Exam, view: View, name: str, number: in
         raise Ungradable(doubt)
     kept = exam.keep(submission, name, number)
     if number or not exam.judge.data.asked:
-        return _Kept(kept, None)
+        return {"answers": [kept]}
     part = run.run_dir / "answers" / f"{name}.real.csv"
     write_answers(exam.judge.data, answers, part)
-    return _Kept(kept, part.relative_to(run.run_dir).as_posix())
+    return {"answers": [kept], "submission": part.relative_to(run.run_dir).as_posix()}
 
 
-def _answers_in(seen: Sequence[_OnView]) -> list[str]:
-    return [one.kept.answers for one in seen if one.kept is not None]
+def _answers_in(seen: Sequence[EvaluationResult]) -> list[str]:
+    return [answers for one in seen for answers in one.answers]
 
 
 def _limit(run: RunContext) -> float:
@@ -317,7 +293,8 @@ def _affordable(result: EvaluationResult, seconds: float, views: int) -> int:
 def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
     """A run whose answers cannot be judged, as a case for the debugger."""
     text = f"{HEADER}\nValueError: {shorten(problem, KEPT_PROBLEM)}"
-    return result.model_copy(update={"is_error": True, "score": None, "error_traceback": text})
+    nothing: dict[str, Any] = {"score": None, "answers": [], "submission": None}
+    return result.model_copy(update={"is_error": True, "error_traceback": text, **nothing})
 
 
 async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> EvaluationResult:
@@ -414,13 +391,3 @@ def log_outcome(path: str, limit: float, raw: ExecutionRawResult, result: Evalua
         logger.warning("timeout: %s was stopped after %g s", path, limit)
     if result.is_error:
         logger.warning("error: exit code %d, %s %s", result.exit_code, HEADER, exception_line(debug_text(result)))
-
-
-def _result_of(event: ScriptFinished) -> EvaluationResult:
-    return EvaluationResult(
-        score=event.score, stdout=event.stdout, stderr=event.stderr, exit_code=event.exit_code,
-        duration_seconds=event.seconds, is_error=event.is_error, error_traceback=event.traceback,
-        score_problem=event.score_problem, timed_out=event.timed_out, timeout_seconds=event.timeout_seconds,
-        refused=event.refused, isolation=event.isolation, cached=event.cached, measure=event.measure,
-        machine=event.machine, reruns=event.reruns,
-    )  # fmt: skip

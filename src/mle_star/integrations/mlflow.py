@@ -137,7 +137,7 @@ class MlflowMirror:
             self._begin(event)
         elif not self._sent.run_id:
             return
-        elif isinstance(event, ScriptFinished) and not event.cached:
+        elif isinstance(event, ScriptFinished) and not event.result.cached:
             self._script(event, key)
         elif isinstance(event, BestImproved):
             self._sent.best += 1
@@ -174,16 +174,16 @@ class MlflowMirror:
             tags = {"mlflow.parentRunId": self._sent.run_id, "mle_star.key": unique, "purpose": event.purpose}
             run = self._client.create_run(experiment, run_name=event.step, tags=tags)
             run_id = run.info.run_id
-        metrics = {"score": event.score, "seconds": event.seconds}
-        if event.measure is not None:
-            metrics |= {"score_low": event.measure.low, "score_high": event.measure.high}
+        metrics = {"score": event.result.score, "seconds": event.result.duration_seconds}
+        if event.result.measure is not None:
+            metrics |= {"score_low": event.result.measure.low, "score_high": event.result.measure.high}
         for name, value in metrics.items():
             if value is not None:
                 self._client.log_metric(run_id, name, value)
         self._client.log_text(run_id, event.script, "solution.py")
-        if event.traceback:
-            self._client.log_text(run_id, event.traceback, "error.txt")
-        self._client.set_terminated(run_id, "FAILED" if event.is_error else "FINISHED")
+        if event.result.error_traceback:
+            self._client.log_text(run_id, event.result.error_traceback, "error.txt")
+        self._client.set_terminated(run_id, "FAILED" if event.result.is_error else "FINISHED")
         self._sent.scripts[event.step] = run_id
 
     def _end(self, event: RunFinished) -> None:

@@ -268,8 +268,8 @@ def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> di
 def said_by(run: RunContext, solution: SolutionScript, score: float | None) -> Measure | None:
     """What is known of a solution that no final pick judged: as the search measured it, or as it says itself."""
     for event in reversed(list(judged_here(run))):
-        if event.script == solution.content and event.measure is not None:
-            return event.measure
+        if event.script == digest_of(solution.content) and event.result.measure is not None:
+            return event.result.measure
     return None if score is None else Measure(score=score)
 
 

@@ -15,7 +15,7 @@ from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.models import SolutionScript
 from mle_star.run.context import RunContext, current_run, scope
-from mle_star.run.events import Notice, ScriptFinished, SolutionExamined
+from mle_star.run.events import Notice, SolutionExamined
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ async def examine_columns(solution: SolutionScript) -> None:
 
 
 async def _measured(run: RunContext, solution: SolutionScript) -> list[tuple[str, float]]:
-    took = [e.seconds for e in run.journal.events if isinstance(e, ScriptFinished) and e.script == solution.content]
+    digest = digest_of(solution.content)
+    took = [one.seconds for one in run.ledger.runs.values() if one.script == digest]
     exam, budget = run.shared.exam, run.budget
     assert exam is not None
     if not took or budget.finish_requested:

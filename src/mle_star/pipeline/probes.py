@@ -7,6 +7,7 @@ import logging
 import random
 from pathlib import Path
 
+from mle_star.basics.texts import digest_of
 from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
@@ -19,7 +20,7 @@ from mle_star.execution.fingerprint import data_of
 from mle_star.execution.recorded import execute_in_run
 from mle_star.models import SolutionScript
 from mle_star.run.context import RunContext, current_run, scope
-from mle_star.run.events import Notice, ScriptFinished
+from mle_star.run.events import Notice
 
 logger = logging.getLogger(__name__)
 
@@ -98,5 +99,6 @@ def _shuffle(run: RunContext, folder: Path) -> float | None:
 
 
 def _seconds(run: RunContext, solution: SolutionScript) -> float:
-    known = [e.seconds for e in run.journal.events if isinstance(e, ScriptFinished) and e.script == solution.content]
+    digest = digest_of(solution.content)
+    known = [one.seconds for one in run.ledger.runs.values() if one.script == digest]
     return max(known, default=0.0)

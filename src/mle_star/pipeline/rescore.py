@@ -52,7 +52,7 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
     truth = None if answers is None else _Truth.read(judge, answers)
     found: dict[str, Rescored] = {}
     for run in ledger.runs.values():
-        if run.purpose == "solution" and not run.is_error and (run.answers or run.submission):
+        if run.purpose == "solution" and not run.result.is_error and (run.result.answers or run.result.submission):
             found[run.step] = _of_run(run, judged, folder.root, exam, truth)
     handed = next((e for e in reversed(events) if isinstance(e, RunFinished)), None)
     if folder.submission.is_file():
@@ -87,23 +87,23 @@ def _judge(task: TaskDescription) -> Judge:
 
 
 def _of_run(event: ScriptRun, judged: list[ScriptRun], root: Path, exam: Exam | None, truth: _Truth | None) -> Rescored:
-    printed = event.score if event.measure is None else event.measure.printed
+    printed = event.score if event.result.measure is None else event.result.measure.printed
     search = select = None
     problem = ""
-    if exam is not None and event.answers and event not in judged:
+    if exam is not None and event.result.answers and event not in judged:
         problem = "judged by other hidden rows, or with other packages"
-    elif exam is not None and event.answers:
+    elif exam is not None and event.result.answers:
         try:
-            said = exam.read([root / path for path in event.answers], exam.views)
-            search = compared(exam, root, judged[: judged.index(event)], said, len(event.answers))
+            said = exam.read([root / path for path in event.result.answers], exam.views)
+            search = compared(exam, root, judged[: judged.index(event)], said, len(event.result.answers))
             best = incumbent(exam, judged)
             reference = None if best is None else answers_of(exam, root, best)
             select = exam.measure(said, exam.select_rows, reference=reference, ahead=True)
         except (OSError, Ungradable) as error:
             problem = str(error)
     worth = None
-    if truth is not None and event.submission is not None:
-        worth, why = truth.of(root / event.submission)
+    if truth is not None and event.result.submission is not None:
+        worth, why = truth.of(root / event.result.submission)
         problem = problem or why
     return Rescored(event.step, printed, search, select, worth, problem)
 

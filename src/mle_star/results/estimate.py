@@ -59,8 +59,8 @@ def _measured(runs: Iterable[Path], model: str, data_dir: str) -> tuple[float | 
                     same_model, same_data = event.model == model, event.task.data_dir == data_dir
                 elif isinstance(event, AgentFinished) and same_model:
                     calls.append(event.seconds)
-                elif isinstance(event, ScriptFinished) and same_data and not event.is_error and not event.cached:
-                    scripts.append(event.seconds)
+                elif isinstance(event, ScriptFinished) and same_data and not event.result.cached:
+                    scripts += [] if event.result.is_error else [event.result.duration_seconds]
         except (OSError, JournalError, ValueError):
             continue
     return _median(calls), _median(scripts)

@@ -51,19 +51,19 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
     task, events = first_line(run_dir).task, list(read_journal(RunFolder(run_dir).journal))
     story = RunStory.from_events(events)
     line = lineage_of(story)
-    scored = [e for e in events if isinstance(e, ScriptFinished) and e.score is not None and not e.is_error]
-    scored = [event for event in scored if event.purpose == "solution" and not event.cached]
+    ran = [e for e in events if isinstance(e, ScriptFinished) and e.purpose == "solution" and not e.result.cached]
+    scored = [event for event in ran if event.result.score is not None and not event.result.is_error]
     clean = [e for e in scored if digest_of(e.script) not in story.leaking or e.step == line.promoted]
     found: dict[str, dict[str, Any]] = {}
     for event in clean or scored:
-        measure = event.measure
+        measure = event.result.measure
         found[event.step] = {
             "run": run_dir.name,
             "step": event.step.removesuffix("/script"),
-            "score": event.score,
+            "score": event.result.score,
             "low": None if measure is None else measure.low,
             "high": None if measure is None else measure.high,
-            "seconds": round(event.seconds, 2),
+            "seconds": round(event.result.duration_seconds, 2),
             "chosen": False,
             "final_score": None,
             "final_rows": None,
@@ -91,8 +91,8 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
     chosen = _script_at(run_dir, step)
     submission = ""
     if result.has_test:
-        if chosen.submission is not None and (run_dir / chosen.submission).is_file():
-            place_copy(run_dir / chosen.submission, folder.submission)
+        if chosen.result.submission is not None and (run_dir / chosen.result.submission).is_file():
+            place_copy(run_dir / chosen.result.submission, folder.submission)
         else:
             model = Model.of(run_dir, executor=executor)
             work = complete(model.execute(script_of(chosen.script), model.data_dir, "promote"))
@@ -111,16 +111,16 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
             journal,
             result.model_copy(
                 update={
-                    "final_solution": script_of(chosen.script, chosen.score),
+                    "final_solution": script_of(chosen.script, chosen.result.score),
                     "submission_path": submission,
-                    "promise": chosen.measure,
+                    "promise": chosen.result.measure,
                     "single_model": None,  # it was measured on rows that this script was not measured on
                     "lineage": {**before, "promoted": chosen.step},
                     "warnings": [note, *(w for w in result.warnings if not w.startswith("handed over by hand"))],
                 }
             ),
         )
-    return chosen.step, chosen.score
+    return chosen.step, chosen.result.score
 
 
 def _script_at(run_dir: Path, step: str) -> ScriptFinished:
@@ -128,7 +128,7 @@ def _script_at(run_dir: Path, step: str) -> ScriptFinished:
     scripts = [
         event
         for event in read_journal(RunFolder(run_dir).journal)
-        if isinstance(event, ScriptFinished) and event.purpose == "solution" and event.score is not None
+        if isinstance(event, ScriptFinished) and event.purpose == "solution" and event.result.score is not None
     ]
     name = step.rstrip("/")
     chosen = [s for s in scripts if s.step in (name, f"{name}/script")]

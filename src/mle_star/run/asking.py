@@ -19,7 +19,7 @@ from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import AgentConfig, AgentType, Measure, agent_config
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
 from mle_star.run.context import AgentReply, RunContext, current_run
-from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted, ScriptFinished
+from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted
 from mle_star.run.telling import prompt_context, rows_to_learn_from, whole_script
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     """How sure the scores are that an agent compares, where the harness measured them; empty where scripts did."""
     if run.shared.exam is None:
         return ""
-    measured = (e.measure for e in run.journal.events if isinstance(e, ScriptFinished) and e.measure is not None)
+    measured = (one.result.measure for one in run.ledger.runs.values() if one.result.measure is not None)
     known: dict[float, Measure] = {}
     for measure in measured:
         known.setdefault(measure.score, measure)

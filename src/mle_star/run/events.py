@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from mle_star.basics.phases import PhaseName
-from mle_star.models import AgentType, FinalResult, Frozen, Isolation, Measure, PipelineConfig, TaskDescription
+from mle_star.models import (
+    AgentType,
+    EvaluationResult,
+    FinalResult,
+    Frozen,
+    Isolation,
+    Measure,
+    PipelineConfig,
+    TaskDescription,
+)
 
 SCHEMA_VERSION = 2
 
@@ -179,24 +188,7 @@ class ScriptFinished(Event):
     surroundings: str = ""  # a digest of what it found: data, hidden rows, packages
     purpose: ScriptPurpose = "solution"
     script: str
-    stdout: str  # trimmed: head and tail
-    stderr: str
-    exit_code: int
-    seconds: float
-    timed_out: bool = False
-    timeout_seconds: float | None = None
-    is_error: bool
-    score: float | None
-    score_problem: str = ""  # why the last score line was none
-    refused: bool = False  # it was not even run
-    traceback: str | None = None
-    isolation: Isolation  # what was really applied, not what was asked for
-    cached: bool = False
-    submission: str | None = None  # kept copy of final/submission.csv, relative to the run folder
-    measure: Measure | None = None
-    answers: list[str] = []  # what it said on each view, relative to the run folder
-    machine: str = ""  # where it ran, unless that was here
-    reruns: int = 0  # how many machines were lost under it before
+    result: EvaluationResult  # its texts trimmed: head and tail
 
 
 class ModelsRetrieved(Event):

@@ -136,8 +136,8 @@ class Forecaster:
             self._latency.add(event.seconds)
         elif isinstance(event, ScriptFinished):
             self._done[phase, "script"] += 1
-            if not event.cached:
-                self._runtime.add(event.seconds)
+            if not event.result.cached:
+                self._runtime.add(event.result.duration_seconds)
         elif isinstance(event, ExamPrepared) and 0 < event.train_rows <= self._config.subsample_limit:
             self._planned["finalization", "test"] = 1  # no script is told to cut rows, so nobody is asked where
         elif isinstance(event, PhaseFinished) and event.path is None:

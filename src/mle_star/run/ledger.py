@@ -13,7 +13,7 @@ from typing import Literal
 
 from mle_star.basics.phases import phase_of
 from mle_star.basics.texts import digest_of
-from mle_star.models import Isolation, Measure, MetricDirection, is_improvement, is_improvement_or_equal
+from mle_star.models import EvaluationResult, MetricDirection, is_improvement, is_improvement_or_equal
 from mle_star.run.events import (
     LEAKS,
     AblationFinished,
@@ -53,30 +53,19 @@ PRINTED_TEXT = 1000
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """One run of a script, without its texts. `script` is its digest; `counts`: its score may be the best.
+    """One run of a script. `script` is the digest of its text, `digest` that of the work; `result` has little text.
 
-    A final script trains on every row, and the score of a script that was known to leak says nothing.
+    `counts`: its score may be the best. A final script trains on every row, and the score of a script that was known to
+    leak says nothing.
     """
 
     step: str
     purpose: ScriptPurpose
-    score: float | None
-    seconds: float
-    exit_code: int
-    is_error: bool
-    timed_out: bool
-    cached: bool
-    isolation: Isolation
     at: datetime
     script: str
     digest: str
-    surroundings: str = ""
-    measure: Measure | None = None
-    submission: str | None = None
-    answers: tuple[str, ...] = ()
-    error: str = ""
-    last_line: str = ""
-    printed: str = ""
+    surroundings: str
+    result: EvaluationResult
     counts: bool = True
 
     @property
@@ -85,33 +74,59 @@ class ScriptRun:
         return self.step.rpartition("/")[0]
 
     @property
+    def score(self) -> float | None:
+        """Its score, unless it failed."""
+        return None if self.result.is_error else self.result.score
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.result.duration_seconds
+
+    @property
     def printed_score(self) -> float | None:
         """The score that the script itself printed."""
-        return self.score if self.measure is None else self.measure.printed
+        return self.score if self.result.measure is None else self.result.measure.printed
+
+    @property
+    def error(self) -> str:
+        """What went wrong, for people."""
+        result = self.result
+        if not result.is_error:
+            return ""
+        error = result.error_traceback or result.stderr.strip() or f"exit code {result.exit_code}, no output"
+        return f"stopped at its time limit after {self.seconds:.0f} s\n{error}" if result.timed_out else error
+
+    @property
+    def last_line(self) -> str:
+        """What ended it, in its own words."""
+        result = self.result
+        if result.timed_out:
+            return f"stopped at its limit of {result.timeout_seconds or self.seconds:.0f} s"
+        lines = [line.strip() for line in (result.error_traceback or result.score_problem).splitlines() if line.strip()]
+        return lines[-1] if lines else "no score was printed" if result.score is None else ""
 
     @property
     def basis(self) -> str:
         """What an estimated score rests on, for people."""
-        return "" if self.measure is None else self.measure.basis
+        return "" if self.result.measure is None else self.result.measure.basis
 
     @property
     def rows(self) -> int | None:
         """The rows that the harness measured it on."""
-        return None if self.measure is None else self.measure.rows
+        return None if self.result.measure is None else self.result.measure.rows
 
     @classmethod
     def of(cls, event: ScriptFinished, *, leaks: bool = False) -> ScriptRun:
-        """The run without its texts. `leaks`: that was known before it ran."""
-        error = ""
-        if event.is_error:
-            error = event.traceback or event.stderr[-ERROR_TEXT:].strip() or f"exit code {event.exit_code}, no output"
-            error = f"stopped at its time limit after {event.seconds:.0f} s\n{error}" if event.timed_out else error
-        score = None if event.is_error else event.score
+        """The run without most of its texts. `leaks`: that was known before it ran."""
+        result, traceback = event.result, event.result.error_traceback
+        texts = {
+            "stdout": result.stdout[-PRINTED_TEXT:], "stderr": result.stderr[-ERROR_TEXT:] if result.is_error else "",
+            "error_traceback": None if traceback is None else traceback[-ERROR_TEXT:],
+        }  # fmt: skip
         return cls(
-            event.step, event.purpose, score, event.seconds, event.exit_code, event.is_error, event.timed_out,
-            event.cached, event.isolation, event.at, digest_of(event.script), event.digest, event.surroundings,
-            event.measure, event.submission, tuple(event.answers), error[-ERROR_TEXT:], _last_line(event),
-            event.stdout[-PRINTED_TEXT:], event.purpose == "solution" and not event.is_error and not leaks,
+            event.step, event.purpose, event.at, digest_of(event.script), event.digest, event.surroundings,
+            result.model_copy(update=texts), event.purpose == "solution" and not result.is_error and not leaks,
         )  # fmt: skip
 
 
@@ -308,7 +323,11 @@ class Ledger:
     def judged(self, surroundings: str | None = None) -> list[ScriptRun]:
         """The solutions whose answers were judged in these surroundings: other data or hidden rows say nothing here."""
         here = self._surroundings if surroundings is None else surroundings
-        runs = (run for run in self.runs.values() if run.purpose == "solution" and run.answers and not run.is_error)
+        runs = (
+            run
+            for run in self.runs.values()
+            if run.purpose == "solution" and run.result.answers and not run.result.is_error
+        )
         return [run for run in runs if run.surroundings == here]
 
     def bests(self, place: str = "", steps: Set[str] | None = None) -> list[ScriptRun]:
@@ -334,7 +353,7 @@ class Ledger:
         best = self._best_that_ran([run for run in self.solutions() if not run.step.startswith("phase2/")])
         if label != "main":
             start = self._starts.get(f"phase2/{label}", "")
-            begun = [run for run in self.runs.values() if run.script == start and run.counts and not run.cached]
+            begun = [run for run in self.runs.values() if run.script == start and run.counts and not run.result.cached]
             own = self.solutions(f"phase2/{label}/")
             best = self._best_that_ran([*(begun[-1:] or ([best] if best else [])), *own])
         return None if best is None else best.seconds
@@ -343,7 +362,7 @@ class Ledger:
         """The best of some runs that really ran; the last one on ties."""
         best: ScriptRun | None = None
         for run in runs:
-            if run.cached or run.score is None:
+            if run.result.cached or run.score is None:
                 continue
             if best is None or is_improvement_or_equal(run.score, best.score or 0.0, self.direction):
                 best = run
@@ -430,12 +449,3 @@ def best_score(scores: Iterable[float | None], direction: MetricDirection) -> fl
 
 def _place(step: str) -> str:
     return step.rpartition("/")[0]
-
-
-def _last_line(script: ScriptFinished) -> str:
-    """What ended a script, in its own words."""
-    if script.timed_out:
-        return f"stopped at its limit of {script.timeout_seconds or script.seconds:.0f} s"
-    text = script.traceback or script.score_problem
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no score was printed" if script.score is None else ""

@@ -60,7 +60,9 @@ def too_late_for(run: RunContext, script: str) -> str:
     A script that watches the clock would hand over something worse than what was judged, and say nothing.
     """
     digest = digest_of(script)
-    took = max((one.seconds for one in run.ledger.runs.values() if one.script == digest and one.answers), default=0.0)
+    took = max(
+        (one.seconds for one in run.ledger.runs.values() if one.script == digest and one.result.answers), default=0.0
+    )
     left = run.budget.remaining_seconds()
     if run.replaying or AGAIN * took <= left:
         return ""

@@ -53,7 +53,7 @@ def tried(ledger: Ledger) -> list[Tried]:
 
 def _tried(ledger: Ledger, node: SearchNode) -> Tried:
     event, score, run = node.event, node.score, ledger.latest_run(node.digest, node.step)
-    measure = None if run is None or score is None or run.score != score else run.measure
+    measure = None if run is None or score is None or run.score != score else run.result.measure
     change = None
     if score is not None and (before := ledger.before(node)) is not None:
         change = score - before if ledger.direction is MetricDirection.maximize else before - score

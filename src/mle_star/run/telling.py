@@ -132,9 +132,9 @@ def _solution(call: _Context) -> Slots:
     names = ("solution_script", "final_solution", "around")
     solution = next((str(call.values[name]) for name in names if call.values.get(name)), "")
     known = call.run.ledger.latest_run(digest_of(solution))
-    if known is None or known.is_error:
+    if known is None or known.result.is_error:
         return None
-    tail = known.printed.strip()[-MAX_PRINTED:]
+    tail = known.result.stdout.strip()[-MAX_PRINTED:]
     printed = f" Its last words:\n\n{fenced(tail, 'text')}" if tail else ""
     return {"score": _score(known.score), "seconds": words_of(known.seconds), "printed": printed}
 

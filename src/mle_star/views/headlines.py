@@ -88,10 +88,11 @@ def _agent_failed(event: events.AgentFailed) -> Said:
 
 @_said.register
 def _script_finished(event: events.ScriptFinished) -> Said | None:
-    if not event.is_error:
+    if not event.result.is_error:
         return None
-    why = "time limit reached" if event.timed_out else text.last_line(event.traceback or event.stderr)
-    return "warning", f"script failed: {why or f'exit code {event.exit_code}'}"
+    result = event.result
+    why = "time limit reached" if result.timed_out else text.last_line(result.error_traceback or result.stderr)
+    return "warning", f"script failed: {why or f'exit code {result.exit_code}'}"
 
 
 @_said.register

@@ -140,7 +140,7 @@ def _last(story: RunStory) -> str:
         return ""
     if result is not None and result.lineage.get("finalization", {}).get("fallback"):
         return "as it was in the search"
-    done = [run for run in story.scripts.values() if run.purpose == "submission" and not run.is_error]
+    done = [run for run in story.scripts.values() if run.purpose == "submission" and not run.result.is_error]
     return f"trained on all rows for {text.duration(sum(run.seconds for run in done))}" if done else ""
 
 

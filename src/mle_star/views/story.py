@@ -375,7 +375,7 @@ class RunStory:
     @property
     def isolations(self) -> Counter[Isolation]:
         """What really confined the scripts, and how many."""
-        return Counter(run.isolation for run in self.scripts.values() if not run.cached)
+        return Counter(run.result.isolation for run in self.scripts.values() if not run.result.cached)
 
     @property
     def attempts(self) -> list[Attempt]:

@@ -213,7 +213,7 @@ def failures(story: RunStory) -> list[FailureRow]:
     found = [
         FailureRow(run.at, "script", run.step, text.last_line(run.error, "failed"), run.error)
         for run in story.scripts.values()
-        if run.is_error
+        if run.result.is_error
     ]
     found += [
         FailureRow(call.at, f"{call.agent} agent", call.step, f"{call.reason}: {call.failure}", call.failure)
