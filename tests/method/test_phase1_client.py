@@ -32,7 +32,7 @@ CONFIG = settings(M=2, model="claude-sonnet-4-5", client_reuse="clear", agent_ti
 FACTS = EnvironmentFacts(
     gpu={"cuda_available": False, "gpu_count": 0, "gpu_names": []}, python_version="3.11", packages={}
 )
-QUICK = CallPolicy(retry_delays=(0.01,), busy_delays=(0.01,), cli_retries=0, look_ahead_after=None)
+QUICK = CallPolicy(retry_delays=(0.01,), busy_delays=(0.01,), cli_retries=0)
 
 
 def brain() -> ScriptedBrain:

@@ -23,7 +23,7 @@ from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import request_finish
 from mle_star.run.prices import price_of
-from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.sdk import AgentClient, EnvironmentFacts
 from tests.pipeline.conftest import clients_left, events, settings
 from tests.pipeline.mind import Mind, MindBrain, broken, fenced, levels, script
 
@@ -36,7 +36,7 @@ CANARIES = {
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
 RUNS = [(paths, calm) for paths in (3, 2, 1) for calm in (True, False)] if SOAK else [(2, False)]
 """Numbers of paths, and whether all goes well."""
-AT_A_TIME, POLICY = (None, CallPolicy()) if SOAK else (1, CallPolicy(look_ahead_after=None))
+AT_A_TIME = None if SOAK else 1
 """Paths that go one after the other use the same clients, and none is connected in vain."""
 
 
@@ -111,7 +111,7 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
     async with MessagesServer(brain) as server:
         facts, url = EnvironmentFacts(), server.base_url
         work_dir = tmp_path / "agents"
-        async with AgentClient(task, config, facts, work_dir=work_dir, base_url=url, policy=POLICY) as client:
+        async with AgentClient(task, config, facts, work_dir=work_dir, base_url=url) as client:
             for paths, calm in RUNS:
                 brain.mind, brain.calls = Mind() if calm else troubled(), Counter()
                 run_dir, state = tmp_path / f"{paths}-{calm}", PipelineState()

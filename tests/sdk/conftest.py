@@ -29,7 +29,7 @@ FACTS = EnvironmentFacts(
     cpu_cores=8,
     memory_gb=31.6,
 )
-QUICK = CallPolicy(retry_delays=(0.01, 0.02, 0.03), busy_delays=(0.01, 0.02), cli_retries=0, look_ahead_after=None)
+QUICK = CallPolicy(retry_delays=(0.01, 0.02, 0.03), busy_delays=(0.01, 0.02), cli_retries=0)
 """No CLI retries, no waits worth mentioning, no client connected ahead."""
 
 
@@ -55,6 +55,11 @@ class Bench:
             with suppress(psutil.Error):
                 lines[process.pid] = process.cmdline()
         return {number: words for number, words in lines.items() if words}
+
+    async def settled(self) -> None:
+        """Wait until every idle client is cleared."""
+        for worker in list(self.agents._pool._idle if self.agents._pool else ()):
+            await worker.ready()
 
 
 def is_cli(process: psutil.Process) -> bool:

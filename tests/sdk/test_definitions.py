@@ -28,7 +28,6 @@ from mle_star.sdk.definitions import (
     build_system_prompt,
     effective_tools,
 )
-from mle_star.sdk.lookahead import Foresight
 from mle_star.sdk.version import MINIMUM_VERSION, check_sdk_version, installed_sdk_version, require_sdk
 from tests.sdk.conftest import FACTS
 
@@ -185,15 +184,3 @@ def test_the_orchestrator_cannot_be_imported_beside_an_old_sdk(tmp_path: Path) -
     assert ended.returncode == 1
     assert ended.stdout == "models\n"
     assert "ImportError: claude-agent-sdk 0.1.38 is too old" in ended.stderr
-
-
-def test_the_next_agent_is_guessed_from_the_method_and_then_from_the_run() -> None:
-    foresight = Foresight()
-    assert foresight.observe("path-0", ("ablation", None)) == ("summarize", None)
-    assert foresight.observe("path-0", ("summarize", None)) == ("extractor", None)
-    assert foresight.observe("path-1", ("coder", None)) == ("leakage", "detection")
-    assert foresight.observe("path-1", ("leakage", "detection")) == ("planner", None)
-    # This run does without the leakage check: the guess follows after one look.
-    for key in (("planner", None), ("coder", None), ("planner", None)):
-        foresight.observe("path-2", key)
-    assert foresight.observe("path-2", ("coder", None)) == ("planner", None)

@@ -112,9 +112,9 @@ async def test_a_reply_that_the_cli_could_not_tell_of_any_more_is_counted(
 
 
 async def test_clients_that_died_while_they_waited_are_replaced(open_bench: OpenBench) -> None:
-    async with open_bench() as bench:
-        bench.agents.prepare(AgentType.coder, copies=2)
-        await bench.agents.prepared()
+    async with open_bench(client_reuse="clear") as bench:
+        await asyncio.gather(ask(bench), ask(bench))
+        await bench.settled()
         for process in bench.processes:
             process.kill()
         while bench.processes:

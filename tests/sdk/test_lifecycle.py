@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from mle_star.engineer.server import BrainReply, Fault
+from mle_star.engineer.server import BrainReply, BrainRequest, Fault
 from mle_star.models import AgentType, PipelineConfig, agent_config
 from mle_star.sdk.processes import marked_processes
-from tests.sdk.conftest import MODEL, QUICK, Bench, OpenBench, is_cli
+from tests.sdk.conftest import MODEL, Bench, OpenBench, is_cli
 
 pytestmark = pytest.mark.long
 
@@ -26,7 +25,7 @@ CODER = agent_config(AgentType.coder)
 
 SCRIPT = """
 import asyncio, sys
-from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
+from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.testing.scripted import ScriptedBrain
 from mle_star.engineer.server import BrainReply, Fault, MessagesServer
@@ -34,15 +33,14 @@ from mle_star.engineer.server import BrainReply, Fault, MessagesServer
 async def main(data, work):
     task = TaskDescription(competition_id="x", task_type="tabular", data_modality="tabular", evaluation_metric="rmse",
                            metric_direction="minimize", description="d", data_dir=data)
-    brain = ScriptedBrain(BrainReply(fault=Fault("hang")))
+    brain = ScriptedBrain("fine")
+    brain.always("coder", BrainReply(fault=Fault("hang")))
     async with MessagesServer(brain) as server:
-        config = PipelineConfig(model="claude-sonnet-4-5", work_dir=work)
-        policy = CallPolicy(look_ahead_after=None)
-        async with AgentClient(task, config, EnvironmentFacts(), base_url=server.base_url, policy=policy) as agents:
-            agents.prepare(AgentType.planner)
-            await agents.prepared()
+        config = PipelineConfig(model="claude-sonnet-4-5", work_dir=work, client_reuse="clear")
+        async with AgentClient(task, config, EnvironmentFacts(), base_url=server.base_url) as agents:
+            await agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=None)
             call = asyncio.create_task(agents.ask(agent_config(AgentType.coder), "go", label="main", max_cost_usd=None))
-            while not brain.requests:
+            while not brain.calls("coder"):
                 await asyncio.sleep(0.02)
             print(agents._keeper.home, flush=True)
             await call
@@ -104,7 +102,6 @@ async def test_an_exception_in_the_block_passes_and_leaves_no_process(open_bench
         async with open_bench() as bench:
             bench.brain.always("coder", BrainReply(fault=Fault("hang")))
             call = asyncio.create_task(bench.agents.ask(CODER, "go", label="main", max_cost_usd=None))
-            bench.agents.prepare(AgentType.planner)
             while not bench.brain.requests:
                 await asyncio.sleep(0.02)
             assert bench.processes
@@ -116,13 +113,15 @@ async def test_an_exception_in_the_block_passes_and_leaves_no_process(open_bench
 
 @pytest.mark.req("REQ-OR-011")
 async def test_trouble_while_closing_does_not_reach_the_run(open_bench: OpenBench) -> None:
-    async with open_bench() as bench:
-        bench.agents.prepare(AgentType.coder)
-        bench.agents.prepare(AgentType.planner)
-        await bench.agents.prepared()
+    async with open_bench(client_reuse="clear") as bench:
+        for agent in (AgentType.coder, AgentType.planner):
+            await bench.agents.ask(agent_config(agent), "go", label="main", max_cost_usd=None)
         for process in bench.processes:
             os.kill(process.pid, signal.SIGKILL)
-        bench.agents.prepare(AgentType.summarize)  # this one is still connecting
+        call = bench.agents.ask(agent_config(AgentType.summarize), "go", label="main", max_cost_usd=None)
+        late = asyncio.create_task(call)
+        await asyncio.sleep(0.01)  # this one is still connecting
+    await asyncio.gather(late, return_exceptions=True)
     assert marked_processes(bench.agents.marker) == []
 
 
@@ -174,25 +173,11 @@ async def test_a_run_that_is_cancelled_while_it_closes_still_leaves_nothing(open
     assert marked_processes(marker) == []
 
 
-async def test_the_next_agent_is_connected_while_this_one_works(open_bench: OpenBench) -> None:
-    async with open_bench(policy=replace(QUICK, look_ahead_after=0.05)) as bench:
-        bench.brain.always("ablation", BrainReply(text="code", delay_seconds=0.3))
-        await bench.agents.ask(agent_config(AgentType.ablation), "go", label="path-0", max_cost_usd=None)
-        await bench.agents.prepared()
-        ahead = [words[words.index("--agent") + 1] for words in bench.command_lines.values()]
-        assert "summarize" in ahead
-        await bench.agents.ask(agent_config(AgentType.summarize), "go", label="path-0", max_cost_usd=None)
-        assert bench.brain.requests[-1].agent == "summarize"
-
-
 async def test_idle_clients_never_exceed_the_limit(open_bench: OpenBench) -> None:
     async with open_bench(client_reuse="clear", max_warm_clients=2) as bench:
-        for agent in (AgentType.coder, AgentType.planner, AgentType.summarize):
-            bench.agents.prepare(agent)
-        await bench.agents.prepared()
-        for _ in range(2):
-            await bench.agents.ask(CODER, "go", label="main", max_cost_usd=None)
-        await bench.agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=None)
+        kinds = ("coder", "planner", "summarize", "coder", "coder", "planner")
+        for agent in map(AgentType, kinds):
+            await bench.agents.ask(agent_config(agent), "go", label="main", max_cost_usd=None)
         while len(bench.processes) > 2:  # those that are let go take a moment
             await asyncio.sleep(0.05)
         names = [words[words.index("--agent") + 1] for words in bench.command_lines.values()]
@@ -204,11 +189,15 @@ async def test_a_reused_client_is_one_process_and_a_fresh_one_serves_once(open_b
     for reuse in ("fresh", "clear"):
         async with open_bench(client_reuse=reuse) as bench:
             pids = seen.setdefault(reuse, set())
-            for _ in range(2):
-                bench.agents.prepare(AgentType.coder)
-                await bench.agents.prepared()
+
+            def reply(request: BrainRequest, bench: Bench = bench, pids: set[int] = pids) -> str:
                 pids.update(process.pid for process in bench.processes)
+                return "fine"
+
+            bench.brain.always("coder", reply)
+            for _ in range(2):
                 await bench.agents.ask(CODER, "go", label="main", max_cost_usd=None)
+                await clients(bench)
             sessions = {request.headers["x-claude-code-session-id"] for request in bench.brain.requests[-2:]}
             assert len(sessions) == 2
     assert len(seen["clear"]) == 1
@@ -222,7 +211,7 @@ async def coders(bench: Bench) -> list[tuple[int, float | None]]:
 
 async def clients(bench: Bench, agent: str = "--agent") -> list[tuple[int, float | None]]:
     assert bench.agents._pool is not None
-    await bench.agents.prepared()
+    await bench.settled()
     while bench.agents._pool._leaving:
         await asyncio.sleep(0.02)
     lines = {pid: words for pid, words in bench.command_lines.items() if agent in words}
@@ -235,16 +224,12 @@ async def test_a_client_is_reused_while_the_shares_of_the_money_shrink(open_benc
         seen = []
         for share in (1.0, 0.9, 0.6):
             await bench.agents.ask(CODER, "go", label="main", max_cost_usd=share)
-            bench.agents.prepare(AgentType.coder)
             seen += await coders(bench)
         assert seen == [(seen[0][0], 0.5)] * 3
-        # Another agent's call says that the shares are smaller now: the old client does not count as ready.
-        await bench.agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=0.4)
-        bench.agents.prepare(AgentType.coder)
-        ((ready, cap),) = await coders(bench)
-        assert (ready != seen[0][0], cap) == (True, 0.2)
+        # The shares are smaller now than what the client may spend: it is replaced.
         await bench.agents.ask(CODER, "go", label="main", max_cost_usd=0.4)
-        assert await coders(bench) == [(ready, 0.2)]
+        ((pid, cap),) = await coders(bench)
+        assert (pid != seen[0][0], cap) == (True, 0.2)
 
 
 async def test_the_embedded_model_has_no_cap_and_one_client_for_all_agents_which_the_api_still_tells_apart(

@@ -134,7 +134,7 @@ class PipelineConfig(Frozen):
         default="auto",
         description="`fresh`: a client per call; `clear`: reused after /clear; `auto` by model",
     )
-    max_warm_clients: int = Field(default=6, description="idle connected clients kept ready")
+    max_warm_clients: int = Field(default=6, description="idle clients kept to be reused")
     max_concurrent_paths: int | None = Field(default=None, description="paths at a time; none: all")
 
     script_timeout_seconds: int | None = Field(

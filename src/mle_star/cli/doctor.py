@@ -223,7 +223,7 @@ async def _calls(config: PipelineConfig) -> list[Finding]:
                 EnvironmentFacts(),
                 work_dir=Path(folder),
                 base_url=base_url,
-                policy=CallPolicy(retry_delays=(1.0,), busy_delays=(), cli_retries=1, look_ahead_after=None),
+                policy=CallPolicy(retry_delays=(1.0,), busy_delays=(), cli_retries=1),
             )
             agents = await stack.enter_async_context(client)
             for topic, (agent, prompt) in questions.items():

@@ -15,14 +15,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mle_star.errors import AgentError, ConfigError
-from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import AgentReply
 from mle_star.run.prices import read_prices
 from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials
 from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, system_prompt_essence
 from mle_star.sdk.hooks import CallSite, HookState
-from mle_star.sdk.lookahead import AgentKey, Foresight
 from mle_star.sdk.meter import Tariff
 from mle_star.sdk.options import Launcher, missing_for_a_shell
 from mle_star.sdk.pool import Pool
@@ -66,7 +65,6 @@ class CallPolicy:
     retry_delays: tuple[float, ...] = (1.0, 2.0, 4.0)
     busy_delays: tuple[float, ...] = (15.0, 30.0, 60.0, 120.0, 240.0, 300.0, 300.0)
     cli_retries: int = 4
-    look_ahead_after: float | None = 0.3  # seconds into a call; None: connect nothing unasked
 
 
 class AgentClient:
@@ -115,9 +113,6 @@ class AgentClient:
         )
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
         self._tariff = Tariff(self._launcher.say_once, own)
-        self._foresight = Foresight()
-        self._expected: dict[str, AgentKey] = {}
-        self._cap_hint: float | None = None
         self._tools_work = False
         self._pool: Pool | None = None
         self._slots: asyncio.Semaphore | None = None
@@ -201,19 +196,6 @@ class AgentClient:
         """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
         return self._launcher.fingerprint(config)
 
-    def prepare(self, agent: AgentType, variant: str | None = None, *, label: str = "main", copies: int = 1) -> None:
-        """Connect a client for a call that is to come, so that it need not wait."""
-        if self._pool is None:
-            return
-        config = self._config_of((agent.value, variant))
-        keep = {self._launcher.key(self._config_of(key), name) for name, key in self._expected.items()}
-        self._pool.prepare(config, label, self._cap_hint, copies=copies, keep=keep)
-
-    async def prepared(self) -> None:
-        """Wait until every client that is being connected ahead is ready."""
-        if self._pool is not None:
-            await self._pool.settled()
-
     async def ask(
         self,
         config: AgentConfig,
@@ -252,45 +234,39 @@ class AgentClient:
 
     async def _ask(self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
-        look_ahead = self._look_ahead(config, bill.label)
         attempts, whole, again = 0, False, ""
         delays = {"transport": list(self.policy.retry_delays), "rate_limit": list(self.policy.busy_delays)}
-        try:
-            while True:
-                attempts += 1
-                left = None if cap is None else cap - bill.usd
-                if left is not None and left <= 0:
-                    raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
-                sends_tools, sends_schema = self._launcher.sends_tools(config), self._launcher.sends_schema(config)
-                turn, outcome = await self._attempt(
-                    config, prompt + again if again else prompt, left, bill, whole=whole
+        while True:
+            attempts += 1
+            left = None if cap is None else cap - bill.usd
+            if left is not None and left <= 0:
+                raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
+            sends_tools, sends_schema = self._launcher.sends_tools(config), self._launcher.sends_schema(config)
+            turn, outcome = await self._attempt(config, prompt + again if again else prompt, left, bill, whole=whole)
+            if sends_tools:
+                self._learn_of_tools(config, turn, outcome)
+            if isinstance(outcome, Answer):
+                return build_reply(outcome, turn, bill.usd, time.monotonic() - started)
+            if (sends_tools, sends_schema) != (
+                self._launcher.sends_tools(config),
+                self._launcher.sends_schema(config),
+            ):
+                continue
+            if outcome.reason == "unparseable":
+                level = logging.WARNING if self.config.letter else logging.DEBUG
+                logger.log(level, "%s: the whole reply, which cannot be read: %r", agent, outcome.reply)
+            if outcome.reason == "unparseable" and not again and not self.config.letter:
+                again = _SAY_AGAIN.format(problem=outcome.message)
+                continue
+            if outcome.reason == "budget" and not whole and _was_narrow(turn, left):
+                whole = True  # its client was stopped before the call's own share was used up
+                continue
+            waits = delays.get(outcome.reason)
+            if not waits or self._pool is None or self._pool.closed:
+                raise AgentError(
+                    outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=bill.usd
                 )
-                if sends_tools:
-                    self._learn_of_tools(config, turn, outcome)
-                if isinstance(outcome, Answer):
-                    return build_reply(outcome, turn, bill.usd, time.monotonic() - started)
-                if (sends_tools, sends_schema) != (
-                    self._launcher.sends_tools(config),
-                    self._launcher.sends_schema(config),
-                ):
-                    continue
-                if outcome.reason == "unparseable":
-                    level = logging.WARNING if self.config.letter else logging.DEBUG
-                    logger.log(level, "%s: the whole reply, which cannot be read: %r", agent, outcome.reply)
-                if outcome.reason == "unparseable" and not again and not self.config.letter:
-                    again = _SAY_AGAIN.format(problem=outcome.message)
-                    continue
-                if outcome.reason == "budget" and not whole and _was_narrow(turn, left):
-                    whole = True  # its client was stopped before the call's own share was used up
-                    continue
-                waits = delays.get(outcome.reason)
-                if not waits or self._pool is None or self._pool.closed:
-                    raise AgentError(
-                        outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=bill.usd
-                    )
-                await self._wait(agent, outcome, waits.pop(0))
-        finally:
-            look_ahead()
+            await self._wait(agent, outcome, waits.pop(0))
 
     def _learn_of_tools(self, config: AgentConfig, turn: Turn, outcome: Answer | Failure) -> None:
         """A server that refuses tools is sent none from now on; one that overlooks that for replies, all others."""
@@ -328,7 +304,6 @@ class AgentClient:
         from mle_star.sdk.connection import Turn
 
         assert self._pool is not None
-        self._cap_hint = cap
         try:
             worker = await self._pool.acquire(config, bill.label, cap, whole=whole)
         except Exception as error:
@@ -384,40 +359,6 @@ class AgentClient:
             turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
         bill.usd += turn.cost_usd
         self.state.add_cost(turn.cost_usd, bill.label)
-
-    # --- looking ahead ---
-
-    def _look_ahead(self, config: AgentConfig, label: str) -> Callable[[], None]:
-        """Connect the agent that usually follows, a moment after this call began or, if it is quick, at its end."""
-        key = (config.agent_type.value, config.variant)
-        guess = self._foresight.observe(label, key)
-        self._expected.pop(label, None)
-        wait = self.policy.look_ahead_after
-        if guess is None or wait is None or self._launcher.shares_client:
-            return lambda: None
-        self._expected[label] = guess
-        copies = self._copies(key, guess, label)
-        pending = [guess]
-
-        def connect() -> None:
-            handle.cancel()
-            while pending:
-                agent, variant = pending.pop()
-                self.prepare(AgentType(agent), variant, label=label, copies=copies)
-
-        handle = asyncio.get_running_loop().call_later(wait, connect)
-        return connect
-
-    def _copies(self, now: AgentKey, guess: AgentKey, label: str) -> int:
-        """How many clients of this agent will be wanted at once: candidates and paths set out together."""
-        if now[0] == "retriever":
-            return self.config.num_retrieved_models
-        if guess[0] == "ablation" and label == "main":
-            return self.config.num_parallel_solutions
-        return sum(expected == guess for expected in self._expected.values())
-
-    def _config_of(self, key: AgentKey) -> AgentConfig:
-        return agent_config(AgentType(key[0]), key[1], self.config.tool_profile, self.config.briefing)
 
     def _make_worker(self, config: AgentConfig, label: str, cap: float | None) -> Worker:
         from mle_star.sdk.connection import Worker

@@ -1,11 +1,11 @@
-"""The connected clients of a run: handed to one call at a time, connected ahead, none left behind."""
+"""The connected clients of a run: handed to one call at a time, none left behind."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mle_star.models import AgentConfig
@@ -30,16 +30,6 @@ class Pool:
         self._leaving: set[asyncio.Task[None]] = set()
         self._calls: Counter[str] = Counter()
         self.closed = False
-
-    def prepare(
-        self, config: AgentConfig, label: str, cap_usd: float | None, *, copies: int, keep: Collection[str]
-    ) -> None:
-        """Connect ahead until `copies` clients for this agent are idle, letting go of others but never of `keep`."""
-        key = self._key(config, label)
-        for _ in range(copies - len(self._fit(key, cap_usd))):
-            if self.closed or not self._make_room({*keep, key}):
-                return
-            self._idle.append(self._make(config, label, _for_later(cap_usd)))
 
     async def acquire(self, config: AgentConfig, label: str, cap_usd: float | None, *, whole: bool = False) -> Worker:
         """A connected client for one call, which must come back by `release` or `discard`.
@@ -69,7 +59,10 @@ class Pool:
             return
         worker.clear()
         self._idle.append(worker)
-        self._make_room(set(), wanted=0)
+        if len(self._idle) > self._max_warm:
+            least = min(self._idle, key=lambda one: self._calls[one.key])
+            self._idle.remove(least)
+            self._leave(least)
 
     def distrust(self, worker: Worker) -> None:
         """A client broke: those that waited with it may have met the same fate, so the next one will be new."""
@@ -82,14 +75,6 @@ class Pool:
         """A client is not to be used again; `running` gets it first when its call was not finished."""
         self._busy.discard(worker)
         self._leave(worker, running)
-
-    async def settled(self) -> None:
-        """Wait until every idle client is connected."""
-        for worker in list(self._idle):
-            try:
-                await worker.ready()
-            except Exception as error:
-                logger.debug("a client connected ahead failed: %s", error)
 
     async def close(self) -> None:
         """Let go of every client and wait until it is gone."""
@@ -104,31 +89,16 @@ class Pool:
             await asyncio.wait(set(self._leaving))
 
     def _take_idle(self, key: str, cap_usd: float | None) -> Worker | None:
-        """The best idle client for a call."""
-        fit = sorted(self._fit(key, cap_usd), key=lambda one: not one.is_free)
-        if not fit:
-            return None
-        self._idle.remove(fit[0])
-        return fit[0]
-
-    def _fit(self, key: str, cap_usd: float | None) -> list[Worker]:
-        """The idle clients for such a call; those that broke or may spend more than it are let go."""
+        """The best idle client for a call; those that broke or may spend more than it are let go."""
         for worker in [one for one in self._idle if one.key == key]:
             if not worker.usable or _too_generous(worker.cap_usd, cap_usd):
                 self._idle.remove(worker)
                 self._leave(worker)
-        return [one for one in self._idle if one.key == key]
-
-    def _make_room(self, keep: Collection[str], *, wanted: int = 1) -> bool:
-        """Let go of the least used idle clients until `wanted` more may come; False when all must stay."""
-        while len(self._idle) + wanted > self._max_warm:
-            spare = [worker for worker in self._idle if worker.key not in keep]
-            if not spare:
-                return False
-            least = min(spare, key=lambda worker: self._calls[worker.key])
-            self._idle.remove(least)
-            self._leave(least)
-        return True
+        fit = sorted((one for one in self._idle if one.key == key), key=lambda one: not one.is_free)
+        if not fit:
+            return None
+        self._idle.remove(fit[0])
+        return fit[0]
 
     def _leave(self, worker: Worker, running: Callable[[Worker], object] | None = None) -> None:
         task = asyncio.create_task(self._see_off(worker, running), name="agent-client-close")
