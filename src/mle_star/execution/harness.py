@@ -6,9 +6,9 @@ import asyncio
 import logging
 import os
 import shlex
-import threading
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import partial
@@ -24,7 +24,7 @@ from mle_star.execution.environment import script_environment
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.recorded import execute_in_run, log_outcome, rejected
-from mle_star.execution.smoke_test import data_in, sample_for, where_it_failed
+from mle_star.execution.smoke_test import sample_for
 from mle_star.execution.workspace import (
     clean_output_directory,
     is_ours,
@@ -220,7 +220,8 @@ async def evaluate_with_retry(
             break
         logger.info("retry %d of %d", number, retries)
         told = debug_text(result, letter=config.letter)
-        told = where_it_failed(sample[0], told) if sample else told
+        if sample:
+            told = f"On a sample of {sample[0].rows} of the {sample[0].of} training rows:\n\n{told}"
         try:
             repaired = await debug_callback(solution, told)
         except AgentError as error:
@@ -243,7 +244,7 @@ async def _failed_on_sample(script: SolutionScript) -> tuple[Sample, EvaluationR
     sample = None if run is None else await sample_for(run)
     if sample is None:
         return None
-    result = await execute_in_run(script, purpose="sample", data=data_in(sample))
+    result = await execute_in_run(script, purpose="sample", data=DataFolder(sample.folder))
     return (sample, result) if result.is_error else None
 
 
@@ -258,23 +259,12 @@ def make_score_function(config: PipelineConfig, **options: Any) -> ScoreFunction
     """`evaluate_solution` as a plain function; inside a running loop it works in a thread of its own."""
 
     def score(solution: SolutionScript, task: TaskDescription) -> EvaluationResult:
+        work = evaluate_solution(solution, task, config, **options)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run(evaluate_solution(solution, task, config, **options))
-        outcome: list[EvaluationResult | BaseException] = []
-
-        def work() -> None:
-            try:
-                outcome.append(asyncio.run(evaluate_solution(solution, task, config, **options)))
-            except BaseException as error:  # handed to the caller's thread
-                outcome.append(error)
-
-        thread = threading.Thread(target=work, name="score-function")
-        thread.start()
-        thread.join()
-        if isinstance(outcome[0], BaseException):
-            raise outcome[0]
-        return outcome[0]
+            return asyncio.run(work)
+        with ThreadPoolExecutor(1, "score-function") as pool:
+            return pool.submit(asyncio.run, work).result()
 
     return score

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.evaluation.sample import Sample, write_sample
@@ -68,11 +67,6 @@ def _pays(run: RunContext, sample: Sample) -> bool:
     return seconds >= (QUICK_SECONDS if sample.of >= LARGE_ROWS else SLOW_SECONDS)
 
 
-def data_in(sample: Sample) -> DataFolder:
-    """The sample as scripts see it."""
-    return DataFolder(sample.folder)
-
-
 def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     """What a run on the sample says of a script: whether it works. It says nothing of its score.
 
@@ -102,8 +96,3 @@ def full_seconds(sample: Sample, seconds: float, cap: int) -> float:
     """How long a script may take on all rows, or on as many as scripts are told to learn from."""
     more = min(sample.of, max(cap, sample.rows)) / sample.rows
     return seconds if seconds <= START_SECONDS else START_SECONDS + (seconds - START_SECONDS) * more
-
-
-def where_it_failed(sample: Sample, text: str) -> str:
-    """The error of a script as the debugger is told it, with the place where it happened."""
-    return f"On a sample of {sample.rows} of the {sample.of} training rows:\n\n{text}"

@@ -112,11 +112,11 @@ def _become_the_script(order: Order, told: int, supervisor: int) -> None:
         _enter_bubblewrap(order["bubblewrap"], inside, told)
     entered = []
     if order["namespaces"]:
-        layout = order["namespaces"]
-        namespaces.leave_the_others(layout["user"], layout["network"])
+        wanted = order["namespaces"]
+        namespaces.leave_the_others(wanted["user"], wanted["network"])
         for _ in range(2):  # the first one stays outside
             confine.fork_and_reap([told])
-        namespaces.furnish(layout["root"], layout["mounts"])
+        namespaces.furnish(wanted["root"], wanted["mounts"])
         os.chdir(order["working_dir"])
         entered = ["namespaces"]
     confine.become(inside, told, entered)
@@ -124,14 +124,9 @@ def _become_the_script(order: Order, told: int, supervisor: int) -> None:
 
 def _enter_bubblewrap(command: list[str], inside: Order, told: int) -> None:
     """Bubblewrap gets its words by a descriptor: a script could read them in the process table."""
-    words, around = command[1:], ["bubblewrap"]
-    if inside["seccomp"]:
-        words = ["--seccomp", _in_memory(inside["seccomp"]), *words]
-        around.append("seccomp")  # or bubblewrap ends where the kernel does not take it
-    given = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in words))
+    given = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in command[1:]))
     os.set_inheritable(told, True)
-    last = {**inside, "seccomp": None, "around": around, "told": told}
-    orders = _in_memory(marshal.dumps(last, 2))  # for whichever Python the scripts have
+    orders = _in_memory(marshal.dumps({**inside, "told": told}, 2))  # for whichever Python the scripts have
     os.execv(command[0], [command[0], "--args", given, *inside["launcher"], orders])
 
 

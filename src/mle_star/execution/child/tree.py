@@ -70,11 +70,8 @@ def load_of(pids: list[int]) -> tuple[int, int]:
 
 def private_of(pids: list[int]) -> int:
     """Bytes of private memory, where what is shared since a fork counts once: a closer look, which takes longer."""
-    memory = 0
-    for pid in pids:
-        exact = _read(f"/proc/{pid}/smaps_rollup")
-        memory += _kilobytes(exact, "Pss_Anon:") if "Pss_Anon:" in exact else load_of([pid])[1]
-    return memory
+    exact = [(pid, _bytes(f"/proc/{pid}/smaps_rollup", "Pss_Anon:")) for pid in pids]
+    return sum([load_of([pid])[1] if found is None else found for pid, found in exact])
 
 
 def shared_of(pids: list[int], allowed: int) -> int:
@@ -82,23 +79,19 @@ def shared_of(pids: list[int], allowed: int) -> int:
 
     What several have mapped counts once, which takes a closer look: that is taken when it could be more than `allowed`.
     """
-    mapped = 0
-    for pid in pids:
-        mapped += _kilobytes(_read(f"/proc/{pid}/status"), "RssShmem:")
-    if mapped > allowed:
-        mapped = 0
-        for pid in pids:
-            exact = _read(f"/proc/{pid}/smaps_rollup")  # not to be had of a process that forbids looks inside
-            text, name = (exact, "Pss_Shmem:") if "Pss_Shmem:" in exact else (_read(f"/proc/{pid}/status"), "RssShmem:")
-            mapped += _kilobytes(text, name)
-    return max(mapped, nameless_bytes(pids, ("/memfd:", "/dev/shm/")))
+    mapped = [_bytes(f"/proc/{pid}/status", "RssShmem:") or 0 for pid in pids]
+    if sum(mapped) > allowed:  # a process that forbids looks inside counts whole
+        exact = [_bytes(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids]
+        mapped = [whole if part is None else part for whole, part in zip(mapped, exact, strict=True)]
+    return max(sum(mapped), nameless_bytes(pids, ("/memfd:", "/dev/shm/")))
 
 
-def _kilobytes(text: str, name: str) -> int:
-    for line in text.splitlines():
+def _bytes(path: str, name: str) -> int | None:
+    """What a line of a file of /proc says in kilobytes; None without such a line."""
+    for line in _read(path).splitlines():
         if line.startswith(name):
             return int(line.split()[1]) * 1024
-    return 0
+    return None
 
 
 def nameless_bytes(pids: list[int], places: tuple[str, ...]) -> int:
