@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mle_star.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT, with_settings
+from mle_star.cli.printing import plain
 from mle_star.errors import (
     AgentError,
     BudgetExceeded,
@@ -24,52 +25,20 @@ from mle_star.errors import (
     RunInterrupted,
 )
 
-# One line per command: its name, which is that of its function, and the module that holds it. Nothing heavy is imported
-# at the top of these modules. To add a command: write a typer function (`Annotated[..., typer.Option(...)]` in its
+# The modules and their commands, each the name of a function, in the order of the help. Nothing heavy is imported at
+# the top of these modules. To add a command: write a typer function (`Annotated[..., typer.Option(...)]` in its
 # signature, docstring = help, first line = summary, an "Examples:" paragraph behind `\b`, `@takes_settings(...)` for
 # options of settings), raise `MleStarError` for what the user can fix, `typer.Exit(code)` for the exit codes.
-COMMANDS = {
+MODULES = {
     "demo": "demo",
-    "init": "task",
-    "run": "run",
-    "resume": "run",
-    "sweep": "integrations",
+    "task": "init",
+    "run": "run resume",
+    "model": "predict leaderboard compare promote score export",
+    "runs": "runs report show diff watch ui",
+    "integrations": "sweep kaggle mlebench mlflow",
     "doctor": "doctor",
-    "report": "runs",
-    "runs": "runs",
-    "show": "runs",
-    "score": "model",
-    "diff": "runs",
-    "leaderboard": "model",
-    "compare": "model",
-    "predict": "model",
-    "export": "model",
-    "promote": "model",
-    "watch": "runs",
-    "kaggle": "integrations",
-    "mlebench": "integrations",
-    "mlflow": "integrations",
-    "ui": "runs",
 }
-
-HELP = """Give it a task and a folder of data; get back a checked submission, a readable script and a report.
-
-\b
-Examples:
-  mle-star demo                       the whole method on an example, now
-  mle-star init data/                 guess the task, write data/task.yaml
-  mle-star run data/ --model offline  the whole method, without a key
-  mle-star run data.csv --target price --max-budget 5
-                                      one table, with Claude, for five dollars at most
-  mle-star predict latest new.csv     the model at work on new rows
-
-\b
-Exit codes:
-  0 a result (and a submission, where there is a test file)
-  1 wrong input        2 a test file, but no submission
-  3 the pipeline failed
-  130 interrupted
-"""
+COMMANDS = {name: module for module, names in MODULES.items() for name in names.split()}
 
 # The base of typer's usage errors has no public name of its own in all versions.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -96,7 +65,7 @@ class _Group(TyperGroup):
 def build_app(called: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The application; of the commands outside `called` only name and summary."""
     app = typer.Typer(
-        name="mle-star", cls=_Group, help=HELP, pretty_exceptions_enable=False,
+        name="mle-star", cls=_Group, pretty_exceptions_enable=False,
         rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]},
     )  # fmt: skip
     app.callback()(_options)
@@ -165,8 +134,7 @@ def _explain(error: Exception) -> int:
 
 def _fail(message: str, code: int, prefix: str = "mle-star: error") -> int:
     """One line, whatever the message holds: names of files and columns come from outside."""
-    line = "".join(char if char.isprintable() else " " for char in message)
-    sys.stderr.write(f"{prefix}: {' '.join(line.split())}\n")
+    sys.stderr.write(f"{prefix}: {' '.join(plain(message).split())}\n")
     return code
 
 
@@ -186,7 +154,24 @@ def _options(
         bool, typer.Option("--debug", help="Show the traceback of an error; works after a command, too.")
     ] = False,
 ) -> None:
-    """`main` has already taken `--debug` out; both are declared for the help."""
+    """Give it a task and a folder of data; get back a checked submission, a readable script and a report.
+
+    \b
+    Examples:
+      mle-star demo                       the whole method on an example, now
+      mle-star init data/                 guess the task, write data/task.yaml
+      mle-star run data/ --model offline  the whole method, without a key
+      mle-star run data.csv --target price --max-budget 5
+                                          one table, with Claude, for five dollars at most
+      mle-star predict latest new.csv     the model at work on new rows
+
+    \b
+    Exit codes:
+      0 a result (and a submission, where there is a test file)
+      1 wrong input        2 a test file, but no submission
+      3 the pipeline failed
+      130 interrupted
+    """
 
 
 if __name__ == "__main__":

@@ -28,113 +28,8 @@ _USUAL = {
     "skimage": "scikit-image",
 }
 
-_DOCKERFILE = """\
-FROM python:{version}-slim
-RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
-WORKDIR /app
-COPY requirements.txt .
-RUN pip install --no-cache-dir -r requirements.txt
-COPY . .
-RUN useradd --create-home runner && mkdir -p final {state} && chown -R runner final {state}
-USER runner
-# docker run -v "$PWD/final:/app/final" IMAGE
-# With rows of your own: docker run -v "$PWD/rows:/rows" IMAGE predict.py /rows/new.csv /rows/predictions.csv
-ENTRYPOINT ["python"]
-CMD ["solution.py"]
-"""
-
-_PREDICT = '''"""Predict the rows of a CSV file: python predict.py NEW.csv PREDICTIONS.csv
-
-The rows become the test file of `solution.py`, which runs in a folder of its own.
-"""
-
-import csv
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-TEST, COLUMNS, NEEDED = {test!r}, {columns!r}, {needed!r}
-SAMPLE, EXAMPLE = {sample!r}, {example!r}
-KEY, SEPARATOR, ENCODING = {key!r}, {separator!r}, {encoding!r}
-HERE = Path(__file__).resolve().parent
-
-
-def show(source, target):
-    try:
-        os.symlink(source, target)
-    except OSError:
-        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
-
-
-def read(path):
-    text = path.read_text(encoding="utf-8-sig")
-    header = text.partition("\\n")[0]
-    separator = max([SEPARATOR, ",", ";", "\\t"], key=header.count)
-    rows = list(csv.DictReader(text.splitlines(keepends=True), delimiter=separator))
-    if missing := [name for name in NEEDED if not rows or name not in rows[0]]:
-        sys.exit(f"{{path.name}} lacks {{', '.join(missing) if rows else 'rows'}}")
-    return rows
-
-
-def write(path, columns, rows):
-    with path.open("w", encoding=ENCODING, newline="") as stream:
-        writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore", delimiter=SEPARATOR)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__.partition("\\n")[0])
-    rows = read(Path(sys.argv[1]))
-    if KEY and (KEY not in rows[0] or len({{row[KEY] for row in rows}}) < len(rows)):
-        rows = [{{**row, KEY: str(number)}} for number, row in enumerate(rows)]
-    with tempfile.TemporaryDirectory() as scratch:
-        work = Path(scratch)
-        for name in ("input", "final"):
-            (work / name).mkdir()
-        for name in ("solution.py", "solution", "model"):
-            if (HERE / name).exists():
-                show(HERE / name, work / name)
-        for entry in (HERE / "input").iterdir():
-            if entry.name not in (TEST, SAMPLE):
-                show(entry, work / "input" / entry.name)
-        write(work / "input" / TEST, COLUMNS, rows)
-        if SAMPLE:
-            write(work / "input" / SAMPLE, list(EXAMPLE), [{{**EXAMPLE, **row}} for row in rows])
-        subprocess.run([sys.executable, "solution.py"], cwd=work, check=True)
-        shutil.copyfile(work / "final" / "submission.csv", sys.argv[2])
-
-
-main()
-'''
-
-_CARD = """\
-# {name}
-
-Made by MLE-STAR from the run `{run}` with the model `{model}`.
-
-## What it does
-{description}
-
-## How good it is
-{score}
-
-## Use
-1. `pip install -r requirements.txt`
-2. {use}
-3. `python solution.py` predicts {asked} and writes `final/submission.csv`.
-
-New rows need the columns {features}. **`input/` holds the training data** ({files}): who gets this folder gets them.
-The script fits on them each time{state}.
-
-## Limits
-- Rows unlike the training rows (later dates, other groups, new categories) may be predicted worse than the score says.
-- It was written by {author} and run in a sandbox; read `solution.py` before you trust it with anything that matters.
-{warnings}"""
+_TEXTS = Path(__file__).with_name("exported")
+"""The files of an exported folder, with names in braces for what differs."""
 
 
 def export_run(run_dir: Path, target: Path) -> list[Path]:
@@ -159,7 +54,7 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
         (target / STATE).rmdir()
     (target / "requirements.txt").write_text("".join(f"{line}\n" for line in needs(scripts, python.packages)))
     version = ".".join(python.version.split(".")[:2])
-    (target / "Dockerfile").write_text(_DOCKERFILE.format(version=version, state=STATE), encoding="utf-8")
+    (target / "Dockerfile").write_text(_text("Dockerfile", version=version, state=STATE), encoding="utf-8")
     (target / "MODEL_CARD.md").write_text(_card(model, result, target), encoding="utf-8")
     return sorted(target.iterdir())
 
@@ -186,7 +81,8 @@ def _predict_script(model: Model) -> str | None:
         sample = {name: str(cells[0]) if cells else "" for name, cells in layout.sample.sample.items()}
     else:
         sample = {**({key: ""} if key else {}), **model.usual_answer}
-    return _PREDICT.format(
+    return _text(
+        "predict.py.txt",
         test=layout.test.name if layout.test else TEST_NAME,
         columns=[name for name in asked.columns if name not in model.targets],
         needed=model.features,
@@ -196,6 +92,10 @@ def _predict_script(model: Model) -> str | None:
         separator=form.dialect.separator,
         encoding=form.encoding,
     )
+
+
+def _text(file: str, **values: object) -> str:
+    return (_TEXTS / file).read_text(encoding="utf-8").format(**values)
 
 
 def needs(scripts: list[str], installed: dict[str, str]) -> list[str]:
@@ -235,7 +135,8 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
     use = "`python predict.py NEW.csv PREDICTIONS.csv` predicts rows of your own."
     if not (target / "predict.py").is_file():
         use = f"Put rows of your own into `input/` as `{layout.test.name if layout.test else TEST_NAME}`."
-    return _CARD.format(
+    return _text(
+        "MODEL_CARD.md",
         name=task.competition_id,
         run=model.run_dir.name,
         model=result.config.model,
