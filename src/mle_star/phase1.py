@@ -32,7 +32,6 @@ from mle_star.models import (
     is_improvement,
     is_improvement_or_equal,
 )
-from mle_star.run.asking import ask_agent, ask_for_code
 from mle_star.run.context import RunContext, current_run, enter_run, scope
 from mle_star.run.events import (
     AgentFinished,
@@ -45,6 +44,7 @@ from mle_star.run.events import (
     ScriptFinished,
 )
 from mle_star.run.ledger import rejudged
+from mle_star.run.requests import ask_agent, ask_for_code
 from mle_star.run.search import Phase1Progress, score_of
 from mle_star.safety import (
     check_and_evaluate,

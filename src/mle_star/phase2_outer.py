@@ -25,10 +25,10 @@ from mle_star.models import (
 )
 from mle_star.phase2_inner import plans_before, run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
-from mle_star.run.asking import ask_for, ask_for_code, ask_for_text
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
 from mle_star.run.limits import limit_in_run
+from mle_star.run.requests import ask_for, ask_for_code, ask_for_text
 from mle_star.run.search import PathProgress, StepProgress
 from mle_star.safety import make_debug_callback, yes_no
 

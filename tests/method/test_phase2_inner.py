@@ -24,8 +24,8 @@ from mle_star.models import (
 from mle_star.phase2_inner import PLANNER_FAILED, invoke_coder, invoke_planner, run_phase2_inner_loop
 from mle_star.run.context import path_context, scope
 from mle_star.run.events import AgentFinished, RefinementTried, ScriptFinished
+from mle_star.run.prompt_context import MARK
 from mle_star.run.search import PathProgress, StepProgress
-from mle_star.run.telling import MARK
 
 from .conftest import (
     AGENT_FAULTS,

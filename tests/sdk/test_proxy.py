@@ -106,7 +106,7 @@ async def test_what_each_reply_used_is_heard_by_the_meter_of_the_cli_that_asked(
             proxy.listen(key, meter)
             headers = {"x-api-key": key, "accept-encoding": "gzip"}
             await ask(urlsplit(proxy.base_url).netloc, "POST", "/v1/messages", content, headers=headers)
-            await proxy.heard_out(key)
+            await proxy.usage_complete(key)
     used = [[(said.usage["input_tokens"], said.usage["output_tokens"]) for said in one.messages] for one in meters]
     assert used == [[(1000, 1)], [(2000, 2)], [(3000, 3)]]
     assert {request.headers["accept-encoding"] for request in brain.requests} == {"identity"}
@@ -126,7 +126,7 @@ class _Slow(ScriptedBrain):
 
 
 @pytest.mark.req("REQ-OR-027")
-async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_heard_out() -> None:
+async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_usage_complete() -> None:
     brain, meter = _Slow(BrainReply(text="x", input_tokens=1000, output_tokens=7)), Meter()
     async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
         key, content = proxy.key("coder"), json.dumps(body()).encode()
@@ -140,7 +140,7 @@ async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_heard_out() -> None:
             for _ in range(20):  # rounds of the event loop, in which the proxy learns of it
                 await asyncio.sleep(0)
         brain.may.set()
-        await proxy.heard_out(key)
+        await proxy.usage_complete(key)
         assert [(said.usage["input_tokens"], said.usage["output_tokens"]) for said in meter.messages] == [(1000, 7)]
         assert len(server.charges) == 1
 

@@ -85,7 +85,7 @@ class Request:
     figure: int = 0  # of the paper
     needs: tuple[str, ...] = ()  # values that its prompt must be given
     takes: tuple[str, ...] = ()  # values that have a default
-    context: tuple[str, ...] = ()  # sections of `run.telling` that it gets where the run has something to say
+    context: tuple[str, ...] = ()  # sections of `run.prompt_context` that it gets where the run has something to say
     schema: type[BaseModel] | None = None
     schemas: Mapping[str, type[BaseModel]] = field(default_factory=dict)  # instead, by parts of the briefing
     without_tools: bool = False  # whatever its agent has

@@ -29,7 +29,7 @@ OUTAGE_REASONS = {"transport", "auth", "rate_limit"}
 
 
 class RunControl:
-    """The brake of one run. `finish` lets loops end after their iteration; `stop` cancels the run's task."""
+    """Stop handling of one run. `finish` lets loops end after their iteration; `stop` cancels the run's task."""
 
     def __init__(self, budget: Budget, journal: Journal, run_dir: Path) -> None:
         self._budget, self._journal, self._run_dir = budget, journal, run_dir

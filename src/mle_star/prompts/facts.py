@@ -44,8 +44,8 @@ def facts_section(
         "scores": _scores(values.get("scores")),
         "tried": _plans(values.get("tried")) if "memory" in config.briefing else None,
     }
-    told = {name: value for name, value in facts.items() if value is not None}
-    return f"# {FACTS_HEADING}\n\n{fenced(json.dumps(told, ensure_ascii=False), 'json')}"
+    known = {name: value for name, value in facts.items() if value is not None}
+    return f"# {FACTS_HEADING}\n\n{fenced(json.dumps(known, ensure_ascii=False), 'json')}"
 
 
 def _scores(scores: object) -> list[float | None] | None:

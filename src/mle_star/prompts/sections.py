@@ -68,10 +68,10 @@ def format_previous_blocks(blocks: Sequence[str]) -> str:
 
 def format_flagged_blocks(blocks: Sequence[str]) -> str:
     """The block that leaks, or several, numbered; blank ones are left out; empty when there are none."""
-    told = [text for text in blocks if text.strip()]
-    if len(told) == 1:
-        return f"# Flagged block\n\n{fenced(told[0])}"
-    return _numbered("Flagged blocks", "Block", told, "python")
+    shown = [text for text in blocks if text.strip()]
+    if len(shown) == 1:
+        return f"# Flagged block\n\n{fenced(shown[0])}"
+    return _numbered("Flagged blocks", "Block", shown, "python")
 
 
 def format_metric(metric: str | None, direction: MetricDirection | str | None) -> str:

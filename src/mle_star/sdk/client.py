@@ -40,7 +40,7 @@ _SILENCE = logging.NullHandler()
 Notify = Callable[[str], None]
 CLOSE_SECONDS = 5.0
 """How long calls may take to end once their clients are gone."""
-_SAY_AGAIN = """
+_REPLY_AGAIN = """
 
 # Your last reply
 
@@ -112,7 +112,7 @@ class AgentClient:
             plain=config.tool_use == "none" or not config.traits.uses_tools,
         )
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
-        self._tariff = Tariff(self._launcher.say_once, own)
+        self._tariff = Tariff(self._launcher.warn_once, own)
         self._tools_work = False
         self._pool: Pool | None = None
         self._slots: asyncio.Semaphore | None = None
@@ -256,7 +256,7 @@ class AgentClient:
                 level = logging.WARNING if self.config.letter else logging.DEBUG
                 logger.log(level, "%s: the whole reply, which cannot be read: %r", agent, outcome.reply)
             if outcome.reason == "unparseable" and not again and not self.config.letter:
-                again = _SAY_AGAIN.format(problem=outcome.message)
+                again = _REPLY_AGAIN.format(problem=outcome.message)
                 continue
             if outcome.reason == "budget" and not whole and _was_narrow(turn, left):
                 whole = True  # its client was stopped before the call's own share was used up

@@ -46,7 +46,7 @@ class Turn:
 
     result: ResultMessage | None = None
     text: str = ""
-    said: str = ""  # by the message under way
+    written: str = ""  # by the message under way
     begun: str = ""  # by messages before it that reached the limit of tokens: the CLI asks the model to go on
     structured: Any = None
     cost_usd: float = 0.0
@@ -204,8 +204,8 @@ class Worker:
             texts = [block.text for block in message.content if isinstance(block, TextBlock)]
             calls = [block.input for block in message.content if isinstance(block, ToolUseBlock)]
             names = [block.name for block in message.content if isinstance(block, ToolUseBlock)]
-            turn.said = "".join(texts) or turn.said
-            turn.text = joined(turn.begun, turn.said) if turn.said else turn.text
+            turn.written = "".join(texts) or turn.written
+            turn.text = joined(turn.begun, turn.written) if turn.written else turn.text
             turn.api_error = message.error
             if STRUCTURED_TOOL in names:
                 turn.structured = calls[names.index(STRUCTURED_TOOL)]
@@ -220,19 +220,19 @@ class Worker:
 
     async def _priced(self, turn: Turn) -> Turn:
         """The turn with its cost: what its result says; where there is none, and for what broke off, what streamed."""
-        told = None if turn.result is None else self._difference(turn.result)
-        if told is None or turn.cut_off:
+        reported = None if turn.result is None else self._difference(turn.result)
+        if reported is None or turn.cut_off:
             if self._proxy is not None:
-                await self._proxy.heard_out(self._api_key)
+                await self._proxy.usage_complete(self._api_key)
             turn.meter.add(turn.passed)
         else:
-            self._tariff.settle(turn.meter, told)
+            self._tariff.settle(turn.meter, reported)
         if self._tariff.is_own(turn.meter):
             turn.meter.add(turn.passed)  # searches and the like, which the CLI makes beside the conversation
             turn.cost_usd = self._tariff.cost(turn.meter)
             return turn
-        streamed = self._tariff.cost(turn.meter) if told is None or turn.cut_off or turn.meter.broken_off else 0.0
-        turn.cost_usd = max(told or 0.0, streamed)
+        streamed = self._tariff.cost(turn.meter) if reported is None or turn.cut_off or turn.meter.broken_off else 0.0
+        turn.cost_usd = max(reported or 0.0, streamed)
         return turn
 
     def _difference(self, result: ResultMessage) -> float | None:
@@ -258,9 +258,9 @@ def _follow(event: dict[str, Any], turn: Turn) -> None:
     """Keep what a message said when its end was cut, for the next one to go on from."""
     stop = (event.get("delta") or {}).get("stop_reason")
     if event.get("type") == "message_start":
-        turn.said = ""
+        turn.written = ""
     elif stop == "max_tokens":
-        turn.begun = joined(turn.begun, turn.said)
+        turn.begun = joined(turn.begun, turn.written)
     elif stop == "tool_use":
         turn.begun = ""
 

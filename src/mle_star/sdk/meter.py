@@ -23,7 +23,7 @@ class _Message:
     characters: int = 0
     whole: bool = False
 
-    def hear(self, usage: Mapping[str, Any]) -> None:
+    def count(self, usage: Mapping[str, Any]) -> None:
         """Take over what is told; counts only grow."""
         for name, value in usage.items():
             if isinstance(value, (int, float)):
@@ -60,7 +60,7 @@ class Meter:
     def message(self, key: str | None, model: str, usage: Mapping[str, Any] | None) -> None:
         """A message of the SDK, or a part of one: those with the same key are one reply of the API."""
         if key and usage:
-            self._message(key, model).hear(usage)
+            self._message(key, model).count(usage)
 
     def stream(self, event: Mapping[str, Any], parent: Hashable = None) -> None:
         """An event of the API's stream; `parent` tells apart the streams of a call that has several."""
@@ -68,20 +68,20 @@ class Meter:
         if kind == "message_start":
             start = event["message"]
             self._open[parent] = self._message(start["id"], start.get("model") or "")
-            self._open[parent].hear(start.get("usage") or {})
+            self._open[parent].count(start.get("usage") or {})
         elif parent in self._open and kind == "content_block_delta":
             delta = event.get("delta") or {}
-            said = (delta.get(name) for name in ("text", "partial_json", "thinking"))
-            self._open[parent].characters += sum(len(text) for text in said if isinstance(text, str))
+            texts = (delta.get(name) for name in ("text", "partial_json", "thinking"))
+            self._open[parent].characters += sum(len(text) for text in texts if isinstance(text, str))
         elif parent in self._open and kind == "message_delta" and event.get("usage"):
-            self._open[parent].hear(event["usage"])
+            self._open[parent].count(event["usage"])
             self._open[parent].whole = True
 
     def add(self, other: Meter) -> None:
         """Take over what another one has heard; of a reply that both know, the larger counts."""
         for key, heard in other._messages.items():
             message = self._message(key, heard.model)
-            message.hear(heard.usage)
+            message.count(heard.usage)
             message.characters = max(message.characters, heard.characters)
             message.whole = message.whole or heard.whole
 

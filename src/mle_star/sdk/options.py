@@ -98,8 +98,8 @@ async def _complaint(command: tuple[str, ...]) -> str | None:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate()
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+    _, stderr = await process.communicate()
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
     return None if process.returncode == 0 else lines[-1] if lines else f"exit code {process.returncode}"
 
 
@@ -123,7 +123,7 @@ class Launcher:
     notify: Callable[[str], None] = lambda message: None
     plain: bool = False  # the server knows no tools
     by_text: bool = False  # the model overlooks the tool for structured replies
-    _said: set[str] = field(default_factory=set)
+    _warned: set[str] = field(default_factory=set)
     _serial: Iterator[int] = field(default_factory=itertools.count)
     _essence_digest: str = ""
 
@@ -289,7 +289,7 @@ class Launcher:
         if mode == "bypassPermissions" and is_root() and os.environ.get("IS_SANDBOX") != "1":
             mode = "dontAsk"
             if tools:
-                self.say_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
+                self.warn_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
         allowed = list(tools)
         if mode not in ("dontAsk", "bypassPermissions"):
             # what is allowed beforehand is never put before the callback
@@ -318,7 +318,7 @@ class Launcher:
         }
 
     def _path(self) -> str:
-        """Where the CLI looks for programs: first where its sandbox is mended."""
+        """Where the CLI looks for programs: first where its sandbox is fixed."""
         path, bwrap = os.environ.get("PATH", os.defpath), shutil.which("bwrap")
         if bwrap is None:
             return path
@@ -332,18 +332,18 @@ class Launcher:
     def do_without_tools(self) -> None:
         """The server refuses tools: ask for JSON in the text from now on, and send none."""
         self.plain = True
-        self.say_once(
+        self.warn_once(
             "the model's server knows no tools: structured replies are asked for as text, the web is not searched"
         )
 
     def take_replies_as_text(self) -> None:
         """The model overlooks the tool for structured replies: ask for JSON in the text, and send the other tools."""
         self.by_text = True
-        self.say_once("the model gives structured replies as text: they are asked for in the prompt")
+        self.warn_once("the model gives structured replies as text: they are asked for in the prompt")
 
-    def say_once(self, message: str) -> None:
+    def warn_once(self, message: str) -> None:
         """Warn of something that holds for the whole run."""
-        if message not in self._said:
-            self._said.add(message)
+        if message not in self._warned:
+            self._warned.add(message)
             logger.warning(message)
             self.notify(message)

@@ -82,7 +82,7 @@ class CredentialProxy:
         """Let `meter` hear what the replies to one CLI use that it asks for from now on."""
         self._callers[key].meter = meter
 
-    async def heard_out(self, key: str) -> None:
+    async def usage_complete(self, key: str) -> None:
         """Wait, briefly, until no reply to a CLI that has ended is on its way any more."""
         if answers := self._callers[key].answers:
             await asyncio.wait(set(answers), timeout=2 * LAST_WORD_SECONDS)
@@ -161,11 +161,11 @@ class CredentialProxy:
         try:
             answered = [pair for pair in response.headers.raw if pair[0].decode().lower() not in _OF_ONE_CONNECTION]
             await send({"type": "http.response.start", "status": response.status_code, "headers": answered})
-            ear = _Ear(meter, response.headers.get("content-type", ""))
+            reader = _UsageReader(meter, response.headers.get("content-type", ""))
             async for piece in response.aiter_raw():
-                ear.hear(piece)
+                reader.read(piece)
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-            ear.end()
+            reader.end()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await response.aclose()
@@ -175,14 +175,14 @@ def _named(agent: str, variant: str | None) -> dict[str, str]:
     return {AGENT_HEADER: agent, **({} if variant is None else {VARIANT_HEADER: variant})}
 
 
-class _Ear:
+class _UsageReader:
     """Tells a meter what a reply has used, while it passes: event by event, or at the end of a plain one."""
 
     def __init__(self, meter: Meter, content_type: str) -> None:
         self._meter, self._rest = meter, bytearray()
         self._streams = content_type.startswith("text/event-stream")
 
-    def hear(self, piece: bytes) -> None:
+    def read(self, piece: bytes) -> None:
         """A piece of the reply, cut anywhere."""
         self._rest += piece
         if self._streams and b"\n" in piece:
@@ -198,11 +198,11 @@ class _Ear:
 
     def _take(self, text: bytearray) -> None:
         try:
-            told = json.loads(text)
-            if told.get("type") == "message":
-                self._meter.message(told["id"], told["model"], told["usage"])
+            message = json.loads(text)
+            if message.get("type") == "message":
+                self._meter.message(message["id"], message["model"], message["usage"])
             else:
-                self._meter.stream(told, self)
+                self._meter.stream(message, self)
         except (ValueError, LookupError, TypeError, AttributeError):
             return  # not of the Messages API: passed on all the same
 

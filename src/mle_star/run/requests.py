@@ -20,7 +20,7 @@ from mle_star.models import AgentConfig, AgentType, Measure, agent_config
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
 from mle_star.run.context import AgentReply, RunContext, current_run
 from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted
-from mle_star.run.telling import prompt_context, rows_to_learn_from, whole_script
+from mle_star.run.prompt_context import prompt_context, rows_to_learn_from, whole_script
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any]) -> A
     except BaseException:
         run.budget.give_up(reserved)
         raise
-    logger.debug("%s is told:\n%s", step, reply.json_text)
+    logger.debug("%s gets the reply:\n%s", step, reply.json_text)
     run.budget.settle(reserved, reply.cost_usd, phase=run.phase, path=run.label)
     wording = PromptRegistry().hash(agent, call["variant"])
     run.record(

@@ -21,11 +21,11 @@ from mle_star.models import (
 )
 from mle_star.phase1 import generate_candidate, retrieve_models
 from mle_star.prompts import Prompt
-from mle_star.run.asking import ask_agent
 from mle_star.run.context import RunContext, path_context, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, RefinementTried, ScriptFinished
+from mle_star.run.prompt_context import MARK, around, prompt_context, whole_script
+from mle_star.run.requests import ask_agent
 from mle_star.run.search import Phase1Progress, Trial
-from mle_star.run.telling import MARK, around, prompt_context, whole_script
 from tests.ledgers import script_finished
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 
