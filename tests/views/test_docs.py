@@ -42,6 +42,14 @@ def test_the_reference_names_every_option_that_the_help_names(capsys: pytest.Cap
         assert known == shown, command
 
 
+OLD_WORDS = r"goes? on|gone on|taken? up again|\banew\b|put aside|hand(s|ed)? over|promis|\bmend|for want of"
+
+
+def test_commands_names_and_settings_are_described_in_plain_words() -> None:
+    page = reference.reference().partition("## Files of a run")[0]
+    assert [line for line in page.splitlines() if re.search(OLD_WORDS, line.replace("`promising`", ""))] == []
+
+
 def test_every_setting_and_every_event_has_a_sentence() -> None:
     page = reference.reference()
     for name, field in PipelineConfig.model_fields.items():
