@@ -36,6 +36,15 @@ def write_task(folder: Path, key: str) -> Path:
     return folder
 
 
+def test_copies_of_hidden_rows_show_no_label_where_the_test_file_has_a_column_for_it(tmp_path: Path) -> None:
+    folder = write_task(tmp_path / "data", "")
+    pandas.read_csv(folder / "test.csv").assign(y="").to_csv(folder / "test.csv", index=False)
+    data = Data.read(find_layout(folder, "Predict `y`."), folder)
+    made = permuted_view(Judge(data, known_metric("rmse")), list(range(100)), tmp_path / "permuted", seed=1)
+    assert made.columns == ("strong", "weak", "noise")
+    assert pandas.read_csv(tmp_path / "permuted" / "test.csv")["y"].isna().all()
+
+
 @pytest.mark.parametrize("key", ["", "row-", "none for training"])
 def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_path: Path) -> None:
     nameless = key == "none for training"

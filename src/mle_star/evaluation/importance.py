@@ -51,7 +51,8 @@ def permuted_view(judge: Judge, hidden: Sequence[int], target: Path, *, seed: in
         raise Unsupported("columns are permuted only where there are a test file and a sample, and no order of time")
     layout, dice = data.layout, random.Random(seed)
     asked = set(data.test.table.columns)
-    columns = [c for c in data.train.table.columns if c in asked and c != layout.key][:MOST_COLUMNS]
+    left_out = {layout.key, *layout.target.names}
+    columns = [c for c in data.train.table.columns if c in asked and c not in left_out][:MOST_COLUMNS]
     count = min(len(hidden), MOST_ROWS // (1 + len(columns)))
     if not columns or count < FEWEST_COPIES:
         raise Unsupported("there are too few hidden rows, or too many columns")
