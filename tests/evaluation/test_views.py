@@ -30,6 +30,7 @@ from mle_star.errors import ConfigError
 from mle_star.evaluation.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.evaluation.blend import blended, find_weights
 from mle_star.evaluation.grading import Judge
+from mle_star.evaluation.keys import Numbers, fresh_keys, numbers_of
 from mle_star.evaluation.split import Rule, _mixed, split_rows
 from mle_star.evaluation.views import Data, View
 
@@ -127,6 +128,21 @@ def test_a_hidden_row_has_no_column_that_only_training_rows_have(form: str, tmp_
         assert len(read) > ASKED and all(row["place"]["town"]["name"] for row in read), "what is nested stays"
     shown = next((tmp_path / "view").glob("test.*"))
     assert b"told" not in shown.read_bytes() and "told" not in rows_of(tmp_path / "view", "test")[0]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_a_hidden_row_has_no_label_where_the_test_file_has_an_empty_column_for_it(form: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", form)
+    path = next(folder.glob("test.*"))
+    if form == "jsonl":
+        path.write_text("".join(json.dumps({**json.loads(line), "y": None}) + "\n" for line in path.open()))
+    else:
+        frame = pandas.DataFrame(table(ASKED, 1000, target=False)).assign(y=pandas.array([None] * ASKED, dtype="Int64"))
+        frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path, index=False)
+    data = opened(folder)
+    data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    shown = read_rows(find_layout(tmp_path / "view", "Predict `y`.").test or data.train.table, tmp_path / "view")
+    assert shown.count > ASKED and set(shown.column("y")) == {""}
 
 
 @pytest.mark.parametrize(
@@ -644,6 +660,23 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
     mixed[150:].drop(columns="y").to_csv(folder / "test.csv", index=False)
     mixed[150:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
     assert opened(folder).make_view("v", [0, 1, 2], tmp_path / "mixed", seed=2).names == {}
+
+
+@given(
+    st.sampled_from(["", "row-"]), st.lists(st.integers(0, 10**20), min_size=1, max_size=9), st.sampled_from([0, 3, 25])
+)
+def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, numbers: list[int], width: int) -> None:
+    keys = [f"{before}{str(number).zfill(width)}" for number in numbers]
+    goes_up = sorted(set(numbers)) == numbers
+    filled = width if any(len(str(number)) < width for number in numbers) else 0
+    wanted = Numbers(
+        (before, ""), min(numbers), max(numbers), len(keys[0]) - len(before) if filled else 0, goes_up, len(keys)
+    )
+    assert numbers_of(keys) == wanted
+    assert numbers_of([*keys, "x"]) is None and numbers_of([*keys, before]) is None and numbers_of([]) is None
+    new = fresh_keys(numbers_of(keys), [], [5, 6], seed=1)
+    first = max(numbers) + 1
+    assert sorted(new.values()) == sorted(f"{before}{str(n).zfill(wanted.width)}" for n in (first, first + 1))
 
 
 def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
