@@ -233,7 +233,8 @@ class Separated(Rows):
         else:  # neighbours are copied in one piece
             kept = np.sort(np.asarray(order, np.int64))
             runs = np.split(kept, np.flatnonzero(np.diff(kept) != 1) + 1) if len(kept) else []
-            pieces = (self._content[self._starts[run[0]] : self._starts[run[-1] + 1]] for run in runs)
+            whole = memoryview(self._content)
+            pieces = (whole[self._starts[run[0]] : self._starts[run[-1] + 1]] for run in runs)
         pieces = chain([self._header], pieces)
         if self._held_in != self._encoding:
             pieces = [b"".join(pieces).decode(self._held_in).encode(self._encoding)]

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import lt
+from operator import itemgetter, lt
 from pathlib import Path
 
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
@@ -77,7 +77,7 @@ def numbers_of(keys: Sequence[str]) -> Numbers | None:
     if not all(digits) or not "".join(digits).isdecimal():
         return None
     numbers = list(map(int, digits))
-    filled = sum(map(len, digits)) > sum(map(len, map(str, numbers)))
+    filled = "0" in {*map(itemgetter(0), digits)} and any(len(text) > 1 and text[0] == "0" for text in digits)
     goes_up = all(map(lt, numbers, islice(numbers, 1, None)))
     width = len(digits[0]) if filled else 0
     return Numbers((before, behind), min(numbers), max(numbers), width, goes_up, len(keys))

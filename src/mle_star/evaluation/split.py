@@ -176,7 +176,7 @@ def _strata(rule: Rule, values: Sequence[str]) -> Any:
 
     if rule.kind == "classes":
         number = {value: place for place, value in enumerate(dict.fromkeys(values))}
-        return np.array([number[value] for value in values])
+        return np.fromiter(map(number.__getitem__, values), np.int64, len(values))
     numbers = np.array([float(value) if is_number(value) else 0.0 for value in values])
     ranks: Any = np.empty(len(numbers), np.int64)
     ranks[np.argsort(numbers, kind="stable")] = np.arange(len(numbers))

@@ -175,7 +175,7 @@ class Data:
             values: Sequence[str] = [""] * len(self.labelled)
         else:
             whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
-            values = [whole[place] for place in self.labelled]
+            values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._asked_values())
         views = tuple(tuple(self.labelled[i] for i in view) for view in chosen.views)
         return Split(rule, views, tuple(self.labelled[i] for i in chosen.select))
@@ -301,7 +301,7 @@ class Data:
             sample = _made(SAMPLE_NAME, (*((key,) if key else ()), *names), Form())
             told = {name: [value] * len(hidden) for name, value in zip(names, _usual(self.truth), strict=True)}
         else:
-            shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in names]
+            shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in (*names, key)]
             told = dict(zip(shared, self.train.values(shared, hidden), strict=True))
             like = sample, [0] * len(hidden)
         if key is not None and key in sample.table.columns:
@@ -315,10 +315,11 @@ class Data:
         sample.write(view.folder / sample.table.name, positions, rows)
 
 
-def all_but(hidden: Collection[int], count: int) -> list[int]:
+def all_but(hidden: Sequence[int], count: int) -> Any:
     """The places of all other rows."""
-    left_out = set(hidden)
-    return [place for place in range(count) if place not in left_out]
+    import numpy as np
+
+    return np.delete(np.arange(count), np.asarray(hidden, np.int64))
 
 
 def _positions(view: View) -> list[int]:
