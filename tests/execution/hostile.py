@@ -159,7 +159,7 @@ CASES = [
     Case("deletes the data", "import shutil\nshutil.rmtree('input', ignore_errors=True)\n" + SCORE,
          error=False, score=0.5),
     Case("deletes its own directory", "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n"
-         "open('left', 'w').close()\n" + SCORE, error=False, score=0.5),
+         "open('left', 'w').close()\n" + SCORE, error=None, score=0.5, everywhere=True),  # unconfined, it can
     Case("removes all hidden files and leaves some", "import glob, os\nfor name in glob.glob('.*'):\n"
          "    os.remove(name)\nopen('left', 'w').close()\nos.mkdir('.left')\n" + SCORE, error=False, score=0.5),
     Case("locks its own directory", "import os\nos.mkdir('d')\nopen('d/f', 'w').close()\nos.chmod('d', 0)\n"
