@@ -58,9 +58,10 @@ TESTS = {
         f"{PIPELINE}whole.py::test_the_client_of_a_run_comes_and_goes_with_it",
     ],
     "phase1": [
-        f"{METHOD}{name}.py" for name in ("phase1", "phase1_words", "phase1_time", "leaking", "telling", "rich_prompts")
+        f"{METHOD}{name}.py"
+        for name in ("phase1", "phase1_words", "phase1_time", "leaking", "prompt_context", "rich_prompts")
     ],
-    "phase2_inner": [f"{METHOD}{name}.py" for name in ("phase2_inner", "leaking", "telling", "rich_prompts")],
+    "phase2_inner": [f"{METHOD}{name}.py" for name in ("phase2_inner", "leaking", "prompt_context", "rich_prompts")],
     "phase2_outer": [f"{METHOD}{name}.py" for name in ("phase2_outer", "rich_prompts")],
     "phase3": [f"{METHOD}{name}.py" for name in ("phase3", "rich_prompts")],
     "safety": [f"{METHOD}{name}.py" for name in ("safety", "safety_words", "leaking", "phase3", "rich_prompts")],

@@ -47,7 +47,7 @@ from mle_star.models import (
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.folder import place_copy
 from mle_star.run.limits import too_late_for
-from mle_star.run.requests import ask_for, ask_for_code, code_of, try_agent, warn_unusable
+from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.search import Submission
 from mle_star.safety import (
     UNANSWERED,

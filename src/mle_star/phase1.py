@@ -44,7 +44,7 @@ from mle_star.run.events import (
     ScriptFinished,
 )
 from mle_star.run.ledger import rejudged
-from mle_star.run.requests import ask_agent, ask_for_code
+from mle_star.run.request import ask_agent, ask_for_code
 from mle_star.run.search import Phase1Progress, score_of
 from mle_star.safety import (
     check_and_evaluate,

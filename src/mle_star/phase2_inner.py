@@ -22,7 +22,7 @@ from mle_star.models import (
 )
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import RefinementTried
-from mle_star.run.requests import ask_for_code, ask_for_text
+from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.run.search import BlockProgress, score_of
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked, yes_no
 

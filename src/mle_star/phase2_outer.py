@@ -28,7 +28,7 @@ from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
 from mle_star.run.limits import limit_in_run
-from mle_star.run.requests import ask_for, ask_for_code, ask_for_text
+from mle_star.run.request import ask_for, ask_for_code, ask_for_text
 from mle_star.run.search import PathProgress, StepProgress
 from mle_star.safety import make_debug_callback, yes_no
 

@@ -23,7 +23,7 @@ from mle_star.models import (
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import EnsembleTried
 from mle_star.run.ledger import rejudged
-from mle_star.run.requests import ask_for_code, ask_for_text
+from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
 
 logger = logging.getLogger(__name__)

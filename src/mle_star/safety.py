@@ -33,7 +33,7 @@ from mle_star.models import (
 )
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.run.requests import ask_for, ask_for_code, code_of, try_agent, warn_unusable
+from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.search import Trial
 
 logger = logging.getLogger(__name__)

@@ -176,7 +176,7 @@ async def test_a_foreign_block_is_no_block(run: ScriptedRun, caplog: pytest.LogC
     run.agents.reply("test-subsampling_extract", reply)
     assert await remove_subsampling(BEST) is BEST
     assert run.agents.names == ["test-subsampling_extract"]
-    [warning] = lines_of(caplog, "WARNING", "mle_star.run.requests")
+    [warning] = lines_of(caplog, "WARNING", "mle_star.run.request")
     assert warning.endswith(repr(reply[:200]))
     assert any("found: no" in line for line in lines_of(caplog, "INFO"))
 
@@ -405,7 +405,7 @@ async def test_without_a_test_script_the_debugger_makes_one(
     assert FULL in call.prompt and "submission.csv missing or empty" in call.prompt
     assert result.final_solution.content.startswith(GOOD) and Path(result.submission_path).is_file()
     if reply == GARBAGE:
-        assert any(GARBAGE[:50] in line for line in lines_of(caplog, "WARNING", "mle_star.run.requests"))
+        assert any(GARBAGE[:50] in line for line in lines_of(caplog, "WARNING", "mle_star.run.request"))
 
 
 @pytest.mark.modes("usual")
@@ -738,7 +738,7 @@ async def test_an_unreadable_verdict_is_no_verdict(
     quick_run.agents.reply("test-contamination", reply)
     result = await finalize(quick_run, references=["a post"])
     assert result.contamination is None and Path(result.submission_path).is_file()
-    assert lines_of(caplog, "WARNING", "mle_star.run.requests")
+    assert lines_of(caplog, "WARNING", "mle_star.run.request")
 
 
 @pytest.mark.req("REQ-FN-032", "REQ-FN-036")

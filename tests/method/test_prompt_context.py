@@ -24,7 +24,7 @@ from mle_star.prompts import Prompt
 from mle_star.run.context import RunContext, path_context, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, RefinementTried, ScriptFinished
 from mle_star.run.prompt_context import MARK, around, prompt_context, whole_script
-from mle_star.run.requests import ask_agent
+from mle_star.run.request import ask_agent
 from mle_star.run.search import Phase1Progress, Trial
 from tests.ledgers import script_finished
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings

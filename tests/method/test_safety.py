@@ -64,7 +64,7 @@ HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validat
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    names = ("mle_star.safety", "mle_star.run.requests")
+    names = ("mle_star.safety", "mle_star.run.request")
     return [r.getMessage() for r in caplog.records if r.name in names and r.levelno == logging.WARNING]
 
 

@@ -13,7 +13,7 @@ from mle_star.models import AgentType, EvaluationResult, SolutionPhase
 from mle_star.prompts import FACTS_HEADING, PromptRegistry, render
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.run.requests import ask_agent, try_agent, warn_unusable
+from mle_star.run.request import ask_agent, try_agent, warn_unusable
 from mle_star.run.search import Trial
 from mle_star.safety import (
     MENDED_AT_LAST,
@@ -229,7 +229,7 @@ async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str,
 async def test_a_call_that_fails_and_a_reply_that_is_no_use_are_told(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(DEBUG, logger="mle_star.run.requests")
+    caplog.set_level(DEBUG, logger="mle_star.run.request")
     quick_run.agents.faults[0] = "raises"
     with scope("phase2", "t-1"):
         assert await try_agent(AgentType.summarize, ablation_code="x", raw_result="y") is None

@@ -22,11 +22,9 @@ from mle_star.prompts.facts import FACTS_HEADING, facts_section
 from mle_star.prompts.registry import AgentPrompt, Prompt, PromptRegistry, render
 from mle_star.prompts.sections import (
     BLOCK_NOT_FOUND,
-    FAILED_SCORE,
     fenced,
     format_plan_history,
     format_previous_blocks,
-    format_score,
     format_solutions,
     format_summaries,
     ordinal,
@@ -35,7 +33,6 @@ from mle_star.prompts.sections import (
 __all__ = [
     "BLOCK_NOT_FOUND",
     "FACTS_HEADING",
-    "FAILED_SCORE",
     "AgentPrompt",
     "Prompt",
     "PromptRegistry",
@@ -43,7 +40,6 @@ __all__ = [
     "fenced",
     "format_plan_history",
     "format_previous_blocks",
-    "format_score",
     "format_solutions",
     "format_summaries",
     "ordinal",

@@ -8,10 +8,9 @@ specification's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from mle_star.agents import AGENTS, Request, section
+from mle_star.agents import AGENTS, Agent, Request, section
 from mle_star.basics.phases import phase_of
 from mle_star.basics.texts import digest_of, plural, shorten
 from mle_star.method.scores import ANALYSIS, parse_analysis
@@ -43,31 +42,20 @@ Slots = dict[str, str] | None
 """What fills a section; None where there is nothing to say."""
 
 
-@dataclass(frozen=True)
-class _Context:
+class _Call(NamedTuple):
     """A call that is to be made: what is known of it when its prompt is written."""
 
     run: RunContext
-    agent: AgentType
-    variant: str | None
+    agent: Agent
+    request: Request
     values: Values
-
-    @property
-    def request(self) -> Request:
-        """What is declared of it."""
-        return AGENTS[self.agent].request(self.variant)
-
-    @property
-    def plans(self) -> bool:
-        """Does it ask for a plan?"""
-        return AGENTS[self.agent].plans
 
 
 def prompt_context(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> str:
     """The sections for one call, in order; empty when there is nothing to add."""
-    call, on = _Context(run, agent, variant, values), {*run.config.briefing, *run.config.diversity}
-    wanted = [(name, make) for name, (part, make) in _SECTIONS.items() if part in on and name in call.request.context]
-    found = ((name, make(call)) for name, make in wanted)
+    on, request = {*run.config.briefing, *run.config.diversity}, AGENTS[agent].request(variant)
+    call = _Call(run, AGENTS[agent], request, values)
+    found = ((name, make(call)) for name, (part, make) in _SECTIONS.items() if part in on and name in request.context)
     return "\n\n".join(section(name, **slots) for name, slots in found if slots is not None)
 
 
@@ -111,23 +99,23 @@ def around(script: str, block: str) -> str:
 # --- code ------------------------------------------------------------------------------------------------
 
 
-def _input_scores(call: _Context) -> Slots:
+def _input_scores(call: _Call) -> Slots:
     """The scores of what is ensembled."""
     scores = call.values.get("input_scores")
     lines = [f"- solution {number}: {_score(score)}" for number, score in enumerate(scores or (), 1)]
     return {"lines": "\n".join(lines)} if lines else None
 
 
-def _best(call: _Context) -> Slots:
+def _best(call: _Call) -> Slots:
     """The best block or ensemble so far, with its score, to build on."""
     best = call.values.get("best")
     if best is None:
         return None
-    use = "The plan may build on it." if call.plans else "Take over from it what the plan builds on."
+    use = "The plan may build on it." if call.agent.plans else "Take over from it what the plan builds on."
     return {"score": _score(best[1]), "use": use, "code": fenced(shorten(str(best[0]), MAX_SCRIPT))}
 
 
-def _solution(call: _Context) -> Slots:
+def _solution(call: _Call) -> Slots:
     """What the solution scores, how long it takes, what it printed last."""
     names = ("solution_script", "final_solution", "around")
     solution = next((str(call.values[name]) for name in names if call.values.get(name)), "")
@@ -142,29 +130,29 @@ def _solution(call: _Context) -> Slots:
 # --- what was found out ----------------------------------------------------------------------------------
 
 
-def _keep_analysis(call: _Context) -> Slots:
+def _keep_analysis(call: _Call) -> Slots:
     return {"mark": ANALYSIS} if parse_analysis(str(call.values.get("raw_result", ""))) else None
 
 
-def _analysis(call: _Context) -> Slots:
+def _analysis(call: _Call) -> Slots:
     """Where the errors are, as the last study of this path printed it."""
     lines = call.run.shared.search.analyses.get(call.run.label, "")
     return {"lines": fenced(shorten(lines, MAX_ANALYSIS), "text")} if lines else None
 
 
-def _memory(call: _Context) -> Slots:
+def _memory(call: _Call) -> Slots:
     """What the run has tried."""
     table = tried_table(call.run.ledger, path=call.run.path, t=_outer_step(call.run))
     return {"table": table} if table else None
 
 
-def _repairs(call: _Context) -> Slots:
+def _repairs(call: _Call) -> Slots:
     """What was repaired here before."""
     errors = call.run.ledger.repairs("/".join(call.run.parts))[-MAX_REPAIRS:]
     return {"lines": "\n".join(f"{number}. {error}" for number, error in enumerate(errors, 1))} if errors else None
 
 
-def _notes(call: _Context) -> Slots:
+def _notes(call: _Call) -> Slots:
     notes = call.run.shared.search.research
     return {"notes": fenced(shorten(notes, MAX_NOTES), "text")} if notes else None
 
@@ -172,7 +160,7 @@ def _notes(call: _Context) -> Slots:
 # --- limits ----------------------------------------------------------------------------------------------
 
 
-def _limits(call: _Context) -> Slots:
+def _limits(call: _Call) -> Slots:
     """How long a script may run, how long the current one takes, what is left of the time."""
     run, study, repair = call.run, call.request.study, "repairs" in call.request.context
     limit, takes = limit_in_run(run, "ablation" if study else "solution"), run.solution_seconds
@@ -190,7 +178,7 @@ def _limits(call: _Context) -> Slots:
         if room < 1:
             lines.append("- Use fewer rounds, folds or rows, the same in every run of the study.")
     sample = run.shared.scripts.sample
-    if sample is not None and not study and not call.plans and run.phase != "finalization":
+    if sample is not None and not study and not call.agent.plans and run.phase != "finalization":
         rows = f"{sample.rows} of the {sample.of} training rows"
         lines.append(
             f"- A new script may first run on a sample of {rows}, and must work there; all rows give its score."
@@ -207,19 +195,19 @@ def _limits(call: _Context) -> Slots:
 # --- diversity -------------------------------------------------------------------------------------------
 
 
-def _candidates(call: _Context) -> Slots:
+def _candidates(call: _Call) -> Slots:
     others = call.values.get("other_models")
     return {"lines": "\n".join(f"- {line}" for line in others)} if others else None
 
 
-def _emphasis(call: _Context) -> Slots:
+def _emphasis(call: _Call) -> Slots:
     path, paths = call.run.path, call.run.config.num_parallel_solutions
     if path is None or paths == 1:
         return None
     return {"number": str(path + 1), "count": str(paths), "emphasis": EMPHASIS[path % len(EMPHASIS)]}
 
 
-def _borrow(call: _Context) -> Slots:
+def _borrow(call: _Call) -> Slots:
     """The best of another path, for one that has gained nothing for a while."""
     run = call.run
     if run.path is None or steps_without_gain(run.ledger, run.path) < BORROW_AFTER:
@@ -237,11 +225,11 @@ def _other_best(run: RunContext) -> tuple[float, str] | None:
     return None
 
 
-def _as_it_is(call: _Context) -> Slots:
+def _as_it_is(call: _Call) -> Slots:
     return {}
 
 
-_SECTIONS: dict[str, tuple[str, Callable[[_Context], Slots]]] = {
+_SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
     "input_scores": ("best", _input_scores),
     "best_block": ("best", _best),
     "best_ensemble": ("best", _best),

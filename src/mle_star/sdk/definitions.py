@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,24 +34,11 @@ WRITING_TOOLS = frozenset({"Bash", "Edit", "Write"})
 MAX_LISTED = 200
 MAX_WEIGHTS = 40
 
-# What no solution imports: the tools of packagers, testers and writers, this project and what only it needs.
-_NOISE = re.compile(
-    "pip|setuptools|wheel|uv|virtualenv|hatch.*|build|twine|pre-commit|tox|nox|ruff|black|isort|flake8|pylint|mypy.*|pytest.*"
-    "|types-.*|.*-stubs|coverage|hypothesis|sortedcontainers|execnet|iniconfig|pluggy|pathspec|platformdirs|packaging"
-    "|playwright|greenlet|pyee|mutmut|libcst|setproctitle|textual|linkify-it-py|mdit-py-plugins|import-linter|grimp"
-    "|ipython.*|ipykernel|jupyter.*|notebook.*|nb(client|convert|format)|sphinx.*|debugpy|jedi|parso|traitlets"
-    "|mle-star|claude-agent-sdk|mcp.*|filelock|jinja2|markupsafe|markdown-it-py|mdurl|pydantic.*|annotated-.*|pygments"
-    "|rich|starlette|sse-starlette|typer|click|shellingham|uvicorn|anyio|sniffio|h11|httpcore.*|httpx.*|python-multipart"
-    "|pyjwt|cryptography|cffi|pycparser|truststore|opentelemetry-.*|jsonschema.*|referencing|rpds-py|attrs|librt"
-    "|ast-serialize|typing-(extensions|inspection)|six|idna|certifi|charset-normalizer|urllib3|colorama|nvidia-.*|cuda-.*"
-    "|mkdocs.*|mlflow.*|ray|kaggle|kagglesdk|databricks-.*|docker|flask.*|fastapi|gunicorn|werkzeug|graphene|graphql-.*"
-    "|google-auth|alembic|sqlalchemy|sqlparse|mako|markdown|pymdown-.*|ghp-import|git(db|python)|smmap|huey|skops|aio.*"
-    "|asttokens|babel|backrefs|bleach|blinker|cachetools|comm|editables|executing|fastjsonschema|frozenlist|jupytext"
-    "|importlib-metadata|itsdangerous|json-repair|matplotlib-inline|mergedeep|msgpack|multidict|nest-asyncio.*|paginate"
-    "|pexpect|prettytable|prompt-toolkit|propcache|ptyprocess|pure-eval|pyasn1.*|python-(dotenv|slugify)|pyyaml-env-tag"
-    "|pyzmq|stack-data|text-unidecode|tomlkit|tornado|trove-classifiers|vermin|watchdog|wcwidth|webencodings|yarl|zipp"
-    "|chardet|et-xmlfile|clevercsv|requests|pyseccomp"
-)
+
+@cache
+def _noise() -> re.Pattern[str]:
+    """What no solution imports: the tools of packagers, testers and writers, this project and what only it needs."""
+    return re.compile("|".join((Path(__file__).parent / "noise.txt").read_text(encoding="utf-8").split()))
 
 
 @dataclass(frozen=True)
@@ -92,7 +80,7 @@ class EnvironmentFacts:
     @property
     def script_packages(self) -> list[tuple[str, str]]:
         """The packages worth telling an agent about, by name: all but the noise."""
-        chosen = [item for item in self.packages.items() if not _NOISE.fullmatch(plain_name(item[0]))]
+        chosen = [item for item in self.packages.items() if not _noise().fullmatch(plain_name(item[0]))]
         return sorted(chosen, key=lambda item: plain_name(item[0]))
 
 
