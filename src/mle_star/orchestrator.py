@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.basics.phases import PHASES
 from mle_star.config import effective_config
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.executors import find_opener, opened_executor
@@ -395,7 +394,7 @@ class _Pipeline:
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows, and say it in the log."""
-        elapsed, outcomes, stop = self.budget.elapsed(), self.stages.outcomes, self._stop()
+        elapsed, stop = self.budget.elapsed(), self._stop()
         durations = duration_breakdown(self.stages.seconds, elapsed)
         origin = lineage(result, chosen, None if picked is None else picked.origin)
         warnings = [stop.explain(self.context.run_dir)] if stop else []
@@ -403,15 +402,14 @@ class _Pipeline:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))
-        promise = None if picked is None else picked.chosen.measure
-        promise = promise or said_by(self.context, chosen, result.final_solution.score)
+        promise = (picked and picked.chosen.measure) or said_by(self.context, chosen, result.final_solution.score)
         return result.model_copy(
             update={
                 "promise": promise,
                 **yardsticks(self.context, result.phase1, picked),
                 "total_duration_seconds": elapsed,
-                "phases_completed": [one.name for one in PHASES if outcomes.get(one.name) == "completed"],
-                "phases_skipped": [one.name for one in PHASES if outcomes.get(one.name) == "skipped"],
+                "phases_completed": self.stages.ended_as("completed"),
+                "phases_skipped": self.stages.ended_as("skipped"),
                 "duration_breakdown": durations,
                 "lineage": origin,
                 "stopped_by": None if stop is None else stop.reason,

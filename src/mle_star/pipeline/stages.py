@@ -96,6 +96,10 @@ class Stages:
             keep_time_to_run_again(self.context, phase)
         return Stage(self, phase, path, model, digest)
 
+    def ended_as(self, outcome: Outcome) -> list[str]:
+        """The phases that ended so, in their order."""
+        return [phase.name for phase in PHASES if self.outcomes.get(phase.name) == outcome]
+
     def open(self, phase: PhaseName) -> float:
         """Begin the time of a phase; the seconds it has. None where it is only taken over: see `_gone_beyond`."""
         seconds = self.budget.open_phase(phase)
