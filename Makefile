@@ -23,11 +23,12 @@ demo: $(STAMP) ## run the whole method on an example task, with no key and no in
 test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-lint: $(STAMP) ## format, lint, types, layers and the oldest Python
+lint: $(STAMP) ## format, lint, types, layers, the size of rooms and the oldest Python
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/budget.py
 	! $(BIN)/vermin --quiet --violations --target=3.10- --no-tips src tests tools benchmarks | grep .  # a file that it cannot place is a finding, too
 
 format: $(STAMP) ## mend what ruff can mend

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mle_star.data.dialect import Dialect
 from mle_star.data.files import create_data, open_data
-from mle_star.data.rows import Rows, Unsupported, read_rows
+from mle_star.data.rows import TableRows, Unsupported, read_rows
 from mle_star.data.tables import Form, Table
 
 COLUMNS = ("id", "note", "y", "x")
@@ -44,7 +44,7 @@ class Written(NamedTuple):
         writer.writerows([columns, *rows] if self.has_header else rows)
         return text.getvalue() if self.is_ended else text.getvalue().removesuffix(self.line_end)
 
-    def read(self, folder: Path, stem: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Rows:
+    def read(self, folder: Path, stem: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> TableRows:
         """Written and read."""
         form = Form("csv", self.encoding, Dialect(self.separator), self.has_header)
         table = Table(f"{stem}{self.suffix}", columns, {}, len(rows), True, form)

@@ -39,7 +39,7 @@ class Unsupported(ValueError):
     """A file whose rows cannot be moved; the message says why."""
 
 
-def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> Rows:
+def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> TableRows:
     """All rows of a table's file; the columns `names` are read at once."""
     path, kind = folder / table.name, table.form.kind
     if kind == "csv":
@@ -51,21 +51,21 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> Rows:
     if kind == "excel":
         import pandas
 
-        return Rows(table, pandas.read_excel(path, dtype=object).to_dict("records"))
+        return TableRows(table, pandas.read_excel(path, dtype=object).to_dict("records"))
     _, records, is_whole = json_records(path)
     if not is_whole:
         raise Unsupported(f"{table.name} cannot be read to its end")
-    return Rows(table, records)
+    return TableRows(table, records)
 
 
-def no_rows(table: Table) -> Rows:
+def no_rows(table: Table) -> TableRows:
     """A table of separated values that is still to be made: a header without rows."""
     header = io.StringIO()
     csv.writer(header, delimiter=table.form.dialect.separator, lineterminator="\n").writerow(table.columns)
     return Separated(table, header.getvalue().encode(_held_in(table.form.encoding.removesuffix("-sig")), "replace"))
 
 
-class Rows:
+class TableRows:
     """All rows of one file: here those of JSON and Excel, each an object of values by column."""
 
     def __init__(self, table: Table, objects: list[dict[str, Any]]) -> None:
@@ -96,7 +96,7 @@ class Rows:
         return list(texts)
 
     def edited(
-        self, places: Sequence[int], to: Rows, gone: Collection[str] = (), changes: Changes = NO_CHANGES
+        self, places: Sequence[int], to: TableRows, gone: Collection[str] = (), changes: Changes = NO_CHANGES
     ) -> list[Record]:
         """The rows at these places as rows of `to`: without the columns in `gone`, with the cells in `changes`."""
         shown = to._names - {*gone}
@@ -147,7 +147,7 @@ class Rows:
         return rows
 
 
-class Parquet(Rows):
+class Parquet(TableRows):
     """The rows of a Parquet file, held by column: as objects, a large table does not fit into memory."""
 
     def __init__(self, table: Table, content: Any) -> None:
@@ -183,7 +183,7 @@ class Parquet(Rows):
         return set(self._content.column_names)  # an index is one of them
 
 
-class Separated(Rows):
+class Separated(TableRows):
     """The rows of a file of separated values, as the bytes that the file holds."""
 
     def __init__(self, table: Table, content: Any, names: Iterable[str] = ()) -> None:
@@ -211,7 +211,7 @@ class Separated(Rows):
         return list(texts)
 
     def edited(
-        self, places: Sequence[int], to: Rows, gone: Collection[str] = (), changes: Changes = NO_CHANGES
+        self, places: Sequence[int], to: TableRows, gone: Collection[str] = (), changes: Changes = NO_CHANGES
     ) -> list[Record]:
         """Rows as `to` holds them: cells that stay are taken over as they are written."""
         stay = [name for name in self.table.columns if name in to.table.columns and name not in {*gone, *changes}]

@@ -13,7 +13,7 @@ from pathlib import Path
 from mle_star.data.files import COMPRESSED
 from mle_star.data.layout import Layout
 from mle_star.data.place import DataFolder
-from mle_star.data.rows import Rows, Unsupported, as_text, read_rows
+from mle_star.data.rows import TableRows, Unsupported, as_text, read_rows
 from mle_star.data.tables import Table, read_table, table_form
 
 _UNREAD = frozenset(
@@ -62,7 +62,7 @@ def _repeats_target(layout: Layout, other: Table, folder: Path) -> bool:
         return True  # nobody here can tell
 
 
-def _agree(ours: Rows, names: Sequence[str], theirs: Rows, columns: Sequence[str]) -> bool:
+def _agree(ours: TableRows, names: Sequence[str], theirs: TableRows, columns: Sequence[str]) -> bool:
     """Is one of these columns the same as one of ours?"""
     head = range(min(COMPARED_FIRST, ours.count))
     known, others = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.rows import Rows, Unsupported
+from mle_star.data.rows import TableRows, Unsupported
 from mle_star.data.values import is_number
 from mle_star.evaluation.answers import read_answers
 from mle_star.evaluation.grading import Judge
@@ -76,7 +76,7 @@ def permuted_view(judge: Judge, hidden: Sequence[int], target: Path, *, seed: in
     return Permuted(Judge(virtual, judge.metric), view, tuple(columns), count)
 
 
-def _keys(rows: Rows, key: str | None, names: Sequence[str]) -> dict[str, list[Any]]:
+def _keys(rows: TableRows, key: str | None, names: Sequence[str]) -> dict[str, list[Any]]:
     """What rows are called, as a file holds it."""
     return {} if key is None else {key: rows.typed(key, names)}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
-from mle_star.data.rows import Rows, Unsupported, read_rows
+from mle_star.data.rows import TableRows, Unsupported, read_rows
 from mle_star.evaluation.views import link_rest
 
 SHARE = 0.1
@@ -61,7 +61,7 @@ def write_sample(data: DataFolder, target: Path, description: str, seed: int) ->
     return Sample(folder, len(places), train.count)
 
 
-def _choose(train: Rows, targets: Sequence[str], seed: int) -> list[int]:
+def _choose(train: TableRows, targets: Sequence[str], seed: int) -> list[int]:
     """A tenth of the rows by chance, in their order, with some of every class."""
     chosen = set(random.Random(seed).sample(range(train.count), max(1, int(SHARE * train.count))))
     for name in targets:

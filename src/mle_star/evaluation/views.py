@@ -19,7 +19,7 @@ from typing import Any
 from mle_star.data.columns import describe, moments_of
 from mle_star.data.layout import Layout
 from mle_star.data.place import DataFolder
-from mle_star.data.rows import Rows, Unsupported, no_rows, read_rows
+from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
 from mle_star.data.tables import Form, Table
 from mle_star.data.targets import labels_of
 from mle_star.evaluation.doubtful import doubtful_files
@@ -52,10 +52,10 @@ class Data:
 
     layout: Layout
     folder: Path
-    train: Rows
-    test: Rows | None
-    sample: Rows | None
-    labels: Rows | None
+    train: TableRows
+    test: TableRows | None
+    sample: TableRows | None
+    labels: TableRows | None
     truth: Truth  # the targets of every training row, as they stand in the file
     keys: Sequence[str]  # of every training row; empty where rows have none
     labelled: Sequence[int]  # the rows that have a label
@@ -294,7 +294,7 @@ class Data:
 
     def _write_sample(self, view: View) -> None:
         key, names, sample, hidden = self.layout.key, self.layout.target.names, self.sample, view.hidden
-        like: tuple[Rows, Sequence[int]] = self.train, hidden
+        like: tuple[TableRows, Sequence[int]] = self.train, hidden
         if sample is None:
             if self.test is not None:
                 return  # the task has none: scripts are told in words what to submit
@@ -328,7 +328,7 @@ def _positions(view: View) -> list[int]:
     return [behind.get(place, place) for place in view.order]
 
 
-def _made(name: str, columns: tuple[str, ...], form: Form) -> Rows:
+def _made(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
     """A table that the task does not have: no rows, under its header."""
     form = replace(form, has_header=True) if form.kind == "csv" else Form()
     return no_rows(Table(name, columns, {}, 0, True, form))
@@ -354,7 +354,7 @@ class Truth(Sequence[list[str]]):
         return [column[place] for column in self.columns]
 
 
-def _truth(layout: Layout, train: Rows, labels: Rows | None) -> Truth:
+def _truth(layout: Layout, train: TableRows, labels: TableRows | None) -> Truth:
     names = list(layout.target.names)
     if labels is None or layout.labels_key is None:
         return Truth(tuple(train.column(name) for name in names))
