@@ -588,7 +588,8 @@ def _said(run: ScriptedRun) -> dict[str, list[str]]:
     said: dict[str, list[str]] = {}
     for event in run.journal.events:
         if event.kind not in ("best_improved", "submission_kept", "script_started"):
-            words = event.model_dump_json(exclude={"at", "seconds", "timeout_seconds", "isolation"})
+            times = {"duration_seconds", "timeout_seconds", "isolation"}
+            words = event.model_dump_json(exclude={"at": True, "seconds": True, "result": times})
             said.setdefault("/".join(event.step.split("/")[:2]), []).append(words)
     return said
 
