@@ -119,7 +119,7 @@ def test_a_file_that_breaks_in_the_middle_leaves_scores_self_reported_and_ends_n
     with Journal(tmp_path / "journal.jsonl") as journal:
         assert prepare_exam(odd, PipelineConfig(), tmp_path / "run", journal) is None
         (said,) = [event for event in journal.events if isinstance(event, ExamPrepared)]
-    assert said.why_not.startswith("JSONDecodeError: ")
+    assert said.why_not.startswith("train.jsonl cannot be read")
 
 
 def test_credentials_are_known_by_their_names_and_words_are_not_taken_for_them() -> None:

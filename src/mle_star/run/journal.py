@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
@@ -40,6 +40,8 @@ ASK_AGAIN = {"auth", "budget", "cancelled"}
 """Failures that a later process should not repeat: whoever resumes has mended the cause, or goes on from there."""
 
 # Said every time they happen, also when an earlier process said the same before.
+_TIMES: dict[str, Any] = {"at": True, "seconds": True, "result": {"duration_seconds"}}
+"""What two events may differ in that say the same."""
 _ALWAYS = {
     "run_resumed",
     "run_finished",
@@ -96,7 +98,7 @@ def _check_version(path: Path, line: bytes) -> None:
 
 def _words(event: AnyEvent) -> tuple[str, str, int]:
     """What an event says, apart from when and how long."""
-    return event.kind, event.step, hash(event.model_dump_json(exclude={"at", "seconds"}))
+    return event.kind, event.step, hash(event.model_dump_json(exclude=_TIMES))
 
 
 class EventLog(Sequence[AnyEvent]):
