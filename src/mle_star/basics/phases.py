@@ -21,7 +21,7 @@ class Phase(NamedTuple):
     scripts: Callable[[Sizes], int]  # how many run when all goes well
 
     @property
-    def long(self) -> str:
+    def heading(self) -> str:
         """Its full title."""
         return f"{self.short}: {self.title}"
 

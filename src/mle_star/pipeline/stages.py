@@ -38,7 +38,7 @@ class Stage:
         self.step = phase if path is None else f"{phase}/path-{path}"
         self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
         if path is None:
-            logger.info("=== %s ===", PHASES[ORDER[phase]].long.title())
+            logger.info("=== %s ===", PHASES[ORDER[phase]].heading.title())
         stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model, digest=digest))
 
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:

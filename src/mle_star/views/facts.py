@@ -19,7 +19,7 @@ from mle_star.run.events import (
 )
 from mle_star.run.ledger import AttemptKind, ScriptRun
 
-PHASE_TITLES: dict[str, str] = {phase.name: phase.long for phase in PHASES}
+PHASE_TITLES: dict[str, str] = {phase.name: phase.heading for phase in PHASES}
 SHORT_TITLES: dict[str, str] = {phase.name: phase.short for phase in PHASES}
 _PATH = re.compile(r"(?:^|/)path-(\d+)(?:/|$)")
 
