@@ -36,13 +36,13 @@ from mle_star.models import (
     build_default_agent_configs,
 )
 from mle_star.orchestrator import run_pipeline
-from mle_star.pipeline.setup import gather_facts
 from mle_star.prompts import Prompt
 from mle_star.sdk import AgentClient, EnvironmentFacts, build_system_prompt
 from mle_star.sdk.credentials import Upstream
 from mle_star.sdk.definitions import effective_tools
 from mle_star.sdk.hooks import CallSite
 from mle_star.sdk.proxy import CredentialProxy
+from mle_star.search.setup import gather_facts
 from mle_star.testing.scripted import ScriptedBrain
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -62,7 +62,7 @@ class Row:
     seed: int = 0
     cores: int = 0
     commit: str = ""
-    promised: float | None = None
+    expected: float | None = None
     low: float | None = None
     high: float | None = None
     candidate: float | None = None
@@ -80,7 +80,7 @@ class Row:
 
     @property
     def held(self) -> bool | None:
-        """Does the score lie in the interval that was promised?"""
+        """Does the score lie in the interval that was expected?"""
         if self.score is None or self.low is None or self.high is None:
             return None
         return self.low <= self.score <= self.high
@@ -243,8 +243,8 @@ def take_events(row: Row, journal: Path, started: datetime) -> None:
 def take_promises(row: Row, run: Path) -> str:
     """What our own run said about itself; the script of its best single candidate, an empty text without one."""
     result = json.loads((run / "result.json").read_text())
-    promise = result["promise"] or {}
-    row.promised, row.low, row.high = promise.get("score"), promise.get("low"), promise.get("high")
+    expected = result["expected"] or {}
+    row.expected, row.low, row.high = expected.get("score"), expected.get("low"), expected.get("high")
     candidates = [c for c in (result["phase1"] or {}).get("candidate_solutions", []) if c["score"] is not None]
     if not candidates:
         return ""
@@ -305,9 +305,9 @@ def line_of(row: Row) -> str:
     words = [f"{row.task:20} {row.contender:10} {row.metric:9} {_short(row.score):>9} {row.seconds:6.0f} s "]
     if row.scripts:
         first = "never" if row.first is None else f"after {row.first:.0f} s"
-        words.append(f"promised {_short(row.promised)}; {row.scripts} scripts, the first submission {first}")
+        words.append(f"expected {_short(row.expected)}; {row.scripts} scripts, the first submission {first}")
     if row.candidate is not None:
-        words.append(f"best candidate {_short(row.candidate)} (promised {_short(row.candidate_promised)})")
+        words.append(f"best candidate {_short(row.candidate)} (expected {_short(row.candidate_promised)})")
     return " ".join([*words, row.note])
 
 
@@ -330,7 +330,7 @@ def print_wins(rows: list[Row], rivals: list[str]) -> None:
     ours = [row for row in rows if row.contender == "mle-star"]
     print(f"a submission in {sum(row.score is not None for row in ours)} of {len(ours)} runs")
     held = [row.held for row in ours if row.held is not None]
-    print(f"the score lies in the interval that was promised in {sum(held)} of {len(held)} runs")
+    print(f"the score lies in the interval that was expected in {sum(held)} of {len(held)} runs")
     alone = [row for row in ours if row.candidate is not None]
     seen = [row.task for row in alone if better(row.score, row.candidate, row.direction)]
     if alone:

@@ -1,4 +1,4 @@
-"""Do runs keep what they promise? Every folder of real data, judged by hidden rows and by printed scores.
+"""Do runs keep what they expected? Every folder of real data, scored by hidden rows and by printed scores.
 
 Each folder holds `task.yaml`, `input/` and `answers.csv`; beside the folders lies `score.py`. No run sees the answers.
 One JSON line per run is kept in `.bench/truth.jsonl`; what stands there is not measured again.
@@ -61,7 +61,7 @@ class Row:
     commit: str
     metric: str
     direction: str
-    promise: float | None = None
+    expected: float | None = None
     low: float | None = None
     high: float | None = None
     rows: int | None = None
@@ -74,12 +74,12 @@ class Row:
     ranked: int = 0
     chosen: str = ""
     wall: float = 0.0
-    judging: float = 0.0
+    scoring_seconds: float = 0.0
     note: str = ""
 
     @property
     def kept(self) -> bool | None:
-        """Does the truth lie in the interval that was promised?"""
+        """Does the truth lie in the interval that was expected?"""
         if self.truth is None or self.low is None or self.high is None:
             return None
         return self.low <= self.truth <= self.high
@@ -133,7 +133,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def planned(arguments: argparse.Namespace) -> Iterator[tuple[Path, str]]:
-    """The runs, all folders judged by hidden rows first."""
+    """The runs, all folders scored by hidden rows first."""
     chosen = set(filter(None, arguments.only.split(",")))
     folders = [path.parent for path in sorted(arguments.tasks.glob("*/task.yaml"))]
     for scoring in filter(None, arguments.scoring.split(",")):
@@ -187,7 +187,7 @@ class EngineerInProcess:
         run, started = current_run(), time.monotonic()
         facts = EnvironmentFacts(
             python_version=self.python.version, packages=self.python.packages,
-            judged_by_answers=run.shared.exam is not None,
+            scored_by_answers=run.shared.holdout is not None,
         )  # fmt: skip
         asked = BrainRequest(config.agent_type.value, config.variant, build_system_prompt(run.task, facts), prompt)
         reply = await self.brain.reply(asked)
@@ -230,11 +230,11 @@ def truth_of(scorer: Path, folder: Path) -> Callable[[Path], float | None]:
 
 
 def take_result(row: Row, run: Path, truth: Callable[[Path], float | None]) -> None:
-    """What the run promised, what that is worth, and what all its submissions are worth."""
+    """What the run expected, what that is worth, and what all its submissions are worth."""
     result = json.loads((run / "result.json").read_text())
-    promise = result["promise"] or {}
-    row.promise, row.low, row.high = promise.get("score"), promise.get("low"), promise.get("high")
-    row.rows, row.measured = promise.get("rows"), promise.get("measured", "")
+    expected = result["expected"] or {}
+    row.expected, row.low, row.high = expected.get("score"), expected.get("low"), expected.get("high")
+    row.rows, row.measured = expected.get("rows"), expected.get("measured", "")
     row.truth = truth(run / "final" / "submission.csv")
     events = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
     said: dict[str, float] = {}
@@ -243,9 +243,9 @@ def take_result(row: Row, run: Path, truth: Callable[[Path], float | None]) -> N
             row.scripts += 1
             if event["purpose"] == "solution" and event.get("submission") and event["score"] is not None:
                 said.setdefault(event["submission"], event["score"])
-        elif event["kind"] == "finalists_judged":
+        elif event["kind"] == "shortlist_scored":
             row.chosen = event["chosen"]
-        elif event["kind"] == "exam_prepared" and event["why_not"]:
+        elif event["kind"] == "holdout_prepared" and event["why_not"]:
             row.note = row.note or event["why_not"][:160]
     worth = {path: value for path in said if (value := truth(run / path)) is not None}
     row.ranked = len(worth)
@@ -286,13 +286,13 @@ def read_rows() -> list[Row]:
 
 def print_table(rows: list[Row]) -> None:
     """A Markdown table and the sums."""
-    print("\n| folder | metric | scoring | promise | interval | truth | kept | regret | ranks | scripts | seconds |")
+    print("\n| folder | metric | scoring | expected | interval | truth | kept | regret | ranks | scripts | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in sorted(rows, key=lambda row: (row.task, row.scoring)):
         print(line_of(row))
     by_way = {way: {row.task: row for row in rows if row.scoring == way} for way in WAYS}
-    judged = [row for row in by_way["auto"].values() if row.kept is not None]
-    print(f"\npromises kept: {sum(bool(row.kept) for row in judged)} of {len(by_way['auto'])}")
+    scored = [row for row in by_way["auto"].values() if row.kept is not None]
+    print(f"\npromises kept: {sum(bool(row.kept) for row in scored)} of {len(by_way['auto'])}")
     both = [task for task in by_way["auto"] if task in by_way["self_reported"]]
     no_worse, gains = [], list[float]()
     for task in both:
@@ -307,11 +307,11 @@ def print_table(rows: list[Row]) -> None:
         print(f"regret no worse on {len(no_worse)} of {len(both)}, {words}")
     for way in WAYS:
         ranks = [row.rank_correlation for row in by_way[way].values() if row.rank_correlation is not None]
-        errors = [abs(r.promise - r.truth) / max(abs(r.truth), 1e-9) for r in by_way[way].values()
-                  if r.promise is not None and r.truth is not None]  # fmt: skip
+        errors = [abs(r.expected - r.truth) / max(abs(r.truth), 1e-9) for r in by_way[way].values()
+                  if r.expected is not None and r.truth is not None]  # fmt: skip
         if ranks and errors:
             words = (
-                f"rank correlation {np.mean(ranks):.2f} over {len(ranks)} runs; promise off by {np.median(errors):.1%}"
+                f"rank correlation {np.mean(ranks):.2f} over {len(ranks)} runs; expected off by {np.median(errors):.1%}"
             )
             print(f"{way}: {words} in the median; {np.mean([r.wall for r in by_way[way].values()]):.0f} s a run")
 
@@ -320,7 +320,7 @@ def line_of(row: Row) -> str:
     """One row of the table."""
     interval = "–" if row.low is None or row.high is None else f"{row.low:.4g} to {row.high:.4g}"
     kept = {True: "yes", False: "**no**", None: "–"}[row.kept]
-    cells = [row.task, row.metric, row.scoring, _short(row.promise), interval, _short(row.truth), kept,
+    cells = [row.task, row.metric, row.scoring, _short(row.expected), interval, _short(row.truth), kept,
              _short(row.regret), _short(row.rank_correlation), f"{row.scripts}", f"{row.wall:.0f}"]  # fmt: skip
     return f"| {' | '.join(cells)} |{f' {row.note}' if row.note else ''}"
 

@@ -6,7 +6,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from tests.evaluation.coverage import WORLDS, World, coverage
+from tests.holdout.coverage import WORLDS, World, coverage
 
 ROWS = (40, 100, 400)
 FINALISTS, ASKED = 6, 400
@@ -28,5 +28,5 @@ def measure(repeats: int) -> int:
 
 
 def _held(case: tuple[World, int, int], repeats: int) -> float:
-    world, count, finalists = case
-    return coverage(world, count, finalists=finalists, asked=ASKED if finalists > 1 else 0, repeats=repeats)
+    world, count, shortlist = case
+    return coverage(world, count, shortlist=shortlist, asked=ASKED if shortlist > 1 else 0, repeats=repeats)

@@ -19,9 +19,9 @@ from benchmarks.truth_candidates import HONEST, Player, mind_of, write_table, wr
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.tables import _looked_at
-from mle_star.evaluation.answers import keys_of, read_answers
-from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.views import Data
+from mle_star.holdout.answers import keys_of, read_answers
+from mle_star.holdout.scorer import Scorer
+from mle_star.holdout.views import Data
 from mle_star.models import DataModality, ExecutionRawResult, MetricDirection, PipelineConfig, TaskDescription, TaskType
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import ScriptRequest
@@ -119,20 +119,20 @@ def grades() -> bool:
         folder, count = Path(place) / "data", 100_000
         write_world(folder, 1, 150_000, count)
         data = Data.read(find_layout(folder, "Predict `y`."), folder)
-        judge = Judge(data, known_metric("accuracy"))
+        scorer = Scorer(data, known_metric("accuracy"))
         split = data.split(seed=1)
         view = data.make_view("v", split.views[0], Path(place) / "view", seed=2)
         dice = np.random.default_rng(2)
         rows: list[dict[str, object]] = [
-            {"id": key, "y": int(dice.integers(0, 2))} for key in keys_of(judge.data, view)
+            {"id": key, "y": int(dice.integers(0, 2))} for key in keys_of(scorer.data, view)
         ]
         write_table(Path(place) / "s.csv", rows, ["id", "y"])
-        judge.doubt(read_answers(data, Path(place) / "s.csv", view))  # what is found out once per run
+        scorer.doubt(read_answers(data, Path(place) / "s.csv", view))  # what is found out once per run
         read_answers(data, Path(place) / "s.csv", view)
         started = time.process_time()  # of one thread, so that other work on the machine does not count
         answers = read_answers(data, Path(place) / "s.csv", view)
-        assert not judge.doubt(answers)
-        judge.grade(answers.hidden, list(split.views[0]))
+        assert not scorer.doubt(answers)
+        scorer.grade(answers.hidden, list(split.views[0]))
         seconds = time.process_time() - started
     return told(f"a grade of {len(rows):,} rows", seconds * 100_000 / len(rows), 1.0, "s")
 

@@ -147,7 +147,7 @@ def mode_settings() -> dict[str, Any]:
 
 @pytest.fixture
 def as_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings as people get them: scripts are judged by rows whose labels they never see."""
+    """The settings as people get them: scripts are scored by rows whose labels they never see."""
     for name in TO_THE_LETTER:
         monkeypatch.delenv(name)
 

@@ -78,7 +78,7 @@ class Runs:
                 initial_score=0.5,
             ),
             submission_path=str(folder / "final" / "submission.csv"), total_duration_seconds=3.0, total_cost_usd=1.0,
-            promise=Measure(score=0.4, low=0.3, high=0.5),
+            expected=Measure(score=0.4, low=0.3, high=0.5),
         )  # fmt: skip
         (folder / "result.json").write_text(result.model_dump_json())
         return result
@@ -192,8 +192,8 @@ def test_medals_are_won_by_kaggle_s_rules(
     scores = [sign * score for score in TEAMS[:teams]]
     lines = [f"{number},{score}" for number, score in enumerate(reversed(scores))]
     (tmp_path / "leaderboard.csv").write_text("\n".join(["teamId,score", *lines]))
-    judged = task("a", tmp_path / "input").model_copy(update={"metric_direction": direction})
-    found = load_medals(tmp_path, judged)
+    scored = task("a", tmp_path / "input").model_copy(update={"metric_direction": direction})
+    found = load_medals(tmp_path, scored)
     assert found == Medals(gold=scores[gold - 1], silver=scores[silver - 1], bronze=scores[bronze - 1])
     won = [found.won(score, direction) for score in (scores[0], scores[bronze - 1], scores[bronze - 1] - sign, None)]
     assert won == ["gold", "silver" if silver == bronze else "bronze", None, None]
@@ -247,7 +247,7 @@ def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refus
     assert not list(tmp_path.glob("c/tasks/*/data"))
     assert main(begin) == 3, "no run begins without money"
     said = capsys.readouterr()
-    assert said.err.count("task: predict price (regression), judged by rmse") == 2
+    assert said.err.count("task: predict price (regression), scored by rmse") == 2
     assert "cars-seed-0: left out" in said.out or "cars-seed-42: left out" in said.out
     houses, cars = Campaign.open(tmp_path / "c").plan.tasks
     assert (houses.competition_id, cars.competition_id) == ("houses", "cars")

@@ -19,9 +19,9 @@ from mle_star.config import load_config
 from mle_star.data import guess_task, load_task
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
-from mle_star.pipeline.rescore import rescore
 from mle_star.run.events import RunStarted
 from mle_star.run.journal import Journal
+from mle_star.search.rescore import rescore
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -428,7 +428,7 @@ def test_every_test_sample_gets_a_prediction() -> None:
 
 
 @pytest.mark.req("REQ-FN-027")
-def test_contamination_is_judged_in_one_word() -> None:
+def test_contamination_is_scored_in_one_word() -> None:
     assert variables(AgentType.test, "contamination") == ["reference discussion", "final solution"]
     text = sample("test_contamination")
     assert parts(text)["Reference discussion"] == SAMPLES["reference discussion"]

@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mle_star.execution.outcome import scale_of
-from mle_star.method.scores import (
-    Scale,
-    ScoreReading,
-    parse_ablation_lines,
-    parse_analysis,
-    parse_score,
-    read_score,
-)
+from mle_star.method.scores import Scale, ScoreReading, parse_ablation_lines, parse_analysis, parse_score, read_score
 from mle_star.models import SCORE_PATTERN, MetricDirection, TaskDescription
 
 LINE = "Final Validation Performance: "

@@ -77,6 +77,6 @@ async def test_a_campaign_whose_process_is_killed_goes_on_to_the_end(tmp_path: P
     resumed = set()
     for name in states(campaign):
         assert len(events(campaign / name, RunStarted)) == 1
-        assert json.loads((campaign / name / "result.json").read_text())["promise"] is not None
+        assert json.loads((campaign / name / "result.json").read_text())["expected"] is not None
         resumed |= {name} if events(campaign / name, RunResumed) else set()
     assert resumed and not resumed & before, "what was under way goes on, what was finished is left alone"

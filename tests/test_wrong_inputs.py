@@ -83,7 +83,7 @@ WRONG: list[tuple[str, str]] = [
     ("init numbers --target a,nope", "no column"),
     ("init numbers --metric gini-ish", "gini"),
     ("init classes --metric rmse", "holds words such as 'yes' and 'no'"),
-    ("init numbers --metric accuracy", "accuracy judges classes"),
+    ("init numbers --metric accuracy", "accuracy scores classes"),
     ("init numbers --metric rmse --maximize", "rmse"),
     ("init numbers --metric score.py:profit", "score.py"),
     ("init numbers --output /proc/none/task.yaml", "cannot be written"),

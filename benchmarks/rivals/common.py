@@ -37,7 +37,7 @@ class Job:
 
     @property
     def wants_probability(self) -> bool:
-        """Does the metric judge probabilities?"""
+        """Does the metric scorer probabilities?"""
         return self.metric in ("roc_auc", "log_loss", "average_precision")
 
 

@@ -1,4 +1,4 @@
-"""Predict "y" with CatBoost, judged by roc_auc (higher is better).
+"""Predict "y" with CatBoost, scored by roc_auc (higher is better).
 
 Whatever is learned from data is learned inside each fold, from its training rows alone.
 """
@@ -723,10 +723,10 @@ MODELS["CatBoost"] = (fit_catboost, CATBOOST, True)
 # --- blend ----------------------------------------------------------------------------------------
 BLEND = "mean"
 Predictions = dict[str, np.ndarray]
-Judge = Callable[[np.ndarray, np.ndarray], float]
+Scorer = Callable[[np.ndarray, np.ndarray], float]
 
 
-def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
     """The mean of the models' predictions."""
     return [np.mean(list(other.values()), axis=0) for other in others]
 
@@ -740,11 +740,11 @@ Model = tuple[Callable[..., list[np.ndarray]], dict[str, Any], bool]
 
 @dataclass
 class Said:
-    """What each model says: out of fold for the rows that were judged, and for the rows to answer."""
+    """What each model says: out of fold for the rows that were scored, and for the rows to answer."""
 
     known: dict[str, np.ndarray] = field(default_factory=dict)
     asked: dict[str, np.ndarray] = field(default_factory=dict)
-    judged: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
 
 
 def scaled(y: np.ndarray, scale: str) -> np.ndarray:
@@ -759,9 +759,9 @@ def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
 
 @dataclass
 class FoldPlan:
-    """Rounds: the rows to learn from, and the rows held out to be judged by, None where all are learned from.
+    """Rounds: the rows to learn from, and the rows held out to be scored by, None where all are learned from.
 
-    After `once` rounds all rows that can be judged are; what follows has the time that is left over.
+    After `once` rounds all rows that can be scored are; what follows has the time that is left over.
     With `refit` only models of all rows answer.
     """
 
@@ -777,10 +777,10 @@ class FoldPlan:
 
 
 def plan_of(folds: Folds, size: int, refit: bool) -> FoldPlan:
-    """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is judged."""
+    """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is scored."""
     everything = (np.arange(size), None)
-    judged = np.cumsum([len(held) for _, held in folds])
-    once = min(int(np.searchsorted(judged, size)) + 1, len(folds) + refit)
+    scored = np.cumsum([len(held) for _, held in folds])
+    once = min(int(np.searchsorted(scored, size)) + 1, len(folds) + refit)
     place = len(folds) if refit else once
     return FoldPlan([*folds[:place], everything, *folds[place:]], once, refit)
 
@@ -862,7 +862,7 @@ def cross_validate(
             bagged = 0
             chosen = {name: with_found(own, found.get(name, []), 1) for name, own in chosen.items()}
             said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
-    said.judged = np.flatnonzero(times)
+    said.scored = np.flatnonzero(times)
     for name in models:
         said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
         said.asked[name] /= max(bagged, 1)
@@ -945,7 +945,7 @@ Folds = list[tuple[np.ndarray, np.ndarray]]
 
 
 def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: dict[str, Any], seed: int) -> Folds:
-    """Pairs of rows to learn from and rows to judge by: by time, by groups, alike in the classes, or at random."""
+    """Pairs of rows to learn from and rows to score by: by time, by groups, alike in the classes, or at random."""
     from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
 
     kind, count = settings["kind"], settings["count"]
@@ -989,19 +989,19 @@ def search_settings(
     dice = np.random.default_rng(job.seed)
     some = dice.permutation(len(y))[:6000]
     cut = int(0.75 * len(some))
-    learn, judge = some[:cut], some[cut:]
+    learn, scorer = some[:cut], some[cut:]
     if not job.numeric:
-        judge = judge[np.isin(y[judge], y[learn])]
+        scorer = scorer[np.isin(y[scorer], y[learn])]
         _, within = np.unique(y[learn], return_inverse=True)
     truth = y[learn] if job.numeric else within
 
     def loss(tried: dict[str, Any], seconds: float) -> float:
-        (p,) = fit(rows.take(learn), truth, [rows.take(judge)], tried, replace(job, seconds=seconds))
+        (p,) = fit(rows.take(learn), truth, [rows.take(scorer)], tried, replace(job, seconds=seconds))
         if job.numeric:
-            error = np.abs(y[judge] - p)
+            error = np.abs(y[scorer] - p)
             return float(np.mean(error if job.loss == "absolute" else error**2))
-        place = np.searchsorted(np.unique(y[learn]), y[judge])
-        return float(-np.mean(np.log(np.clip(p[np.arange(len(judge)), place], 1e-6, 1))))
+        place = np.searchsorted(np.unique(y[learn]), y[scorer])
+        return float(-np.mean(np.log(np.clip(p[np.arange(len(scorer)), place], 1e-6, 1))))
 
     begun = time.monotonic()
     best, lowest = dict(settings), loss(settings, job.seconds)
@@ -1089,7 +1089,7 @@ def learn_target(
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
-    if folds["kind"] == "time":  # judge by a time as long as the one to be answered
+    if folds["kind"] == "time":  # scorer by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
     pairs = make_folds(frame, y, folds, solution.seed)
     said = cross_validate(
@@ -1121,7 +1121,7 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
     sign = 1 if solution.metric["higher"] else -1
     first = next(iter(known.values()))
 
-    def judge(truth: np.ndarray, p: np.ndarray) -> float:
+    def scorer(truth: np.ndarray, p: np.ndarray) -> float:
         if p.ndim == 2 and solution.metric["answers"] in ("label", "set"):
             return float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
         if solution.metric["answers"] == "grade":
@@ -1132,7 +1132,7 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
     blends = (
         [next(iter(other.values())) for other in [known, *others]]
         if plain
-        else solution.combine(y, known, [known, *others], judge)
+        else solution.combine(y, known, [known, *others], scorer)
     )
 
     def rate(truth: np.ndarray, p: np.ndarray) -> float:
@@ -1142,8 +1142,8 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
 
 
 def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that were judged, and for each an answer that was learned from other rows."""
-    order, given = np.random.default_rng(solution.seed).permutation(said.judged), []
+    """The rows that were scored, and for each an answer that was learned from other rows."""
+    order, given = np.random.default_rng(solution.seed).permutation(said.scored), []
     for part in np.array_split(order, 5 if len(order) >= 50 else 1):
         others = np.setdiff1d(order, part) if len(part) < len(order) else part
         known, asked = ({name: p[rows] for name, p in said.known.items()} for rows in (others, part))
@@ -1151,13 +1151,13 @@ def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.nd
     return order, np.concatenate(given)
 
 
-def score_of_sets(solution: Solution, judged: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> float:
-    """The metric over all labels: of each the truth, the rows that were judged, and the answers for these."""
-    truth: np.ndarray = np.zeros((len(judged[0][0]), len(judged)), dtype=bool)
+def score_of_sets(solution: Solution, scored: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> float:
+    """The metric over all labels: of each the truth, the rows that were scored, and the answers for these."""
+    truth: np.ndarray = np.zeros((len(scored[0][0]), len(scored)), dtype=bool)
     given = truth.copy()
-    for place, (y, rows, answers) in enumerate(judged):
+    for place, (y, rows, answers) in enumerate(scored):
         truth[rows, place], given[rows, place] = y[rows] == 1, answers == 1
-    seen = np.unique(np.concatenate([rows for _, rows, _ in judged]))
+    seen = np.unique(np.concatenate([rows for _, rows, _ in scored]))
     return solution.score(truth[seen], given[seen])
 
 
@@ -1187,17 +1187,17 @@ def learn_all(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The score, and the answers for the test rows by target."""
     rows, asked, columns = prepare(solution, train, test)
-    judged, scores, answers = [], [], {}
+    scored, scores, answers = [], [], {}
     sets = solution.metric["answers"] == "set"
     for number, target in enumerate(solution.targets):
         own, part = for_target(solution, target), clock.part(len(solution.targets) - number)
         y, said = learn_target(own, target, train, rows, asked, columns, part, memory)
         order, given = honest_answers(own, y, said)
-        judged.append((y, order, given))
+        scored.append((y, order, given))
         scores.append(0.0 if sets else own.score(y[order], given))
-        known = {name: p[said.judged] for name, p in said.known.items()}
-        answers[target["name"]] = answers_of(own, y[said.judged], known, [said.asked])[0]
-    return score_of_sets(solution, judged) if sets else float(np.mean(scores)), answers
+        known = {name: p[said.scored] for name, p in said.known.items()}
+        answers[target["name"]] = answers_of(own, y[said.scored], known, [said.asked])[0]
+    return score_of_sets(solution, scored) if sets else float(np.mean(scores)), answers
 
 
 def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, np.ndarray]) -> None:

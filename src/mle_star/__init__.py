@@ -25,11 +25,32 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "AgentError", "ConfigError", "CredentialError", "DataModality", "ExecutionError", "FinalResult", "Measure",
-    "MetricDirection", "MleStarError", "Model", "PipelineConfig", "PipelineError", "RoleSettings", "Run",
-    "RunInterrupted", "SolutionScript", "TaskDescription", "TaskType", "__version__", "fit", "load_config",
-    "load_model", "load_task", "run_pipeline", "run_pipeline_sync",
-]  # fmt: skip
+    "AgentError",
+    "ConfigError",
+    "CredentialError",
+    "DataModality",
+    "ExecutionError",
+    "FinalResult",
+    "Measure",
+    "MetricDirection",
+    "MleStarError",
+    "Model",
+    "PipelineConfig",
+    "PipelineError",
+    "RoleSettings",
+    "Run",
+    "RunInterrupted",
+    "SolutionScript",
+    "TaskDescription",
+    "TaskType",
+    "__version__",
+    "fit",
+    "load_config",
+    "load_model",
+    "load_task",
+    "run_pipeline",
+    "run_pipeline_sync",
+]
 """What most people need. All other records and errors are attributes of the package, too."""
 _HOMES = {
     "api": ("Model", "Run", "fit", "load_model"),

@@ -181,9 +181,7 @@ class _StrictLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{key.value!r} is given twice", key.start_mark
-                    )  # fmt: skip
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 

@@ -33,13 +33,7 @@ class AgentError(MleStarError):
     """An agent call failed for good. `reason` is what to branch on; `cost_usd` was spent all the same."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        agent: str,
-        reason: AgentFailure = "other",
-        attempts: int = 1,
-        cost_usd: float = 0.0,
+        self, message: str, *, agent: str, reason: AgentFailure = "other", attempts: int = 1, cost_usd: float = 0.0
     ) -> None:
         self.agent, self.reason, self.attempts, self.cost_usd = agent, reason, attempts, cost_usd
         super().__init__(f"{agent}: {message}")

@@ -24,10 +24,10 @@ from mle_star.execution import (
     get_submission_info,
     verify_submission,
 )
-from mle_star.execution.bank import disagreement, searched_submission
 from mle_star.execution.blending import answer_together, keep_members
 from mle_star.execution.fingerprint import final_data_of
 from mle_star.execution.fitted import fitted_digest, keep_fitted, note_fitted
+from mle_star.execution.predictions import disagreement, searched_submission
 from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import compiles, has_code_fence, replacement
 from mle_star.models import (
@@ -102,8 +102,10 @@ async def run_finalization(
         search.submission = search.remarks = search.stand_in = search.contamination = None
         logger.info(
             "finalization start: phase %s, %d characters, %s",
-            solution.phase.value, len(solution.content), task.competition_id,
-        )  # fmt: skip
+            solution.phase.value,
+            len(solution.content),
+            task.competition_id,
+        )
         has_test = _has_test(run)
         others = _solutions_of_the_search(run) if others is None else others
         solution, remarks = await clean_at_last(solution, config, members, others)
@@ -198,7 +200,7 @@ def _result(
 
 def _has_test(run: RunContext) -> bool:
     """Are there rows to predict?"""
-    return run.shared.has_test if run.shared.exam is None else run.shared.exam.judge.data.asked > 0
+    return run.shared.has_test if run.shared.holdout is None else run.shared.holdout.scorer.data.asked > 0
 
 
 def _too_late_for(solution: SolutionScript) -> str:
@@ -234,9 +236,7 @@ async def _best_submission(solution: SolutionScript, task: TaskDescription, conf
         return await use_kept_submission(solution, reason=str(stop))
 
 
-async def _submit(
-    solution: SolutionScript, draft: _Draft, task: TaskDescription, config: PipelineConfig
-) -> Submission:  # fmt: skip
+async def _submit(solution: SolutionScript, draft: _Draft, task: TaskDescription, config: PipelineConfig) -> Submission:
     """Steps 1 to 6 in full."""
     logger.info("step 1: remove subsampling")
     draft.full = await remove_subsampling(solution)
@@ -271,15 +271,15 @@ async def _submit_on_the_reserve(
 class _Repairs:
     """A debug callback that counts: crashes and missing files share one limit. What repairs cost in time is gone."""
 
-    def __init__(self, callback: DebugCallback, limit: int, judged: SolutionScript) -> None:
-        self.callback, self.limit, self.judged, self.used = callback, limit, judged, 0
+    def __init__(self, callback: DebugCallback, limit: int, scored: SolutionScript) -> None:
+        self.callback, self.limit, self.scored, self.used = callback, limit, scored, 0
 
     @property
     def left(self) -> int:
         return self.limit - self.used
 
     async def __call__(self, script: SolutionScript, traceback: str) -> SolutionScript:
-        if late := _too_late_for(self.judged):
+        if late := _too_late_for(self.scored):
             raise BudgetExceeded(limit="time", message=late)
         self.used += 1
         logger.warning("repair: attempt %d of %d, %s", self.used, self.limit, exception_line(traceback))
@@ -315,9 +315,7 @@ async def _run_and_verify(
         reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
         return await use_kept_submission(validated, reason=reason, failed=True)
     fitted = await asyncio.to_thread(keep_fitted, current_run(), first=True)
-    return await _hand_over(
-        script, validated, subsampling_removed=full.content != validated.content, fitted=fitted
-    )  # fmt: skip
+    return await _hand_over(script, validated, subsampling_removed=full.content != validated.content, fitted=fitted)
 
 
 async def _run(
@@ -331,8 +329,10 @@ async def _run(
     written = verify_submission(str(current_run().work_dir))
     logger.info(
         "run result: exit code %d, %.1f s, file written: %s",
-        result.exit_code, result.duration_seconds, "yes" if written else "no",
-    )  # fmt: skip
+        result.exit_code,
+        result.duration_seconds,
+        "yes" if written else "no",
+    )
     return script, result
 
 
@@ -345,7 +345,7 @@ async def _hand_over(
 ) -> Submission:
     """Step 5: look at the file, warn of what looks odd, and put it where the owner of the run looks for it.
 
-    The score stays the validated one: a test script trains on all labelled rows and can no longer be judged by them.
+    The score stays the validated one: a test script trains on all labelled rows and can no longer be scored by them.
     """
     run = current_run()
     logger.info("step 5: verify the submission")
@@ -353,7 +353,7 @@ async def _hand_over(
         return await use_kept_submission(validated, reason=reason)
     info = await asyncio.to_thread(get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
-    sample = None if run.shared.exam is None else run.shared.exam.sample
+    sample = None if run.shared.holdout is None else run.shared.holdout.sample
     warnings = await asyncio.to_thread(check_submission_format, str(run.work_dir), sample=sample)
     for warning in warnings:
         logger.warning("submission: %s", warning)
@@ -381,7 +381,7 @@ async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> S
 async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: bool = False) -> Submission:
     """Step 6: the best submission that was kept on the way and the script that made it, else the validated script.
 
-    Where scripts are judged by their answers, it is what the judged script itself said of the test rows in the search.
+    Where scripts are scored by their answers, it is what the scored script itself said of the test rows in the search.
     A run that was cut off after its submission was handed over keeps that one. To the letter, what `failed`, and was
     not ended by a limit, leaves no submission.
     """
@@ -396,7 +396,7 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
         source = ""
     if (said := searched_submission(run, solution)) is not None:
         path = await asyncio.to_thread(_publish, said)
-        warnings.append("the submission is what the judged script itself said in the search")
+        warnings.append("the submission is what the scored script itself said in the search")
     elif source and (run.run_dir / source).is_file():
         solution = _maker_of(source, score, solution)
         path = await asyncio.to_thread(_publish, run.run_dir / source)
@@ -454,8 +454,8 @@ async def remove_subsampling(solution: SolutionScript) -> SolutionScript:
 def _learns_from_all(solution: SolutionScript) -> bool:
     """Was no script of the run told to cut the rows, and does nothing in this one look like it?"""
     run = current_run()
-    exam = run.shared.exam
-    few = exam is not None and exam.judge.data.train.count <= run.config.subsample_limit
+    holdout = run.shared.holdout
+    few = holdout is not None and holdout.scorer.data.train.count <= run.config.subsample_limit
     return few and not _CUTS_ROWS.search(solution.content)
 
 
@@ -541,9 +541,10 @@ async def check_contamination(
         current_run().shared.search.contamination = overall = DataContaminationResult(verdict="Novel")
     logger.info(
         "contamination result: %d references, %s, overall %s",
-        len(references), ", ".join(str(verdict) for verdict in verdicts),
+        len(references),
+        ", ".join(str(verdict) for verdict in verdicts),
         "inconclusive" if overall is None else overall.verdict,
-    )  # fmt: skip
+    )
     return overall
 
 

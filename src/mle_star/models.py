@@ -7,13 +7,7 @@ from collections.abc import Collection
 from datetime import datetime, timezone
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    field_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from mle_star.agents import AGENTS, template_text
 from mle_star.agents import AgentType as AgentType
@@ -50,7 +44,7 @@ SCORE_PATTERN = r"Final Validation Performance:\s*([\d.eE+-]+)"
 
 
 class TaskDescription(Frozen):
-    """What is to be predicted, from which data, judged by which metric."""
+    """What is to be predicted, from which data, scored by which metric."""
 
     competition_id: str
     task_type: TaskType
@@ -118,7 +112,7 @@ class Isolation(Frozen):
 
 
 class ExecutionRawResult(Frozen):
-    """What a script left behind, before anybody judged it. `timed_out` comes with `exit_code == -1`.
+    """What a script left behind, before anybody scored it. `timed_out` comes with `exit_code == -1`.
 
     `machine` names where it ran, unless that was here, and `reruns` how many machines were lost under it before.
     """
@@ -136,7 +130,7 @@ class ExecutionRawResult(Frozen):
 class Measure(Frozen):
     """How a score was measured: by the harness on hidden rows, with an interval of 95 %, or by the script itself.
 
-    `printed` is what the script said of itself, where the harness measured. The interval of a promise is that of the
+    `printed` is what the script said of itself, where the harness measured. The interval of a expected is that of the
     score on the real test, whose rows have noise of their own. A script that ran on too few `views` was measured on
     some of the rows only: its score is `estimated` by how it compares on them with the best script measured on all.
     """
@@ -158,14 +152,14 @@ class Measure(Frozen):
 
 
 class Yardstick(Frozen):
-    """Something to compare a promise with: a dummy, or the best model alone."""
+    """Something to compare a expected with: a dummy, or the best model alone."""
 
     name: str
     measure: Measure
 
 
 class EvaluationResult(Frozen):
-    """A judged run of a script. Look at `is_error` before `score`.
+    """A scored run of a script. Look at `is_error` before `score`.
 
     `score_problem` says why a score line was none; `refused`: the script was not even run. `submission` is the copy of
     its file that is kept, `answers` what it said on each view, both relative to the run folder.
@@ -277,7 +271,7 @@ class FinalResult(Frozen):
     lineage: dict[str, Any] = {}
     contamination: DataContaminationResult | None = None
     stopped_by: StopReason | None = None
-    promise: Measure | None = None
+    expected: Measure | None = None
     baseline: Yardstick | None = None  # a dummy that knows nothing but the labels' frequencies
     single_model: Yardstick | None = None  # the best of Phase 1's candidates, each one model alone
     has_test: bool = True  # False: the task asks for no answers, so there is no submission
@@ -289,10 +283,10 @@ class FinalResult(Frozen):
 
 @runtime_checkable
 class ScoreFunction(Protocol):
-    """Runs a script and judges it."""
+    """Runs a script and scores it."""
 
     def __call__(self, solution: SolutionScript, task: TaskDescription) -> EvaluationResult:
-        """The judged run of `solution`."""
+        """The scored run of `solution`."""
 
 
 def is_improvement(new_score: float, old_score: float, direction: MetricDirection) -> bool:
@@ -386,10 +380,7 @@ def build_default_agent_configs(tool_profile: ToolProfile = "minimal") -> dict[A
 
 
 def agent_config(
-    agent: AgentType,
-    variant: str | None = None,
-    tool_profile: ToolProfile = "minimal",
-    briefing: Collection[str] = (),
+    agent: AgentType, variant: str | None = None, tool_profile: ToolProfile = "minimal", briefing: Collection[str] = ()
 ) -> AgentConfig:
     """The settings for one kind of request, as declared in `agents`; some schemas depend on the briefing."""
     declared = AGENTS[agent]

@@ -34,40 +34,6 @@ from mle_star.models import (
 )
 from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
-from mle_star.pipeline.control import RunControl
-from mle_star.pipeline.ending import Stop
-from mle_star.pipeline.finalists import Pick, pick, said_by, yardsticks
-from mle_star.pipeline.leaning import examine_columns
-from mle_star.pipeline.paths import Paths
-from mle_star.pipeline.probes import probe
-from mle_star.pipeline.result import (
-    best_of,
-    diagnostics_of,
-    duration_breakdown,
-    earlier_result,
-    hand_over,
-    lineage,
-    phase1_with,
-    phase3_with,
-    with_costs,
-)
-from mle_star.pipeline.setup import (
-    check_credentials,
-    check_inputs,
-    check_model,
-    choose_folder,
-    connected,
-    example_data,
-    first_event,
-    open_ledger,
-    open_log,
-    prepare_exam,
-    read_references,
-    secret_values,
-    work_dir,
-)
-from mle_star.pipeline.stages import Outcome, Stage, Stages
-from mle_star.pipeline.state import PipelineState
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
 from mle_star.run.events import (
@@ -82,6 +48,40 @@ from mle_star.run.events import (
 from mle_star.run.folder import RunFolder, Spent, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
+from mle_star.search.control import RunControl
+from mle_star.search.ending import Stop
+from mle_star.search.importance import examine_columns
+from mle_star.search.paths import Paths
+from mle_star.search.probes import probe
+from mle_star.search.result import (
+    best_of,
+    diagnostics_of,
+    duration_breakdown,
+    earlier_result,
+    hand_over,
+    lineage,
+    phase1_with,
+    phase3_with,
+    with_costs,
+)
+from mle_star.search.setup import (
+    check_credentials,
+    check_inputs,
+    check_model,
+    choose_folder,
+    connected,
+    example_data,
+    first_event,
+    open_ledger,
+    open_log,
+    prepare_holdout,
+    read_references,
+    secret_values,
+    work_dir,
+)
+from mle_star.search.shortlist import Pick, pick, said_by, yardsticks
+from mle_star.search.stages import Outcome, Stage, Stages
+from mle_star.search.state import PipelineState
 
 if TYPE_CHECKING:
     from mle_star.sdk import CanUseTool
@@ -144,23 +144,37 @@ async def run_pipeline(
             journal.subscribe(control.hear)
             _tell_forecasts(journal, budget, control, Forecaster(task, config))
             with control.watching(signals=signals), _closing_line(journal, budget, control):
-                exam = await asyncio.to_thread(prepare_exam, task, config, folder.root, journal)
-                example = None if exam else await asyncio.to_thread(example_data, task, folder.root, None)
-                seen = task.model_copy(update={"data_dir": str(exam.seen if exam else example or task.data_dir)})
+                holdout = await asyncio.to_thread(prepare_holdout, task, config, folder.root, journal)
+                example = None if holdout else await asyncio.to_thread(example_data, task, folder.root, None)
+                seen = task.model_copy(update={"data_dir": str(holdout.seen if holdout else example or task.data_dir)})
                 async with connected(
-                    agents, seen, config, journal, budget, hardware, base_url, can_use_tool,
-                    whole=task.data_dir, judged_by_answers=exam is not None,
-                ) as client:  # fmt: skip
+                    agents,
+                    seen,
+                    config,
+                    journal,
+                    budget,
+                    hardware,
+                    base_url,
+                    can_use_tool,
+                    whole=task.data_dir,
+                    scored_by_answers=holdout is not None,
+                ) as client:
                     context = RunContext(
-                        task=seen, config=config, agents=client, executor=used, budget=budget, journal=journal,
-                        run_dir=folder.root, work_dir=work_dir(folder.root, seen, "main"),
-                        shared=RunShared(exam=exam, has_test=example is None),
-                    )  # fmt: skip
+                        task=seen,
+                        config=config,
+                        agents=client,
+                        executor=used,
+                        budget=budget,
+                        journal=journal,
+                        run_dir=folder.root,
+                        work_dir=work_dir(folder.root, seen, "main"),
+                        shared=RunShared(holdout=holdout, has_test=example is None),
+                    )
                     with enter_run(context):
                         result = await _Pipeline(context, state, control, spent).run()
                 result = result.model_copy(update={"task": task})
-                if exam is not None and not result.has_test:
-                    example = await asyncio.to_thread(example_data, task, folder.root, exam)
+                if holdout is not None and not result.has_test:
+                    example = await asyncio.to_thread(example_data, task, folder.root, holdout)
                 return hand_over(folder, journal, with_costs(result, budget), example or Path(task.data_dir))
 
 
@@ -181,9 +195,7 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
     def close(state: RunState, message: str) -> None:
         logger.error("the run ends without a result: %s", message)
         folder.release_reserve()
-        journal.record(
-            RunFinished(state=state, message=message, cost_usd=budget.spent_usd, seconds=budget.elapsed())
-        )  # fmt: skip
+        journal.record(RunFinished(state=state, message=message, cost_usd=budget.spent_usd, seconds=budget.elapsed()))
 
     try:
         yield
@@ -339,9 +351,7 @@ class _Pipeline:
             return result
         return None
 
-    def _choose(
-        self, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
-    ) -> SolutionScript:  # fmt: skip
+    def _choose(self, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None) -> SolutionScript:
         """What goes into finalization: the ensemble, else the best path, else the initial solution."""
         best = best_of(phase2, self.task.metric_direction)
         single = phase1.initial_solution if best is None else best.best_solution
@@ -360,9 +370,14 @@ class _Pipeline:
         return phase3.best_ensemble
 
     async def _finalization(
-        self, stage: Stage, solution: SolutionScript, phase1: Phase1Result, phase2: list[Phase2Result],
-        phase3: Phase3Result | None, picked: Pick | None,
-    ) -> FinalResult:  # fmt: skip
+        self,
+        stage: Stage,
+        solution: SolutionScript,
+        phase1: Phase1Result,
+        phase2: list[Phase2Result],
+        phase3: Phase3Result | None,
+        picked: Pick | None,
+    ) -> FinalResult:
         if self.stages.cannot_write:
             RunFolder(self.context.run_dir).release_reserve()
         seconds = self.budget.open_finalization()
@@ -372,9 +387,16 @@ class _Pipeline:
             if (nothing := self.stages.cannot_write) is not None:
                 raise BudgetExceeded(limit=nothing.reason, message=nothing.detail)
             work = run_finalization(
-                solution, self.task, self.config, phase1, phase2, phase3,
-                reference_discussions=self.references, members=members, others=others,
-            )  # fmt: skip
+                solution,
+                self.task,
+                self.config,
+                phase1,
+                phase2,
+                phase3,
+                reference_discussions=self.references,
+                members=members,
+                others=others,
+            )
             result = await self.stages.within(seconds, work, "finalization")
         except BudgetExceeded as stop:
             stage.ended("cancelled", str(stop))
@@ -402,10 +424,10 @@ class _Pipeline:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))
-        promise = (picked and picked.chosen.measure) or said_by(self.context, chosen, result.final_solution.score)
+        expected = (picked and picked.chosen.measure) or said_by(self.context, chosen, result.final_solution.score)
         return result.model_copy(
             update={
-                "promise": promise,
+                "expected": expected,
                 **yardsticks(self.context, result.phase1, picked),
                 "total_duration_seconds": elapsed,
                 "phases_completed": self.stages.ended_as("completed"),

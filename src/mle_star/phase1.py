@@ -43,7 +43,7 @@ from mle_star.run.events import (
     PassedOver,
     ScriptFinished,
 )
-from mle_star.run.ledger import rejudged
+from mle_star.run.ledger import rescored
 from mle_star.run.request import ask_agent, ask_for_code
 from mle_star.run.search import Phase1Progress, score_of
 from mle_star.safety import (
@@ -148,9 +148,15 @@ async def _try_merge(
     reason = "" if accepted else trial.error or f"{score} does not reach {h_best}"
     logger.info("merge result: index %d, score %s, %s", index, trial.outcome, "accepted" if accepted else "rejected")
     merge = MergeTried(
-        index=index, base_score=h_best, reference_model=name, score=score, accepted=accepted, reason=reason,
-        digest=digest_of(trial.script.content), parents=[digest_of(s_0.content)],
-    )  # fmt: skip
+        index=index,
+        base_score=h_best,
+        reference_model=name,
+        score=score,
+        accepted=accepted,
+        reason=reason,
+        digest=digest_of(trial.script.content),
+        parents=[digest_of(s_0.content)],
+    )
     current_run().record(merge)
     progress.merges.append(merge)
     if accepted:
@@ -435,7 +441,7 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
     elif changed:
         progress.s_0 = mended
         if (node := current_run().ledger.node_of(digest_of(s_0.content))) is not None:
-            current_run().record(rejudged(node, digest_of(mended.content), mended.score))
+            current_run().record(rescored(node, digest_of(mended.content), mended.score))
     else:
         progress.s_0 = corrected  # found clean, whatever an earlier check has said of it
 

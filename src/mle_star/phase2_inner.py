@@ -54,8 +54,12 @@ async def run_phase2_inner_loop(
     run.shared.search.blocks[run.label] = state
     logger.info(
         "%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d",
-        run.place, len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps,
-    )  # fmt: skip
+        run.place,
+        len(code_block.content),
+        initial_plan[:200],
+        best_score,
+        config.inner_loop_steps,
+    )
     for k in range(config.inner_loop_steps):
         if run.should_stop:
             break
@@ -75,8 +79,12 @@ async def run_phase2_inner_loop(
     improved = fixed or is_improvement(state.best_score, best_score, task.metric_direction)
     logger.info(
         "%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s",
-        run.place, len(state.attempts), sum(s is not None for s in state.scores), state.best_score, yes_no(improved),
-    )  # fmt: skip
+        run.place,
+        len(state.attempts),
+        sum(s is not None for s in state.scores),
+        state.best_score,
+        yes_no(improved),
+    )
     while config.letter and len(state.attempts) < config.inner_loop_steps:
         plan = SKIPPED if state.attempts else initial_plan
         state.attempts.append(RefinementAttempt(plan=plan, score=None, code_block="", was_improvement=False))
@@ -131,11 +139,19 @@ def _record(state: BlockProgress, k: int, score: float | None) -> None:
     run, attempt = current_run(), state.attempts[k]
     run.record(
         RefinementTried(
-            path=run.path or 0, t=state.block.outer_step or 0, k=k, plan=attempt.plan, before=state.block.content,
-            after=attempt.code_block, score=score, best_score=state.best_score,
-            accepted=attempt.was_improvement, digest=state.digests[k], parents=[digest_of(state.start.content)],
+            path=run.path or 0,
+            t=state.block.outer_step or 0,
+            k=k,
+            plan=attempt.plan,
+            before=state.block.content,
+            after=attempt.code_block,
+            score=score,
+            best_score=state.best_score,
+            accepted=attempt.was_improvement,
+            digest=state.digests[k],
+            parents=[digest_of(state.start.content)],
         )
-    )  # fmt: skip
+    )
 
 
 # --- the four parts of an attempt; None means that the part before it failed -------------------------------
@@ -198,9 +214,10 @@ async def _check_winner(
     """
     direction, checked = task.metric_direction, set[int]()
     waiting = {  # a score that leaks is none to compare with
-        k: script for k, script in state.unchecked.items()
+        k: script
+        for k, script in state.unchecked.items()
         if start.leaking or is_improvement(score_of(script), start_score, direction)
-    }  # fmt: skip
+    }
     while waiting:
         k = _best_attempt(waiting, direction)
         if k in checked:

@@ -73,8 +73,11 @@ async def run_phase2_outer_loop(
             await _outer_step(t, path, task, config)
     logger.info(
         "%s: outer loop complete: %d steps, h_best %s, %.1f s",
-        run.place, len(path.history), path.best_score, time.monotonic() - started,
-    )  # fmt: skip
+        run.place,
+        len(path.history),
+        path.best_score,
+        time.monotonic() - started,
+    )
     return path.result()
 
 
@@ -134,11 +137,7 @@ class AblationStudy:
 
 
 async def study_components(
-    solution: SolutionScript,
-    score: float,
-    previous_summaries: list[str],
-    task: TaskDescription,
-    config: PipelineConfig,
+    solution: SolutionScript, score: float, previous_summaries: list[str], task: TaskDescription, config: PipelineConfig
 ) -> AblationStudy:
     """Have an ablation study of `solution` written, run and repaired when it crashes; none where time is too short."""
     if not _time_for("ablation"):
@@ -158,12 +157,12 @@ async def study_components(
 
 
 def _printed_score(solution: SolutionScript, score: float) -> float | None:
-    """What the solution printed as its score when it ran last: where hidden rows judge, `score` is something else."""
+    """What the solution printed as its score when it ran last: where hidden rows scorer, `score` is something else."""
     run = current_run()
     last = run.ledger.latest_run(digest_of(solution.content))
     if last is not None:
         return last.printed_score
-    return score if run.shared.exam is None else None
+    return score if run.shared.holdout is None else None
 
 
 async def execute_ablation(
@@ -201,10 +200,15 @@ async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str
         summary = await invoke_summarize(study.code, study.output, note=note)
     run.record(
         AblationFinished(
-            path=run.path or 0, t=t, scores=study.scores, solution_score=solution_score, comparable=study.comparable,
-            failed=study.failed, summary=summary,
+            path=run.path or 0,
+            t=t,
+            scores=study.scores,
+            solution_score=solution_score,
+            comparable=study.comparable,
+            failed=study.failed,
+            summary=summary,
         )
-    )  # fmt: skip
+    )
     return summary
 
 
@@ -236,8 +240,10 @@ async def choose_block(summary: str, solution: SolutionScript, previous_blocks: 
             return found
         logger.warning(
             "%s: code block not in the solution, attempt %d: %r",
-            current_run().place, len(answers), answer.plans[0].code_block[:100],
-        )  # fmt: skip
+            current_run().place,
+            len(answers),
+            answer.plans[0].code_block[:100],
+        )
     candidates = (plan for answer in reversed(answers) for plan in answer.plans)
     return next((found for plan in candidates if (found := _find_block(plan, solution)) is not None), None)
 
@@ -301,8 +307,11 @@ async def invoke_extractor(
     place = current_run().place
     logger.info(
         "%s: extractor starts: summary of %d, solution of %d characters, %d previous blocks",
-        place, len(summary), len(solution.content), len(previous_blocks),
-    )  # fmt: skip
+        place,
+        len(summary),
+        len(solution.content),
+        len(previous_blocks),
+    )
     output = await ask_for(
         ExtractorOutput,
         AgentType.extractor,

@@ -22,7 +22,7 @@ from mle_star.models import (
 )
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import EnsembleTried
-from mle_star.run.ledger import rejudged
+from mle_star.run.ledger import rescored
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
 
@@ -72,8 +72,11 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     result = _result(solutions, attempts, best, task)
     logger.info(
         "Phase 3 complete: best score %s, best round %s, %.1f s, %d rounds",
-        result.best_ensemble_score, best, time.monotonic() - started, len(attempts),
-    )  # fmt: skip
+        result.best_ensemble_score,
+        best,
+        time.monotonic() - started,
+        len(attempts),
+    )
     return result
 
 
@@ -101,10 +104,14 @@ def _finish_attempt(
     best = _best_round(attempts, task.metric_direction) == r
     current_run().record(
         EnsembleTried(
-            r=r, plan=attempt.plan, score=attempt.score, best=best, parents=[digest_of(s.content) for s in solutions],
+            r=r,
+            plan=attempt.plan,
+            score=attempt.score,
+            best=best,
+            parents=[digest_of(s.content) for s in solutions],
             digest=digest_of(solution.content) if solution.content else "",
         )
-    )  # fmt: skip
+    )
 
 
 def _surroundings(solutions: list[SolutionScript]) -> dict[str, Any]:
@@ -131,7 +138,7 @@ async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, 
         attempts[best] = attempts[best].model_copy(update={"solution": checked, "score": score})
         node = current_run().ledger.node_of(digest_of(winner.content))
         if node is not None and score is not None and checked.content != winner.content:
-            current_run().record(rejudged(node, digest_of(checked.content), score))
+            current_run().record(rescored(node, digest_of(checked.content), score))
 
 
 def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:
@@ -153,8 +160,9 @@ def _result(
         chosen = _best_input(solutions, task.metric_direction)
         logger.warning(
             "Phase 3 ensemble: all %d attempts failed; falling back to best input solution (score %s)",
-            len(attempts), chosen.score,
-        )  # fmt: skip
+            len(attempts),
+            chosen.score,
+        )
     else:
         chosen = attempts[best].solution
         successes = sum(attempt.score is not None for attempt in attempts)
@@ -172,9 +180,12 @@ def _result(
 def _skipped(solution: SolutionScript, task: TaskDescription) -> Phase3Result:
     logger.info("Phase 3 skipped: a single solution, score %s, %s", solution.score, task.competition_id)
     return Phase3Result(
-        input_solutions=[solution], ensemble_plans=[], ensemble_scores=[], best_ensemble=solution,
+        input_solutions=[solution],
+        ensemble_plans=[],
+        ensemble_scores=[],
+        best_ensemble=solution,
         best_ensemble_score=solution.score,
-    )  # fmt: skip
+    )
 
 
 def _best_input(solutions: list[SolutionScript], direction: MetricDirection) -> SolutionScript:

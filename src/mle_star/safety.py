@@ -13,12 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from mle_star.basics.texts import TRACEBACK_HEADER, digest_of
 from mle_star.errors import BudgetExceeded
-from mle_star.execution import (
-    debug_text,
-    detect_error_masking,
-    evaluate_with_retry,
-    exception_line,
-)
+from mle_star.execution import debug_text, detect_error_masking, evaluate_with_retry, exception_line
 from mle_star.execution.artifacts import keep_best
 from mle_star.method.codeblocks import compiles, locate_block, parsed, replacement
 from mle_star.models import (
@@ -60,7 +55,7 @@ MOST_CHECKS = 3
 
 
 async def check_and_evaluate(candidate: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
-    """Check for leakage, run, repair, judge: how every phase evaluates; a script that never came counts as failed."""
+    """Check for leakage, run, repair, scorer: how every phase evaluates; a script that never came counts as failed."""
     if not candidate.content:
         nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
         return Trial(candidate, nothing, NO_CODE)
@@ -110,11 +105,7 @@ async def debug_solution(
 
 
 def make_debug_callback(
-    task: TaskDescription,
-    config: PipelineConfig,
-    *,
-    purpose: ScriptPurpose = "solution",
-    leakage_check: bool = True,
+    task: TaskDescription, config: PipelineConfig, *, purpose: ScriptPurpose = "solution", leakage_check: bool = True
 ) -> DebugCallback:
     """One repair a call, leakage-checked, for `evaluate_with_retry`; ablation scripts need neither score nor check.
 
@@ -142,8 +133,10 @@ def fall_back(failed: SolutionScript, history: Sequence[SolutionScript], *, atte
         if earlier.is_executable and earlier.score is not None:
             logger.warning(
                 "%s: debug fallback: %d attempts used, back to the last working script, score %s",
-                current_run().place, attempts, earlier.score,
-            )  # fmt: skip
+                current_run().place,
+                attempts,
+                earlier.score,
+            )
             return earlier
     logger.warning("%s: debug fallback: %d attempts used, no script has ever worked", current_run().place, attempts)
     return failed.model_copy(update={"is_executable": False, "score": None})
@@ -283,10 +276,15 @@ async def _record_leaks(
     clean = "" if fixed in leaking else fixed
     run.record(
         LeakageChecked(
-            step=step, digest=digest, found=len(leaks), fixed=len(leaks) - left, leaking=sorted(leaking),
-            blocks=[answer.code_block for answer in leaks], fixed_digest=clean,
+            step=step,
+            digest=digest,
+            found=len(leaks),
+            fixed=len(leaks) - left,
+            leaking=sorted(leaking),
+            blocks=[answer.code_block for answer in leaks],
+            fixed_digest=clean,
         )
-    )  # fmt: skip
+    )
     if leaking:
         await keep_best(run)
 

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 from mle_star.data.brief import MAX_CHARACTERS, data_brief, picture_size
-from mle_star.evaluation.exam import Exam
+from mle_star.holdout.holdout import HoldOut
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
 
 
@@ -55,15 +55,15 @@ def test_nothing_of_the_hidden_labels_reaches_the_brief(tmp_path: Path) -> None:
             evaluation_metric="accuracy", metric_direction=MetricDirection.maximize, description="Predict `label`.",
             data_dir=str(place / "input"),
         )  # fmt: skip
-        exam = Exam.prepare(task, PipelineConfig(scoring="auto"), place / "run")
-        shown = exam.seen
+        holdout = HoldOut.prepare(task, PipelineConfig(scoring="auto"), place / "run")
+        shown = holdout.seen
         if number:  # turn round what the view hides, in the real data: the brief must not notice
-            hidden = set(exam.views[0].hidden)
+            hidden = set(holdout.views[0].hidden)
             write_task(place / "input", [1 - x if i in hidden else x for i, x in enumerate(plain)])
         text = data_brief(shown, task.description)
         assert str(tmp_path) not in text
         briefs.add(text)
-        assert f"{400 - len(exam.views[0].hidden)} training rows" in text
+        assert f"{400 - len(holdout.views[0].hidden)} training rows" in text
     assert len(briefs) == 1
 
 

@@ -175,10 +175,7 @@ def test_texts_that_are_drawn_again_are_not_compared_again(name: str) -> None:
     assert formulas.text_edits.cache_info().misses == 20
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=40),
-    st.sampled_from([2, 3, 4]),
-)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=40), st.sampled_from([2, 3, 4]))
 def test_figures_from_counts_are_those_of_scikit_learn(rows: list[tuple[int, int]], kinds: int) -> None:
     truth, answer = (np.array(["abcde"[value % kinds] for value in column]) for column in zip(*rows, strict=True))
     known = sorted(set(truth))

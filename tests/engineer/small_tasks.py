@@ -98,10 +98,7 @@ def _with(rows: list[Row], name: str, value: Callable[[Row], Any]) -> list[Row]:
     return [{**row, name: value(row)} for row in rows]
 
 
-WORDS = {
-    1: "win free prize call now cash urgent claim",
-    0: "see you at home later thanks for the lovely dinner mum",
-}
+WORDS = {1: "win free prize call now cash urgent claim", 0: "see you at home later thanks for the lovely dinner mum"}
 
 
 def _text(label: int, dice: random.Random) -> str:

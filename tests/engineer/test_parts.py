@@ -211,7 +211,7 @@ def test_a_change_against_what_was_before_follows_a_trend_that_trees_cannot() ->
             Rows(frame), y, Rows(later), folds, {"mean": (fit, {}, True)}, {"lags": steps()["lags"].add}, settings,
             columns, Job("regression", "squared", 1, 1, 1.0), Clock(1.0), anchor=anchor, refit=True,
         )  # fmt: skip
-        errors.append(np.abs(said.known["mean"][said.judged] - y[said.judged]).mean())
+        errors.append(np.abs(said.known["mean"][said.scored] - y[said.scored]).mean())
     assert errors[1] < 0.3 * errors[0]
 
 
@@ -273,8 +273,8 @@ def test_scripts_compute_every_metric_as_the_registry_does(name: str, tmp_path: 
             wanted = y.astype(float), chances[:, 1]
             assert score(amounts, near) == pytest.approx(metric.compute(amounts, near))
         if kind == "set":
-            judged = [(truth.astype(int), order, said[order].astype(int)) for truth, said in zip(*sets, strict=True)]
-            figure, wanted = defined["score_of_sets"](solution, judged), (sets[0].T, sets[1].T)
+            scored = [(truth.astype(int), order, said[order].astype(int)) for truth, said in zip(*sets, strict=True)]
+            figure, wanted = defined["score_of_sets"](solution, scored), (sets[0].T, sets[1].T)
         else:
             figure = score(*given)
         assert figure == pytest.approx(metric.compute(*wanted, [labels.tolist()] if kind == "label" else []), rel=1e-9)
@@ -377,7 +377,7 @@ def test_models_learn_from_all_rows_too_and_from_few_folds_where_time_is_short(l
         Clock(20.0),
     )  # fmt: skip
     assert seen == sizes
-    assert len(said.judged) == (240 if late else 600), "what no fold has judged is not counted"
+    assert len(said.scored) == (240 if late else 600), "what no fold has scored is not counted"
     assert said.asked["model"] == pytest.approx(7.0 if late else 4.0), "all rows weigh as much as all folds"
 
 
@@ -392,7 +392,7 @@ def test_models_learn_from_all_rows_too_and_from_few_folds_where_time_is_short(l
         ({"kind": "plain", "count": 1}, False, [48, 60], 1),
     ],
 )
-def test_all_rows_are_learned_from_once_every_row_is_judged_or_at_the_end(
+def test_all_rows_are_learned_from_once_every_row_is_scored_or_at_the_end(
     settings: dict[str, Any], refit: bool, sizes: list[int], once: int
 ) -> None:
     frame, y = pd.DataFrame({"n0": np.arange(60)}), np.zeros(60)

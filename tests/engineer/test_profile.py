@@ -23,7 +23,7 @@ from mle_star.engineer.parts.features.reading import read_data
 from mle_star.engineer.profile import look, recipe_for
 from mle_star.engineer.reading import Question, parts_of
 from mle_star.errors import ConfigError
-from mle_star.evaluation.split import find_rule
+from mle_star.holdout.split import find_rule
 from tests.engineer.conftest import profile_of
 from tests.engineer.shop import system_prompt, write_shop
 from tests.engineer.small_tasks import TASKS

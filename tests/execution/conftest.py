@@ -77,7 +77,7 @@ class FixedExecutor:
 
 
 def finished(run: RunContext) -> list[ScriptFinished]:
-    """The judged runs of scripts that the journal holds."""
+    """The scored runs of scripts that the journal holds."""
     return [event for event in run.journal.events if isinstance(event, ScriptFinished)]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.evaluation.exam import Exam
 from mle_star.execution import LocalExecutor, execute_in_run
 from mle_star.finalization import submit_blend
+from mle_star.holdout.holdout import HoldOut
 from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
 from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import ScriptFinished
@@ -46,8 +46,8 @@ async def test_the_answers_of_a_blend_are_written_to_no_place_that_a_member_chos
     (outside / "precious.csv").write_text(mine)
     member = script(MEMBER.replace("LINK", LINKS[what]).replace("OUTSIDE", str(outside)))
     config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=3600)
-    exam = Exam.prepare(task, config, tmp_path / "run")
-    with open_run(config, LocalExecutor(config), shared=RunShared(exam=exam)):
+    holdout = HoldOut.prepare(task, config, tmp_path / "run")
+    with open_run(config, LocalExecutor(config), shared=RunShared(holdout=holdout)):
         assert (await execute_in_run(member, purpose="solution")).score == 1.0
         done = await submit_blend(member, {member.content: 1.0})
     assert [path.name for path in outside.iterdir()] == ["precious.csv"]
@@ -72,8 +72,8 @@ async def test_members_answer_anew_while_there_is_time_and_the_others_as_in_the_
     right, wrong = MEMBER.replace("LINK", "pass"), MEMBER.replace("LINK", "pass").replace("> 25", "<= 25")
     members = [script(text) for text in (right, wrong, f"{right}# slow")]
     config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=4000)
-    exam = Exam.prepare(task, config, tmp_path / "run")
-    with open_run(config, SlowInTheSearch(config), shared=RunShared(exam=exam)) as run:
+    holdout = HoldOut.prepare(task, config, tmp_path / "run")
+    with open_run(config, SlowInTheSearch(config), shared=RunShared(holdout=holdout)) as run:
         for member in members:
             await execute_in_run(member, purpose="solution")
         done = await submit_blend(script("# the blend"), {member.content: 1 / 3 for member in members})
@@ -81,7 +81,7 @@ async def test_members_answer_anew_while_there_is_time_and_the_others_as_in_the_
     assert again == [member.content for member in members[:2]]
     (warning,) = (warning for warning in done.warnings if "of the blend" in warning)
     assert re.fullmatch(
-        r"member 3 of the blend answers as in the search: \d+ s are left, and the judged solution ran for 3500 s",
+        r"member 3 of the blend answers as in the search: \d+ s are left, and the scored solution ran for 3500 s",
         warning,
     )
     said = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]

@@ -86,8 +86,7 @@ def test_the_environment_is_a_copy_with_three_settings(monkeypatch: pytest.Monke
 
 @pytest.mark.req("REQ-EX-004")
 @pytest.mark.parametrize(
-    "name",
-    ["ANTHROPIC_API_KEY", "CLAUDE_CODE_X", "AWS_REGION", "HF_TOKEN", "DB_PASSWORD", "my_secret", "SSH_KEYFILE"],
+    "name", ["ANTHROPIC_API_KEY", "CLAUDE_CODE_X", "AWS_REGION", "HF_TOKEN", "DB_PASSWORD", "my_secret", "SSH_KEYFILE"]
 )
 def test_credentials_are_scrubbed_by_name(name: str) -> None:
     assert scrub_credentials({name: "x", "PATH": "p"}) == {"PATH": "p"}

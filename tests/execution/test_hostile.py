@@ -63,11 +63,7 @@ NEXT = (
 """What the next script in the same directory must find: the data, itself, and nothing of its predecessor."""
 Files = dict[str, bytes]
 Kind = Literal["auto", "namespaces", "none"]
-NAMES: dict[Kind, str] = {
-    "auto": "bubblewrap+seccomp",
-    "namespaces": "namespaces+seccomp",
-    "none": "seccomp",
-}
+NAMES: dict[Kind, str] = {"auto": "bubblewrap+seccomp", "namespaces": "namespaces+seccomp", "none": "seccomp"}
 
 
 def contents(folder: Path) -> Files:

@@ -48,7 +48,7 @@ class Turns(FixedExecutor):
         return self.raws[len(self.requests) - 1]
 
 
-# --- what a run is judged by --------------------------------------------------------------------------------
+# --- what a run is scored by --------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-EX-016")

@@ -29,8 +29,8 @@ class TestInBubblewrap(ExecutorContract):
         assert raw.isolation.sandbox == "bubblewrap+seccomp"
         assert raw.isolation.network_blocked
         assert CONFINED in raw.isolation.limits
-        promised = executor.announce().isolation
-        assert (promised.sandbox, promised.network_blocked) == ("bubblewrap+seccomp", True)
+        expected = executor.announce().isolation
+        assert (expected.sandbox, expected.network_blocked) == ("bubblewrap+seccomp", True)
 
 
 class TestInNamespaces(ExecutorContract):
@@ -54,10 +54,7 @@ class TestUnconfined(ExecutorContract):
         return LocalExecutor(limits=LIMITS, sandbox="none", use_cgroups=False)
 
     async def test_it_says_so_once_and_claims_nothing_more(
-        self,
-        executor: LocalExecutor,
-        request_for: Callable[..., ScriptRequest],
-        caplog: pytest.LogCaptureFixture,
+        self, executor: LocalExecutor, request_for: Callable[..., ScriptRequest], caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):
             raw = await executor.run(request_for("print(1)"))

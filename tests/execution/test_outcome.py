@@ -1,4 +1,4 @@
-"""From output to a judged result: score, failure, and a traceback worth reading."""
+"""From output to a scored result: score, failure, and a traceback worth reading."""
 
 from __future__ import annotations
 

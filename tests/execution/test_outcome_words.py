@@ -1,4 +1,4 @@
-"""What the judge says, word by word: the debugger acts on nothing else."""
+"""What the scorer says, word by word: the debugger acts on nothing else."""
 
 from __future__ import annotations
 

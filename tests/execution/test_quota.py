@@ -31,10 +31,7 @@ FILLERS = {
         "open(os.environ['TMPDIR'] + '/big', 'wb').write(os.urandom(40_000_000))",
         "more than 0.0 GB on disk",
     ),
-    "nested folders": (
-        "for _ in range(60):\n    os.mkdir('n' * 200)\n    os.chdir('n' * 200)",
-        "nested deeper",
-    ),
+    "nested folders": ("for _ in range(60):\n    os.mkdir('n' * 200)\n    os.chdir('n' * 200)", "nested deeper"),
 }
 
 
@@ -107,7 +104,7 @@ def test_a_script_never_gets_more_than_half_of_what_is_free(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second disk here")
-def test_each_disk_is_judged_by_its_own_room(tmp_path: Path) -> None:
+def test_each_disk_is_scored_by_its_own_room(tmp_path: Path) -> None:
     """A small /tmp in memory says nothing of the room that the working folder has."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         other = Path(place)

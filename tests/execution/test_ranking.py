@@ -1,4 +1,4 @@
-"""Order among judged scripts."""
+"""Order among scored scripts."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def test_unequal_lengths_are_refused() -> None:
     st.sampled_from([MAX, MIN]),
 )
 def test_no_script_stands_behind_one_it_beats_and_ties_keep_their_order(
-    judged: list[tuple[float | None, bool]], direction: MetricDirection
+    scored: list[tuple[float | None, bool]], direction: MetricDirection
 ) -> None:
-    scripts = [script(str(number)) for number in range(len(judged))]
-    ranked = rank_solutions(scripts, [result(*entry) for entry in judged], direction)
+    scripts = [script(str(number)) for number in range(len(scored))]
+    ranked = rank_solutions(scripts, [result(*entry) for entry in scored], direction)
     good = [(int(one.content), entry.score) for one, entry in ranked if not entry.is_error and entry.score is not None]
     for (first, left), (second, right) in itertools.pairwise(good):
         assert left is not None and right is not None

@@ -52,7 +52,7 @@ YOUNG = {440, 442, 443, 447, 452, 457, 458, 463, 466, 467}
 HIGH = 1 << 40  # what the kernel does not look at in an `int`
 
 
-def judged(program: bytes, machine: int, number: int, *words: int) -> int:
+def scored(program: bytes, machine: int, number: int, *words: int) -> int:
     """What the kernel would answer to a call, by the rules of its filter programs."""
     lines = list(struct.iter_unpack("=HBBI", program))
     given = struct.pack("<IIQ6Q", number, machine, 0, *words, *[0] * (6 - len(words)))
@@ -79,17 +79,17 @@ def test_each_architecture_refuses_the_list_and_nothing_else(machine: str) -> No
     expected |= {numbers[column]: ABSENT for numbers in MISSING.values()}
     expected |= {numbers[column]: NO_ATTRIBUTES for numbers in ATTRIBUTES.values()}
     unsure = set() if machine == os.uname().machine else YOUNG
-    answers = {number: judged(program, MACHINES[machine], number, 1) for number in {*range(1024)} - unsure}
+    answers = {number: scored(program, MACHINES[machine], number, 1) for number in {*range(1024)} - unsure}
     assert {number: expected.get(number, ALLOWED) for number in answers} == answers
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("internet", [False, True])
-def test_what_depends_on_arguments_is_judged_by_them(machine: str, internet: bool) -> None:
+def test_what_depends_on_arguments_is_scored_by_them(machine: str, internet: bool) -> None:
     column, program = list(MACHINES).index(machine), filter_program(internet, machine)
 
     def answer(name: str, *words: int) -> int:
-        return judged(program, MACHINES[machine], CHECKED[name][column], *words)
+        return scored(program, MACHINES[machine], CHECKED[name][column], *words)
 
     for name, kinds in (("clone", range(25, 31)), ("unshare", (7, *range(25, 31)))):
         assert {answer(name, 1 << bit) for bit in (17, *kinds)} == {REFUSED}, name
@@ -119,7 +119,7 @@ def test_no_mode_makes_a_program_run_as_its_owner(machine: str) -> None:
         known = [(call[column], call[2]) for call in calls.values() if call[column] not in (None, *young)]
         assert known
         words = [(number, [0] * (place - 1) + [flags, mode]) for number, place in known]
-        return {judged(program, MACHINES[machine], number or 0, *given) for number, given in words}
+        return {scored(program, MACHINES[machine], number or 0, *given) for number, given in words}
 
     for plain in (0o777, 0o1755, 0o100644):
         assert answers(MODES, plain) == answers(NEW, plain) == answers(OPENS, plain, os.O_CREAT) == {ALLOWED}
@@ -135,11 +135,11 @@ def test_no_mode_makes_a_program_run_as_its_owner(machine: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_calls_of_another_architecture_end_the_process(machine: str) -> None:
     program = filter_program(False, machine)
-    assert judged(program, MACHINES[machine], 0) == ALLOWED
+    assert scored(program, MACHINES[machine], 0) == ALLOWED
     for other in {*MACHINES.values(), 0x40000003, 0x40000028} - {MACHINES[machine]}:  # 32 bits, too
-        assert judged(program, other, 0) == KILLED
+        assert scored(program, other, 0) == KILLED
     if machine == "x86_64":
-        assert {judged(program, MACHINES[machine], 0x40000000 | number) for number in (0, 59, 520, 1023)} == {KILLED}
+        assert {scored(program, MACHINES[machine], 0x40000000 | number) for number in (0, 59, 520, 1023)} == {KILLED}
 
 
 def test_a_machine_that_is_not_known_has_no_filter() -> None:

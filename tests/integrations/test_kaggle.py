@@ -130,8 +130,8 @@ def test_a_competition_becomes_a_task_folder(
     assert main(["kaggle", "get", "houses", "--output", str(folder)]) == 1, "a task folder is not overwritten"
 
 
-def promise(run_dir: Path, score: float) -> None:
-    """A result that promises this."""
+def expected(run_dir: Path, score: float) -> None:
+    """A result with this expected score."""
     made, script = Invented(), SolutionScript(content="x", phase=SolutionPhase.final, score=score)
     first = Phase1Result(
         retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script, initial_score=0.5
@@ -139,7 +139,7 @@ def promise(run_dir: Path, score: float) -> None:
     result = FinalResult(
         task=made.task, config=made.config, phase1=first, phase2_results=[], phase3=None, final_solution=script,
         submission_path="", total_duration_seconds=3.0, total_cost_usd=1.0,
-        promise=Measure(score=score, low=score - 0.1, high=score + 0.1),
+        expected=Measure(score=score, low=score - 0.1, high=score + 0.1),
     )  # fmt: skip
     RunFolder(run_dir).result.write_text(result.model_dump_json(), encoding="utf-8")
 
@@ -157,7 +157,7 @@ def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     submission.write_text(DATA["sample_submission.csv"], encoding="utf-8")
     asked = CliRunner().invoke(build_app(), ["kaggle", "submit", str(run_dir), "--competition", "houses"], input="n\n")
     assert asked.exit_code == 0 and "nothing was sent" in asked.output and not service.uploads
-    promise(run_dir, 0.4)
+    expected(run_dir, 0.4)
     assert main(["kaggle", "submit", str(run_dir), "--competition", "houses", "--yes"]) == 0
     assert service.uploads == [submission.read_bytes()]
     said = capsys.readouterr().out
@@ -165,7 +165,7 @@ def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     (sent,) = kept(run_dir)
     assert (sent.ref, sent.score, sent.status) == (71, 0.1234, "COMPLETE")
     assert sent.expected == "0.4 (0.3 to 0.5), self-reported"
-    promise(run_dir, 0.7)  # another script was handed over since
+    expected(run_dir, 0.7)  # another script was handed over since
     assert main(["kaggle", "status", str(run_dir)]) == 0
     assert "public score 0.1234, expected 0.4 (0.3 to 0.5)" in capsys.readouterr().out
 

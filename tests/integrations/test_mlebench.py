@@ -113,8 +113,8 @@ async def test_a_competition_is_solved_where_the_benchmark_looks(
     assert submission.read_text(encoding="utf-8").startswith("id,price") and submission.read_bytes() in seen[0]
     assert (home / "code" / "solution.py").is_file() and (home / "logs" / "report.html").is_file()
     result = FinalResult.model_validate_json((home / "logs" / "mle-star" / "result.json").read_bytes())
-    promise = result.promise
-    assert promise is not None and promise.measured == "harness" and promise.rows == 60
+    expected = result.expected
+    assert expected is not None and expected.measured == "harness" and expected.rows == 60
     task = first_line(home / "logs" / "mle-star").task
     assert (task.competition_id, task.evaluation_metric) == ("houses", "rmse")
     assert task.description.startswith("Predict the price. Scored by RMSE.\n\nWrite /home/submission")

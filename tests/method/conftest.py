@@ -265,7 +265,7 @@ class RecordingExecutor:
 
 
 class ScriptedExecutor:
-    """Judges a script by its words instead of running it: `raise` crashes, `level = x` scores x. Quick.
+    """Scores a script by its words instead of running it: `raise` crashes, `level = x` scores x. Quick.
 
     `while True` reaches the time limit, with all that was printed before.
     """
@@ -428,6 +428,6 @@ def quick_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def quick_run(quick_path: Path) -> Iterator[ScriptedRun]:
-    """As `run`, with scripts judged by their words."""
+    """As `run`, with scripts scored by their words."""
     with scripted_run(quick_path, executor=ScriptedExecutor()) as entered:
         yield entered

@@ -234,8 +234,8 @@ async def test_the_steps_follow_one_another_and_end_in_a_submission(
         "test-subsampling_extract", "test-subsampling_remove", "test", "leakage-detection", "test-contamination"
     ]  # fmt: skip
     assert FULL in run.agents.calls("test")[0].prompt and GOOD in run.agents.calls("leakage-detection")[0].prompt
-    judged = run.agents.calls("test-contamination")[0].prompt
-    assert GOOD in judged and SAMPLED not in judged and FULL not in judged, "the script that is submitted"
+    scored = run.agents.calls("test-contamination")[0].prompt
+    assert GOOD in scored and SAMPLED not in scored and FULL not in scored, "the script that is submitted"
     assert all(event.step.startswith("finalization/") for event in run.events(AgentFinished))
     steps = [e.step for e in run.journal.events]
     assert steps.index("finalization/leakage-detection") < steps.index("finalization/submission-script")
@@ -345,11 +345,7 @@ async def test_a_missing_score_line_does_not_matter(quick_run: ScriptedRun) -> N
 @pytest.mark.req("REQ-FN-022", "REQ-FN-018")
 @pytest.mark.parametrize(
     ("text", "warning"),
-    [
-        ("id,target\n", "no rows"),
-        ("id,target\n1,0\n", "1 rows"),
-        ("key,target\n1,0\n2,1\n", "columns are"),
-    ],
+    [("id,target\n", "no rows"), ("id,target\n1,0\n", "1 rows"), ("key,target\n1,0\n2,1\n", "columns are")],
 )
 async def test_an_odd_file_is_a_warning_and_never_more(
     run: ScriptedRun, caplog: pytest.LogCaptureFixture, text: str, warning: str
@@ -709,7 +705,7 @@ async def test_one_copy_is_enough(run: ScriptedRun, verdicts: list[str], overall
 
 
 @pytest.mark.req("REQ-FN-026", "REQ-FN-027", "REQ-FN-029")
-async def test_a_judge_has_no_tools_and_two_words(run: ScriptedRun) -> None:
+async def test_a_scorer_has_no_tools_and_two_words(run: ScriptedRun) -> None:
     await check_contamination(BEST, ["a post with {braces}"])
     [call] = run.agents.log
     assert call.agent is AgentType.test and call.config.tools is None

@@ -15,19 +15,12 @@ from mle_star.models import CodeBlock, ExecutionRawResult, MetricDirection, Phas
 from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase3 import partial_phase3, run_phase3
-from mle_star.pipeline.result import best_of, diagnostics_of, phase1_with
-from mle_star.pipeline.stages import Stages
 from mle_star.run.context import ScriptRequest, scope
-from mle_star.run.events import (
-    LEAKS,
-    AblationFinished,
-    CandidateEvaluated,
-    LeakageChecked,
-    Notice,
-    SubmissionKept,
-)
+from mle_star.run.events import LEAKS, AblationFinished, CandidateEvaluated, LeakageChecked, Notice, SubmissionKept
 from mle_star.run.folder import RunFolder
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
+from mle_star.search.result import best_of, diagnostics_of, phase1_with
+from mle_star.search.stages import Stages
 from mle_star.views import RunStory
 from tests.ledgers import best_score, leaks, ran
 

@@ -17,16 +17,7 @@ from mle_star.run.context import enter_run
 from mle_star.run.events import AgentFinished, DebugAttempted, LeakageChecked
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.testing.scripted import ScriptedBrain
-from tests.method.conftest import (
-    NO_LEAKAGE,
-    broken_script,
-    fenced,
-    leaky,
-    models,
-    script,
-    scripted_run,
-    settings,
-)
+from tests.method.conftest import NO_LEAKAGE, broken_script, fenced, leaky, models, script, scripted_run, settings
 
 CONFIG = settings(M=2, model="claude-sonnet-4-5", client_reuse="clear", agent_timeout_seconds=120)
 FACTS = EnvironmentFacts(
@@ -41,13 +32,13 @@ def brain() -> ScriptedBrain:
     def write(request: BrainRequest) -> str:
         return str(fenced(broken_script("m0") if "# Model\n\nm0\n" in request.prompt else script(0.6)))
 
-    def judge(request: BrainRequest) -> dict[str, Any]:
+    def scorer(request: BrainRequest) -> dict[str, Any]:
         return leaky("level = 0.6") if "level = 0.6\n" in request.prompt else NO_LEAKAGE
 
     mind = ScriptedBrain()
     mind.always("retriever", models("m0", "m1"))
     mind.always("init", write)
-    mind.always("leakage/detection", judge)
+    mind.always("leakage/detection", scorer)
     mind.always("leakage/correction", fenced("level = 0.55"))
     mind.always("debugger", fenced(script(0.5)))
     mind.always("merger", fenced(script(0.7)))

@@ -46,7 +46,7 @@ class Late(ScriptedExecutor):
         self.clock = clock
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """Let everybody see what ended before, move the clock, and judge."""
+        """Let everybody see what ended before, move the clock, and scorer."""
         for _ in range(20):
             await asyncio.sleep(0)
         self.clock.now = SHARE + 1

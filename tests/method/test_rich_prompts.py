@@ -16,9 +16,9 @@ import pytest
 
 from mle_star.basics.texts import digest_of
 from mle_star.data.brief import data_brief
-from mle_star.evaluation.exam import Exam
-from mle_star.evaluation.sample import Sample
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
+from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.sample import Sample
 from mle_star.models import (
     CodeBlock,
     EnsembleAttempt,
@@ -128,8 +128,8 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
     config = settings(M=3, L=2, diversity=PipelineConfig().diversity, task_in_prompts=False)
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config, clock=lambda: 0.0, **TASK) as run:
         shared = run.context.shared
-        judged = run.task.model_copy(update={"data_dir": str(houses(quick_path / "houses"))})
-        shared.exam = Exam.prepare(judged, config, quick_path / "exam", write=False)
+        scored = run.task.model_copy(update={"data_dir": str(houses(quick_path / "houses"))})
+        shared.holdout = HoldOut.prepare(scored, config, quick_path / "holdout", write=False)
         shared.scripts.sample = Sample(quick_path / "sample", rows=9000, of=90_000)
         with scope("phase1"):
             note_run(current_run(), 21.5, 12.0)
@@ -274,7 +274,7 @@ def test_the_system_prompt_whole_in_a_rich_situation(rich: ScriptedRun, quick_pa
     facts = EnvironmentFacts(
         gpu={"cuda_available": True, "gpu_count": 1, "gpu_names": ["H100"], "gpu_memory": ["81559 MiB"]},
         python_version="3.12.1", packages={"scikit-learn": "1.7.0", "lightgbm": "4.6.0"}, cpu_cores=16, memory_gb=64.0,
-        judged_by_answers=True, brief=data_brief(folder, rich.task.description), knowledge="## Traps\n\n- A trap.",
+        scored_by_answers=True, brief=data_brief(folder, rich.task.description), knowledge="## Traps\n\n- A trap.",
         share=ScriptShare(cores=8, memory_gb=28.0, network=False, weights=("org/name",)),
     )  # fmt: skip
     task = rich.task.model_copy(update={"data_dir": str(folder)})

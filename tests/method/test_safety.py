@@ -222,7 +222,7 @@ async def test_a_spent_budget_passes_through_the_debugger(run: ScriptedRun) -> N
 
 @pytest.mark.req("REQ-SF-006", "REQ-SF-007")
 @pytest.mark.parametrize("fix", [HONEST.replace("read_csv", "read_fwf"), HONEST.replace("fit", "fine_tune"), "x = 1"])
-async def test_a_repair_is_one_call_and_judged_by_running_alone(quick_run: ScriptedRun, fix: str) -> None:
+async def test_a_repair_is_one_call_and_scored_by_running_alone(quick_run: ScriptedRun, fix: str) -> None:
     quick_run.agents.reply("debugger", fenced(fix))
     fixed = await make_debug_callback(quick_run.task, quick_run.config)(solution(HONEST), TRACEBACK)
     assert fixed.content == with_score_line(fix)
@@ -352,10 +352,10 @@ async def test_a_script_whose_leak_stays_has_no_score_and_is_no_best(run: Script
     run.agents.reply("leakage-correction", "I cannot.")
     leaking = await check_and_fix_leakage(solution(script(0.99)))
     assert leaking.leaking
-    judged, result = await evaluate_with_retry(leaking, run.task, run.config, make_debug_callback(run.task, run.config))
-    assert (judged.score, result.score, judged.is_executable) == (None, 0.99, True)
+    scored, result = await evaluate_with_retry(leaking, run.task, run.config, make_debug_callback(run.task, run.config))
+    assert (scored.score, result.score, scored.is_executable) == (None, 0.99, True)
     assert (run.context.ledger.best(), run.context.ledger.kept) == (None, None)
-    assert not (await check_and_fix_leakage(judged)).leaking, "a later check that finds nothing clears it"
+    assert not (await check_and_fix_leakage(scored)).leaking, "a later check that finds nothing clears it"
 
 
 @pytest.mark.req("REQ-SF-038")

@@ -186,11 +186,7 @@ async def test_the_data_check_says_whether_it_changed_the_script(
     original = solution("x = 1", phase=SolutionPhase.merged)
     quick_run.agents.reply("data", fenced("x = 2"), "All the provided information is used.")
     assert (await check_data_usage(original, quick_run.task)).content == "x = 2"
-    assert_says(
-        caplog,
-        (INFO, ("main: data start: phase merged, tiny-task",)),
-        (INFO, ("main: data end: modified",)),
-    )
+    assert_says(caplog, (INFO, ("main: data start: phase merged, tiny-task",)), (INFO, ("main: data end: modified",)))
     assert unsaid(caplog, "data end: confirmed")
     assert await check_data_usage(original, quick_run.task) is original
     assert_says(caplog, (INFO, ("main: data end: confirmed",)))
@@ -198,9 +194,7 @@ async def test_the_data_check_says_whether_it_changed_the_script(
     for _ in range(2):
         assert await check_data_usage(original, quick_run.task) is original
     assert_says(
-        caplog,
-        (INFO, ("main: data end: unchanged",)),
-        (INFO, ("main: data end: no reply, the script stays as it is",)),
+        caplog, (INFO, ("main: data end: unchanged",)), (INFO, ("main: data end: no reply, the script stays as it is",))
     )
     assert sum("data end: confirmed" in record.getMessage() for record in caplog.records) == 1
     quick_run.agents.reply("data", fenced("try:\n    x = 1\nexcept Exception:\n    pass"))

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from mle_star.errors import BudgetExceeded
-from mle_star.pipeline.stages import Stages
 from mle_star.run.events import ScriptStarted
+from mle_star.search.stages import Stages
 from tests.method.conftest import ScriptedRun
 from tests.pipeline.clock import in_its_own_time
 

@@ -14,14 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
-from mle_star.models import (
-    AgentConfig,
-    DataModality,
-    FinalResult,
-    MetricDirection,
-    TaskDescription,
-    TaskType,
-)
+from mle_star.models import AgentConfig, DataModality, FinalResult, MetricDirection, TaskDescription, TaskType
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import AgentReply
 from tests.pipeline.conftest import settings

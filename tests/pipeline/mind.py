@@ -218,7 +218,7 @@ class MindAgents:
 
 @dataclass
 class LevelExecutor:
-    """Judges scripts by their `level` instead of running them."""
+    """Scores scripts by their `level` instead of running them."""
 
     delay: float = 0.0
     runs: int = 0

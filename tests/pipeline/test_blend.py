@@ -19,10 +19,10 @@ from mle_star.data.dialect import Dialect
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
-from mle_star.evaluation.grading import Judge
-from mle_star.evaluation.views import Data
-from mle_star.execution.bank import searched_submission
 from mle_star.execution.fitted import fitted_digest
+from mle_star.execution.predictions import searched_submission
+from mle_star.holdout.scorer import Scorer
+from mle_star.holdout.views import Data
 from mle_star.models import (
     AgentConfig,
     ExecutionRawResult,
@@ -34,20 +34,20 @@ from mle_star.models import (
     TaskDescription,
     TaskType,
 )
-from mle_star.pipeline.again import blend_script
-from mle_star.pipeline.rescore import rescore
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.events import (
     AblationFinished,
     AgentFinished,
-    FinalistsJudged,
     LeakageChecked,
     PhaseStarted,
     ScriptFinished,
     ScriptStarted,
+    ShortlistScored,
 )
 from mle_star.run.limits import SHARE
 from mle_star.safety import LEAK_REPLACED
+from mle_star.search.blend_script import blend_script
+from mle_star.search.rescore import rescore
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings
@@ -139,10 +139,10 @@ async def blend(quick: QuickRun, executor: ErringExecutor) -> FinalResult:
     return await quick(settings(scoring="auto", L=1, K=1), agents=agents, executor=executor)
 
 
-def promised(result: FinalResult) -> float:
-    """The score that a run promises."""
-    assert result.promise is not None
-    return result.promise.score
+def expected(result: FinalResult) -> float:
+    """The expected score of a run."""
+    assert result.expected is not None
+    return result.expected.score
 
 
 async def test_scripts_of_steps_that_are_done_anew_answer_for_themselves(quick: QuickRun, tmp_path: Path) -> None:
@@ -150,18 +150,18 @@ async def test_scripts_of_steps_that_are_done_anew_answer_for_themselves(quick: 
     config = settings(scoring="auto", L=1, K=1)
     fresh = await quick(config, name="fresh", agents=OtherModel(two_candidates(1.0, 1.1)), executor=ErringExecutor({}))
     parent = await quick(config, name="parent", agents=MindAgents(two_candidates()), executor=ErringExecutor({}))
-    assert promised(fresh) < promised(parent)
+    assert expected(fresh) < expected(parent)
     fork = await quick(
         config, name="fork", fork_from=tmp_path / "parent", agents=OtherModel(two_candidates(1.0, 1.1)),
         executor=ErringExecutor({}),
     )  # fmt: skip
-    assert promised(fork) == promised(fresh)
+    assert expected(fork) == expected(fresh)
     members = [(tmp_path / name / "solution" / "member_1.py").read_text() for name in ("fork", "fresh")]
     assert members[0] == members[1]
     assert Path(fork.submission_path).read_text() == Path(fresh.submission_path).read_text()
 
 
-async def test_what_was_judged_by_other_rows_is_judged_again(quick: QuickRun, tmp_path: Path) -> None:
+async def test_what_was_scored_by_other_rows_is_scored_again(quick: QuickRun, tmp_path: Path) -> None:
     """Another seed hides other rows: the keys of both are alike, and answers to one say nothing of the other."""
     config, other = (settings(scoring="auto", L=1, K=1, seed=seed) for seed in (1, 2))
     fresh = await quick(other, name="fresh", agents=MindAgents(two_candidates()), executor=ErringExecutor({}))
@@ -170,8 +170,8 @@ async def test_what_was_judged_by_other_rows_is_judged_again(quick: QuickRun, tm
         other, name="fork", fork_from=tmp_path / "parent", agents=MindAgents(two_candidates()),
         executor=ErringExecutor({}),
     )  # fmt: skip
-    tables = [events(tmp_path / name, FinalistsJudged)[-1].finalists for name in ("fork", "fresh")]
-    assert promised(fork) == promised(fresh) and tables[0] == tables[1]
+    tables = [events(tmp_path / name, ShortlistScored)[-1].shortlist for name in ("fork", "fresh")]
+    assert expected(fork) == expected(fresh) and tables[0] == tables[1]
     scored = [{row.step: (row.search, row.select) for row in rescore(tmp_path / name)} for name in ("fork", "fresh")]
     assert scored[0] == scored[1], "whichever candidate ends first"
 
@@ -184,7 +184,7 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     executor = ErringExecutor(trouble)
     result = await blend(quick, executor)
     run_dir = tmp_path / "run"
-    assert events(run_dir, FinalistsJudged)[0].chosen == "blend"
+    assert events(run_dir, ShortlistScored)[0].chosen == "blend"
     members = [(run_dir / "solution" / f"member_{number}.py").read_text() for number in (1, 2)]
     factors = [int(text.splitlines()[0].removeprefix("factor = ")) for text in members]
     assert sorted(factors) == [5381, 7919]
@@ -216,7 +216,7 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     origin = result.lineage["finalization"]
     assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")
     selection, scripts = result.lineage["final_selection"], events(run_dir, ScriptFinished)
-    assert (selection["name"], selection["score"], origin["from_phase"]) == ("blend", promised(result), "blend")
+    assert (selection["name"], selection["score"], origin["from_phase"]) == ("blend", expected(result), "blend")
     assert [member["weight"] for member in selection["members"]] == pytest.approx(ast.literal_eval(line), abs=1e-5)
     ran = {event.step: event for event in scripts}
     assert [ran[member["step"]].script for member in selection["members"]] == members
@@ -230,7 +230,7 @@ async def test_without_a_sample_a_blend_answers_the_test_file_in_its_order(
 ) -> None:
     (Path(task.data_dir) / "sample_submission.csv").unlink()
     result = await blend(quick, ErringExecutor({}))
-    assert events(tmp_path / "run", FinalistsJudged)[0].chosen == "blend"
+    assert events(tmp_path / "run", ShortlistScored)[0].chosen == "blend"
     with Path(result.submission_path).open(newline="") as stream:
         submitted = {int(row["id"]): float(row["label"]) for row in csv.DictReader(stream)}
     assert list(submitted) == list(range(LABELLED, LABELLED + ASKED))
@@ -245,9 +245,9 @@ async def test_without_a_test_file_a_blend_is_handed_over_as_its_scripts(
     executor = ErringExecutor({})
     result = await blend(quick, executor)
     run_dir = tmp_path / "run"
-    assert events(run_dir, FinalistsJudged)[0].chosen == "blend"
+    assert events(run_dir, ShortlistScored)[0].chosen == "blend"
     assert (result.submission_path, result.has_test, executor.shares) == ("", False, [])
-    assert result.promise is not None and result.promise.score == pytest.approx(result.final_solution.score)
+    assert result.expected is not None and result.expected.score == pytest.approx(result.final_solution.score)
     assert sorted(path.name for path in (run_dir / "solution").iterdir()) == ["member_1.py", "member_2.py"]
     assert (run_dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
 
@@ -274,12 +274,12 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
     result = await quick(config, agents=MindAgents(mind), executor=ErringExecutor({}))
     checked = [event.step for event in events(tmp_path / "run", LeakageChecked) if event.found]
     steps = [re.sub("/[0-9a-f]{8}/", "/", step) for step in checked]
-    assert steps == ["finalists/leakage-detection"], "the first candidate was checked before, and is clean"
+    assert steps == ["shortlist/leakage-detection"], "the first candidate was checked before, and is clean"
     (study,) = events(tmp_path / "run", AblationFinished)
     assert (study.scores["baseline"], study.solution_score, study.comparable) == (1.0, 3.0, True), "as it was printed"
-    (judged,) = events(tmp_path / "run", FinalistsJudged)
-    assert judged.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
-    assert promised(result) == pytest.approx(3.0)
+    (scored,) = events(tmp_path / "run", ShortlistScored)
+    assert scored.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
+    assert expected(result) == pytest.approx(3.0)
     costs = result.cost_breakdown
     assert sum(costs[f"{phase.name}_cost_usd"] for phase in PHASES) == pytest.approx(costs["total_cost_usd"])
     spent = sum(
@@ -287,11 +287,13 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
     )
     assert costs["finalization_cost_usd"] == pytest.approx(spent), "the checks of the selection are part of it"
     started = {event.phase: event.at for event in events(tmp_path / "run", PhaseStarted)}
-    assert started["finalization"] < judged.at, "and so is its time"
+    assert started["finalization"] < scored.at, "and so is its time"
 
 
 @in_its_own_time
-async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_finalist(quick: QuickRun, tmp_path: Path) -> None:
+async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_shortlist(
+    quick: QuickRun, tmp_path: Path
+) -> None:
     """The time of the search is used up, and only finalization has time for a check: the coder's script leaks."""
 
     async def hang(label: str, agent: str) -> None:
@@ -308,12 +310,12 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_finalist(q
     shares = PhaseTimeBudget(phase1=0.2, phase2=0.699, phase3=0.001, finalization=0.1)
     config = settings(scoring="auto", L=1, K=2, leakage_checks="promising", phase_time_budget=shares)
     result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor({}))
-    (judged,) = events(tmp_path / "run", FinalistsJudged)
-    assert judged.chosen == "path 0", "by its score it is the best"
+    (scored,) = events(tmp_path / "run", ShortlistScored)
+    assert scored.chosen == "path 0", "by its score it is the best"
     (leak,) = (event for event in events(tmp_path / "run", LeakageChecked) if event.found)
     assert leak.step == "finalization/leakage-detection"
     assert "error = 3.0" in result.final_solution.content and LEAK_REPLACED in result.warnings
-    assert promised(result) == pytest.approx(3.0) == result.final_solution.score
+    assert expected(result) == pytest.approx(3.0) == result.final_solution.score
 
 
 @dataclass
@@ -359,13 +361,13 @@ def test_the_program_of_a_blend_does_again_what_the_blend_did(
         (tmp_path / "sample_submission.csv").write_text(
             f"id{mark}label\n" + "".join(f"{i}{mark}0.5\n".replace(".", dialect.decimal) for i in (400, 401))
         )
-    judge = Judge(Data.read(find_layout(tmp_path, "Predict `label`."), tmp_path, check=False), known_metric("rmse"))
+    scorer = Scorer(Data.read(find_layout(tmp_path, "Predict `label`."), tmp_path, check=False), known_metric("rmse"))
     for place in ("solution", "final"):
         (tmp_path / place).mkdir()
     for number, body in enumerate(bodies, 1):
         writes = f"from pathlib import Path\nPath('final/submission.csv').write_text({body!r})\n"
         (tmp_path / "solution" / f"member_{number}.py").write_text(writes)
-    (tmp_path / "solution.py").write_text(blend_script([0.25, 0.75], judge))
+    (tmp_path / "solution.py").write_text(blend_script([0.25, 0.75], scorer))
     subprocess.run([sys.executable, "solution.py"], cwd=tmp_path, check=True)
     said = f"id{mark}label\n400{mark}2.5\n401{mark}3.5\n"
     assert (tmp_path / "final" / "submission.csv").read_text() == said.replace(".", dialect.decimal)

@@ -152,9 +152,7 @@ def test_limits_in_a_short_and_in_a_long_run(left: float, measured: float | None
 
 
 @given(
-    st.integers(10, 100_000),
-    st.lists(st.tuples(MEASURED, st.floats(0, 3)), min_size=3, max_size=3),
-    st.integers(1, 20),
+    st.integers(10, 100_000), st.lists(st.tuples(MEASURED, st.floats(0, 3)), min_size=3, max_size=3), st.integers(1, 20)
 )
 def test_scripts_that_all_run_into_their_limits_leave_finalization_its_share(
     time_limit: int, phases: list[tuple[float | None, float]], scripts: int

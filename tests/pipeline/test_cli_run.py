@@ -1,4 +1,4 @@
-"""`mle-star run` and `mle-star resume`: what they refuse, what they promise, and a whole life of a run."""
+"""`mle-star run` and `mle-star resume`: what they refuse, what they expected, and a whole life of a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mle_star.run.events import (
     AblationFinished,
     AgentFailed,
     AgentFinished,
-    ExamPrepared,
     FinishRequested,
+    HoldOutPrepared,
     Notice,
     RunFinished,
     RunResumed,
@@ -248,7 +248,7 @@ async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one
 
 
 class Telling(Mind):
-    """Its scripts answer differently for different rows, so that their answers can be judged."""
+    """Its scripts answer differently for different rows, so that their answers can be scored."""
 
     def answer(self, agent: str, variant: str | None, prompt: str) -> Answer:
         """The reply to a prompt."""
@@ -284,7 +284,7 @@ async def test_what_was_paid_for_counts_when_a_run_is_moved_or_forked_and_when_a
             "--set", f"python={python}", "--output", str(run_dir),
         )  # fmt: skip
         assert code == 0, err
-        assert [event.why_not for event in events(run_dir, ExamPrepared)] == [""]
+        assert [event.why_not for event in events(run_dir, HoldOutPrepared)] == [""]
         paid, scripts = sum(brain.calls.values()), len(events(run_dir, ScriptFinished))
         assert paid > 5
 

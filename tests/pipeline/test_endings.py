@@ -302,7 +302,7 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_best_clean_scri
     assert result.final_solution.score == submitted and not result.final_solution.leaking
     assert f"level = {submitted:.4f}" in result.final_solution.content
     assert f",{submitted}" in Path(result.submission_path).read_text(encoding="utf-8")
-    assert result.promise is not None and result.promise.score == submitted
+    assert result.expected is not None and result.expected.score == submitted
     assert result.lineage["finalization"]["from_score"] == submitted
     assert [text for text in result.warnings if "data leakage" in text] == [LEAK_REPLACED]
 

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
 from mle_star.orchestrator import _tell_forecasts
-from mle_star.pipeline.control import RunControl
 from mle_star.run.budget import Budget
 from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AgentStarted,
     AnyEvent,
-    ExamPrepared,
     Forecast,
+    HoldOutPrepared,
     Notice,
     PhaseFinished,
     PhaseStarted,
@@ -29,6 +28,7 @@ from mle_star.run.events import (
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.prices import price_of
+from mle_star.search.control import RunControl
 from tests.ledgers import script_finished
 from tests.pipeline.conftest import LETTERS, QuickRun, events, settings
 from tests.pipeline.mind import Mind, MindAgents
@@ -126,7 +126,7 @@ def test_measured_costs_and_runtimes_replace_the_guess(task: TaskDescription) ->
 def test_where_no_rows_are_cut_no_call_for_the_cut_is_expected(task: TaskDescription, rows: int, fewer: int) -> None:
     forecaster = Forecaster(task, PipelineConfig())
     before = forecaster.forecast().calls
-    forecaster.hear(ExamPrepared(step="run", train_rows=rows))
+    forecaster.hear(HoldOutPrepared(step="run", train_rows=rows))
     assert forecaster.forecast().calls == before - fewer
 
 

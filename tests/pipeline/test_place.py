@@ -13,19 +13,13 @@ from mle_star.cli.app import main
 from mle_star.data import guess_task, load_task, place
 from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError
-from mle_star.execution import (
-    LocalExecutor,
-    evaluate_solution,
-    execute_in_run,
-    link_input_data,
-    prepare_path_directory,
-)
+from mle_star.execution import LocalExecutor, evaluate_solution, execute_in_run, link_input_data, prepare_path_directory
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.pipeline.setup import check_inputs
 from mle_star.run.events import ScriptFinished
 from mle_star.sdk.definitions import build_system_prompt
 from mle_star.sdk.tools import list_data_files
+from mle_star.search.setup import check_inputs
 from tests.conftest import ConfigFactory
 from tests.execution.conftest import OpenRun, open_run, script
 from tests.pipeline.conftest import events, settings

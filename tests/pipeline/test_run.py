@@ -32,7 +32,6 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.orchestrator import PipelineState, run_pipeline, run_pipeline_sync
-from mle_star.pipeline.result import best_of
 from mle_star.run.context import AgentReply
 from mle_star.run.events import (
     AgentFinished,
@@ -45,6 +44,7 @@ from mle_star.run.events import (
     ScriptFinished,
     ScriptStarted,
 )
+from mle_star.search.result import best_of
 from tests.method.loops import log_of, measured
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, fenced, script
@@ -463,7 +463,7 @@ async def test_the_result_says_what_everything_cost_and_took(
     assert (duration, cost) == (f"INFO duration: {json.dumps(times)}", f"INFO cost: {json.dumps(costs)}")
     told = json.loads(lineage.removeprefix("INFO lineage: "))
     assert {name: result.lineage[name] for name in told} == told and {"phase1", "phase2", "phase3"} < set(told)
-    assert result.promise == Measure(score=result.final_solution.score)
+    assert result.expected == Measure(score=result.final_solution.score)
     assert (result.stopped_by, result.warnings, result.phases_skipped) == (None, [], [])
     assert Path(result.submission_path).read_text(encoding="utf-8").startswith("id,label\n")
     whole = result.model_dump(mode="json")

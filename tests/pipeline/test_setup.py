@@ -12,22 +12,22 @@ import pytest
 
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
-from mle_star.pipeline.setup import (
+from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunStarted
+from mle_star.run.folder import new_run_folder, request_finish, take_request, write_whole
+from mle_star.run.journal import Journal
+from mle_star.sdk import AgentClient
+from mle_star.sdk.definitions import build_system_prompt
+from mle_star.search.setup import (
     check_credentials,
     connected,
     first_event,
     gather_facts,
     open_ledger,
-    prepare_exam,
+    prepare_holdout,
     read_references,
     secret_values,
     served_model,
 )
-from mle_star.run.events import ExamPrepared, Interpreter, Notice, RunStarted
-from mle_star.run.folder import new_run_folder, request_finish, take_request, write_whole
-from mle_star.run.journal import Journal
-from mle_star.sdk import AgentClient
-from mle_star.sdk.definitions import build_system_prompt
 
 
 async def test_the_embedded_model_brings_its_api_along_and_needs_no_credential() -> None:
@@ -117,8 +117,8 @@ def test_a_file_that_breaks_in_the_middle_leaves_scores_self_reported_and_ends_n
     (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i in range(400, 440)))
     odd = task.model_copy(update={"data_dir": str(folder)})
     with Journal(tmp_path / "journal.jsonl") as journal:
-        assert prepare_exam(odd, PipelineConfig(), tmp_path / "run", journal) is None
-        (said,) = [event for event in journal.events if isinstance(event, ExamPrepared)]
+        assert prepare_holdout(odd, PipelineConfig(), tmp_path / "run", journal) is None
+        (said,) = [event for event in journal.events if isinstance(event, HoldOutPrepared)]
     assert said.why_not.startswith("train.jsonl cannot be read")
 
 

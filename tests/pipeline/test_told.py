@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, PipelineConfig, TaskDescription
-from mle_star.pipeline.setup import gather_facts
 from mle_star.run.context import AgentReply, ScriptRequest
 from mle_star.run.events import (
     AblationFinished,
@@ -22,6 +21,7 @@ from mle_star.run.events import (
     ScriptStarted,
 )
 from mle_star.sdk import build_system_prompt
+from mle_star.search.setup import gather_facts
 from tests.pipeline.conftest import QuickRun, events, settings
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, levels, script
 

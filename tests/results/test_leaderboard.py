@@ -9,7 +9,7 @@ import pytest
 from mle_star.cli.app import main
 from mle_star.models import FinalResult, Measure, Phase1Result, SolutionPhase, SolutionScript
 from mle_star.results.leaderboard import leaderboard_rows
-from mle_star.run.events import AnyEvent, FinalistsJudged, RunFinished
+from mle_star.run.events import AnyEvent, RunFinished, ShortlistScored
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.story import RunStory
 from tests.views.journals import Invented
@@ -31,7 +31,7 @@ def picked(chosen: str, promoted: str = "") -> list[AnyEvent]:
         submission_path="", total_duration_seconds=3.0, total_cost_usd=1.0,
         lineage={"promoted": promoted} if promoted else {},
     )  # fmt: skip
-    return [*before, FinalistsJudged(chosen=chosen), end.model_copy(update={"result": result})]
+    return [*before, ShortlistScored(chosen=chosen), end.model_copy(update={"result": result})]
 
 
 def marked(events: list[AnyEvent], run_dir: Path) -> list[str]:
@@ -62,8 +62,8 @@ def test_a_leaderboard_and_the_summary_give_one_script_the_same_score(tmp_path: 
     """The list ranks by the rows of the search; of the final solution it also tells the score of the summary."""
     *before, end = picked("phase1/candidate-0/script")
     assert isinstance(end, RunFinished) and end.result is not None
-    promise = Measure(score=0.6125, low=0.5, high=0.7, rows=41, measured="harness")
-    end = end.model_copy(update={"score": 0.6125, "result": end.result.model_copy(update={"promise": promise})})
+    expected = Measure(score=0.6125, low=0.5, high=0.7, rows=41, measured="harness")
+    end = end.model_copy(update={"score": 0.6125, "result": end.result.model_copy(update={"expected": expected})})
     assert marked([*before, end], tmp_path) == ["phase1/candidate-0"]
     assert [row["final_score"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == [0.6125]
     assert main(["leaderboard", str(tmp_path)]) == 0

@@ -1,4 +1,4 @@
-"""The notebook in `examples/` runs from top to bottom and shows what it promises."""
+"""The notebook in `examples/` runs from top to bottom and shows its expected score."""
 
 from __future__ import annotations
 

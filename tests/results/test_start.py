@@ -53,7 +53,7 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
     words = ["run", source, "--target", "price", "--model", "offline", "-M", "1", "-T", "1", "-K", "1", "-L", "1"]
     assert main([*words, "--dry-run"]) == 0
     out, err = capfd.readouterr()
-    assert "task: predict price (regression), judged by rmse (lower is better)" in err
+    assert "task: predict price (regression), scored by rmse (lower is better)" in err
     assert "90 rows of 3 columns" in err
     held = "no test file: rows are held back" in err
     assert held == (source != "houses.zip")

@@ -42,7 +42,7 @@ def test_one_csv_becomes_predictions_with_three_commands(tmp_path: Path) -> None
     small = ["-M", "1", "-T", "1", "-K", "1", "-L", "1"]
     told = call("mle-star", "run", "houses.csv", "--target", "price", "--model", "offline", *small)
     assert (
-        "rows are held back to judge by" in told
+        "rows are held back to score by" in told
         and "a guess until the first script has run" in told
         and "next: mle-star predict" in told
     )

@@ -24,7 +24,6 @@ from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor
 from mle_star.models import ExecutionRawResult
-from mle_star.pipeline.rescore import rescore
 from mle_star.results.export import export_run, needs
 from mle_star.results.leaderboard import promote
 from mle_star.results.model import complete, load_model
@@ -32,6 +31,7 @@ from mle_star.results.rows import read_new, write_new
 from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import first_line, last_config
 from mle_star.run.journal import Journal, read_journal
+from mle_star.search.rescore import rescore
 from mle_star.views import RunStory
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.verdict import Verdict
@@ -50,9 +50,9 @@ def test_one_table_becomes_a_task_in_the_runs_folder_with_rows_held_back(house_r
     task = mle_star.load_task(house_run.path)
     assert task.competition_id == "houses" and task.evaluation_metric == "mae"
     assert house_run.result.config.scoring == "auto" and not house_run.result.has_test
-    promise = house_run.expected
-    assert promise is not None and promise.measured == "harness" and promise.rows == 30
-    assert house_run.score == promise.score < 2  # measured; the script itself claims 0.5
+    expected = house_run.expected
+    assert expected is not None and expected.measured == "harness" and expected.rows == 30
+    assert house_run.score == expected.score < 2  # measured; the script itself claims 0.5
     assert house_run.submission is None
     assert house_run.report.is_file()
 

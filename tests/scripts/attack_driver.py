@@ -17,10 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mle_star.evaluation.exam import Exam
 from mle_star.execution import Limits, LocalExecutor, link_input_data, prepare_path_directory
 from mle_star.execution import local as harness_code
 from mle_star.execution.workspace import reset_working_directory
+from mle_star.holdout.holdout import HoldOut
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
 from mle_star.run.context import ScriptRequest
 
@@ -36,22 +36,23 @@ def write(path: Path, text: str = CANARY) -> str:
 
 
 def examined(task: Path) -> dict:
-    """A task with labels that are like no other number, and an exam on it: what is hidden is told by its digest."""
+    """A task with labels that are like no other number, and an holdout on it: what is hidden is told by its digest."""
     rows = [(i, i % 7, 100_000_000 + (i + 1) * 7_654_321 % 900_000_000) for i in range(120)]
     table = "id,x,y\n" + "".join(f"{i},{x},{y}\n" for i, x, y in rows)
-    labels = write(task / "exam" / "train.csv", table)
-    write(task / "exam" / "test.csv", "id,x\n" + "".join(f"{i},{i % 7}\n" for i in range(500, 540)))
+    labels = write(task / "holdout" / "train.csv", table)
+    write(task / "holdout" / "test.csv", "id,x\n" + "".join(f"{i},{i % 7}\n" for i in range(500, 540)))
     description = TaskDescription(
         competition_id="labels", task_type=TaskType.regression, data_modality=DataModality.tabular,
         evaluation_metric="rmse", metric_direction=MetricDirection.minimize, description="Predict `y`.",
-        data_dir=str(task / "exam"),
+        data_dir=str(task / "holdout"),
     )  # fmt: skip
-    exam = Exam.prepare(description, PipelineConfig(), task / "runs" / "one")
-    hidden = [exam.judge.data.truth[row][0] for row in exam.views[0].hidden]
+    holdout = HoldOut.prepare(description, PipelineConfig(), task / "runs" / "one")
+    hidden = [holdout.scorer.data.truth[row][0] for row in holdout.views[0].hidden]
     return {
-        "task": str(task), "labels": labels, "other_view": str(exam.views[1].folder / "train.csv"),
+        "task": str(task), "labels": labels, "other_view": str(holdout.views[1].folder / "train.csv"),
         "other_answers": write(task / "runs" / "one" / "answers" / "script-0.csv", table),
-        "view": str(exam.views[0].folder), "hidden": [hashlib.sha256(label.encode()).hexdigest() for label in hidden],
+        "view": str(holdout.views[0].folder),
+        "hidden": [hashlib.sha256(label.encode()).hexdigest() for label in hidden],
     }  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def plant(stack: contextlib.ExitStack) -> dict:
     shared = Path("/dev/shm") / CANARY
     stack.callback(shared.unlink)
     task, outside = FOLDER / "task", FOLDER / "outside"
-    exam = examined(task)
+    holdout = examined(task)
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     listener6 = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
     datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -85,7 +86,7 @@ def plant(stack: contextlib.ExitStack) -> dict:
     return {
         "canary": CANARY, "harness": os.getpid(), "neighbour": neighbour.pid, "cwd": os.getcwd(),
         "home": str(home), "home_file": write(home / ".ssh" / "id"), "public": write(Path(public) / "notes"),
-        **exam, "answers": write(task / "answers.csv"), "data_file": str(Path(exam["view"]) / "train.csv"),
+        **holdout, "answers": write(task / "answers.csv"), "data_file": str(Path(holdout["view"]) / "train.csv"),
         "journal": write(task / "runs" / "one" / "journal.jsonl"),
         "other_run": write(task / "runs" / "two" / "journal.jsonl"),
         "outside": str(outside), "precious": write(outside / "precious"), "disposable": write(outside / "disposable"),

@@ -12,13 +12,7 @@ import pytest
 from claude_agent_sdk import AgentDefinition
 
 from mle_star.execution import inspect_interpreter
-from mle_star.models import (
-    AgentType,
-    MetricDirection,
-    TaskDescription,
-    agent_config,
-    build_default_agent_configs,
-)
+from mle_star.models import AgentType, MetricDirection, TaskDescription, agent_config, build_default_agent_configs
 from mle_star.sdk.definitions import (
     MCP_TOOLS,
     PERSONA,

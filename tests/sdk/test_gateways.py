@@ -14,7 +14,7 @@ from mle_star.engineer.server import BrainReply, BrainRequest, Fault
 from mle_star.models import AgentType, LeakageDetectionOutput, agent_config
 from mle_star.prompts import render
 from mle_star.sdk.connection import Turn
-from mle_star.sdk.replies import Failure, judge_turn, read_structured
+from mle_star.sdk.replies import Failure, read_structured, scorer_turn
 from mle_star.testing.scripted import ScriptedBrain
 from tests.sdk.conftest import OpenBench
 
@@ -139,7 +139,7 @@ async def test_a_reply_that_is_hard_to_repair_is_given_up_soon(piece: str) -> No
     text = (piece * 40_000)[:40_000]
     turn = Turn(result=result_of(text), text=text)
     started = time.process_time()
-    assert isinstance(judge_turn(EXTRACTOR, turn), Failure)
+    assert isinstance(scorer_turn(EXTRACTOR, turn), Failure)
     assert time.process_time() - started < 5
     assert sys.getprofile() is None
 

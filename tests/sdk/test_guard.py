@@ -134,7 +134,7 @@ def test_no_text_makes_the_guard_fail(line: str) -> None:
         *[(part, 120_000) for part in ("<<a\n", "<<a\na\n")],  # pair by pair these would take half a minute
     ],
 )
-def test_long_texts_are_judged_in_no_time(part: str, length: int) -> None:
+def test_long_texts_are_scored_in_no_time(part: str, length: int) -> None:
     started = time.process_time()
     guard.check_command(part * (length // len(part)))
     assert time.process_time() - started < 15

@@ -41,7 +41,7 @@ def logged(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]
 
 
 @pytest.mark.req("REQ-OR-031", "REQ-OR-033", "REQ-OR-035")
-async def test_tools_are_logged_judged_and_counted(
+async def test_tools_are_logged_scored_and_counted(
     open_bench: OpenBench, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_SECRET_TOKEN", "hunter2")
@@ -97,9 +97,7 @@ async def test_tools_are_logged_judged_and_counted(
 
 
 @pytest.mark.req("REQ-OR-011")
-async def test_what_an_agents_shell_left_in_the_background_ends_with_the_run(
-    open_bench: OpenBench,
-) -> None:
+async def test_what_an_agents_shell_left_in_the_background_ends_with_the_run(open_bench: OpenBench) -> None:
     seconds = str(uuid.uuid4().int % 10**12)
 
     def sleepers() -> list[psutil.Process]:

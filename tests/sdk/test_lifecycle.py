@@ -1,4 +1,4 @@
-"""Clients come and go: connected ahead, never too many, none left behind. Judged by real processes."""
+"""Clients come and go: connected ahead, never too many, none left behind. Scored by real processes."""
 
 from __future__ import annotations
 

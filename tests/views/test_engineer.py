@@ -16,7 +16,7 @@ from mle_star.run.events import AblationFinished
 from mle_star.run.journal import read_journal
 from mle_star.views import RunStory, text
 from mle_star.views.page import SECTIONS
-from mle_star.views.reasons import promise_of
+from mle_star.views.reasons import expected_of
 from tests.views.conftest import Watched
 
 Watch = Callable[..., Watched]
@@ -68,9 +68,9 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     assert live.complaints == []
 
     story = RunStory.from_events(read_journal(run_dir / "journal.jsonl"))
-    promise = promise_of(story)
-    assert promise is not None and promise.rows == 60
-    assert promise.low is not None and promise.high is not None and promise.low < 0.9 < promise.high
+    expected = expected_of(story)
+    assert expected is not None and expected.rows == 60
+    assert expected.low is not None and expected.high is not None and expected.low < 0.9 < expected.high
     seen = watch()
     report = seen.open(run_dir / "report.html")
     for place in (page, report):  # the live page has reached what the report says

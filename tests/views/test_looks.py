@@ -14,7 +14,7 @@ from mle_star.data.medals import Medals
 from mle_star.integrations.campaign import PAGE, Campaign
 from mle_star.integrations.campaign_page import campaign_html
 from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription, TaskType
-from mle_star.run.events import AnyEvent, ExamPrepared, FinalistsJudged, RunFinished, SolutionExamined
+from mle_star.run.events import AnyEvent, HoldOutPrepared, RunFinished, ShortlistScored, SolutionExamined
 from mle_star.run.journal import Journal
 from mle_star.views import write_report
 from mle_star.views.index import IndexServer
@@ -34,27 +34,27 @@ if SCREENS or os.environ.get("MLE_STAR_SOAK"):
     SIGHTS += [(390, "dark"), (1440, "light")]
 
 
-def judged(invented: Invented) -> list[AnyEvent]:
-    """A run with everything that a harness that judges by hidden rows adds."""
+def scored(invented: Invented) -> list[AnyEvent]:
+    """A run with everything that a harness that scores by hidden rows adds."""
     events = list(invented.events())
-    promise = Measure(score=0.8531, low=0.8402, high=0.8660, rows=1200, measured="harness", printed=0.871)
-    exam = ExamPrepared(
+    expected = Measure(score=0.8531, low=0.8402, high=0.8660, rows=1200, measured="harness", printed=0.871)
+    holdout = HoldOutPrepared(
         at=events[0].at, step="run", rule="classes: every class has its share", views=3, search_rows=2400,
         select_rows=1200, baseline=Measure(score=0.52, measured="harness"),
     )  # fmt: skip
     table = [
-        {"name": name, **promise.model_dump(), "members": 1, "compared": compared}
+        {"name": name, **expected.model_dump(), "members": 1, "compared": compared}
         for name, compared in (("path 0", 0.849), ("ensemble 0", 0.851))
     ]
-    pick = FinalistsJudged(at=events[-2].at, step="finalists", finalists=table, chosen="ensemble 0")
+    pick = ShortlistScored(at=events[-2].at, step="shortlist", shortlist=table, chosen="ensemble 0")
     said = SolutionExamined(
-        at=events[-2].at, step="finalists", rows=3600, classes=["no", "yes, on the whole", "undecided"],
+        at=events[-2].at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
         confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],
         calibration=[(n / 10 + 0.05, n / 10 + 0.03, 40 * n + 10) for n in range(10)],
         importance=[("a column with a rather long name, as tables have them", 0.12), ("age", 0.03), ("fare", -0.001)],
         points=[(n / 7, n / 7 + (n % 5 - 2) / 4) for n in range(60)],
     )  # fmt: skip
-    return [events[0], exam, *events[1:-1], pick, said, events[-1]]
+    return [events[0], holdout, *events[1:-1], pick, said, events[-1]]
 
 
 def campaign(shelf: Path) -> Path:
@@ -91,7 +91,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     for name, invented in runs.items():
         invented.write(shelf / name, synced=False)
     good = shelf / "good-20260131-140500"
-    events = judged(Invented(seed=11, T=1, run_dir=good))
+    events = scored(Invented(seed=11, T=1, run_dir=good))
     assert isinstance(events[-1], RunFinished)
     (good / "journal.jsonl").write_text("".join(e.model_dump_json() + "\n" for e in events), encoding="utf-8")
     with ExitStack() as stack:

@@ -22,14 +22,14 @@ from mle_star.models import (
 from mle_star.run.events import (
     AnyEvent,
     EnsembleTried,
-    ExamPrepared,
-    FinalistsJudged,
+    HoldOutPrepared,
     MergeTried,
     PhaseStarted,
     RefinementTried,
     RunFinished,
     RunResumed,
     ScriptFinished,
+    ShortlistScored,
 )
 from mle_star.views import RunStory, text
 from mle_star.views.comparison import Comparison
@@ -82,7 +82,7 @@ def test_the_story_is_that_of_what_the_final_pick_chose_whatever_the_search_held
         (f"{rejected.step}/script", f"The script of {rejected.step} won the final pick"),
         *((f"ensemble {r}", "An ensemble of 2 refined paths won") for r in story.ensembles),
     ]:
-        pick = FinalistsJudged(at=events[-1].at, step="finalists", finalists=[], chosen=chosen)
+        pick = ShortlistScored(at=events[-1].at, step="shortlist", shortlist=[], chosen=chosen)
         told = RunStory.from_events([*events[:-1], pick, events[-1]])
         assert words in why(told), chosen
         handed = handed_over(told, lineage_of(told))
@@ -128,7 +128,7 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     events = [began_elsewhere(event) for event in events]
 
     def told(chosen: str) -> RunStory:
-        pick = FinalistsJudged(at=events[-1].at, step="finalists", finalists=[], chosen=chosen)
+        pick = ShortlistScored(at=events[-1].at, step="shortlist", shortlist=[], chosen=chosen)
         return RunStory.from_events([*events[:-1], pick, events[-1]])
 
     line = lineage_of(told("path 1"))
@@ -164,14 +164,14 @@ def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direc
 
 
 def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval() -> None:
-    promise = Measure(score=0.85, low=0.83, high=0.87, rows=1200, measured="harness")
-    exam = ExamPrepared(
+    expected = Measure(score=0.85, low=0.83, high=0.87, rows=1200, measured="harness")
+    holdout = HoldOutPrepared(
         step="run", rule="time: date of the test rows lies after that of the training rows", views=1, search_rows=900,
         select_rows=1200, baseline=Measure(score=0.6, measured="harness"),
         not_shown=["a.zip", "b.pkl", "c.bak", "d.db"],
     )  # fmt: skip
-    events = ended(Invented(seed=11), promise=promise)
-    story = RunStory.from_events([events[0], exam, *events[1:]])
+    events = ended(Invented(seed=11), expected=expected)
+    story = RunStory.from_events([events[0], holdout, *events[1:]])
     rows = yardsticks(story)
     assert [row.kind for row in rows] == ["dummy", "single", "result"]
     assert (rows[-1].low, rows[-1].high) == (0.83, 0.87)
@@ -185,7 +185,7 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     )
     assert Verdict.of(story).checked
     one_view = Measure(score=0.9, rows=180, measured="harness")
-    begun = RunStory.from_events([events[0], exam, *(
+    begun = RunStory.from_events([events[0], holdout, *(
         event.model_copy(update={"result": event.result.model_copy(update={"measure": one_view})})
         if isinstance(event, ScriptFinished)
         else event
@@ -202,12 +202,14 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     assert line.count(" → ") >= 3 and line.count("on rows kept for the end") == 1
     assert line.rstrip().endswith(f"Result {text.score(story.score)} (on rows kept for the end)")
     alone_there = Yardstick(name="LightGBM", measure=Measure(score=0.84, measured="harness"))
-    same_rows = ended(Invented(seed=11), promise=promise, single_model=alone_there)
-    beside = RunStory.from_events([same_rows[0], exam, *same_rows[1:]])  # on the rows of the promise, not of the search
+    same_rows = ended(Invented(seed=11), expected=expected, single_model=alone_there)
+    beside = RunStory.from_events(
+        [same_rows[0], holdout, *same_rows[1:]]
+    )  # on the rows of the expected score, not of the search
     assert yardsticks(beside)[1].score == 0.84
     assert "than the best single model (LightGBM, 0.84000)" in Verdict.of(beside).gain
-    wide = ended(Invented(seed=11), promise=promise.model_copy(update={"low": 0.7, "high": 0.95}))
-    unsure = Verdict.of(RunStory.from_events([wide[0], exam, *wide[1:]]))
+    wide = ended(Invented(seed=11), expected=expected.model_copy(update={"low": 0.7, "high": 0.95}))
+    unsure = Verdict.of(RunStory.from_events([wide[0], holdout, *wide[1:]]))
     assert (unsure.gain.endswith("which may be chance"), unsure.gain_level) == (True, "flat")
     alone = RunStory.from_events(events)
     assert [row.kind for row in yardsticks(alone)] == ["single", "result"]
@@ -216,12 +218,12 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
 
 
 def test_scores_are_said_to_be_apart_only_where_they_are() -> None:
-    exam = ExamPrepared(step="run", rule="by chance", views=1, search_rows=900, select_rows=100)
-    promise = Measure(score=0.85, low=0.83, high=0.87, rows=100, measured="harness")
-    events = ended(Invented(seed=11), promise=promise)
-    whole = RunStory.from_events([events[0], exam, *events[1:]])
-    nothing = RunStory.from_events([events[0], exam])
-    cut = RunStory.from_events([events[0], exam, *events[1:-1]])
+    holdout = HoldOutPrepared(step="run", rule="by chance", views=1, search_rows=900, select_rows=100)
+    expected = Measure(score=0.85, low=0.83, high=0.87, rows=100, measured="harness")
+    events = ended(Invented(seed=11), expected=expected)
+    whole = RunStory.from_events([events[0], holdout, *events[1:]])
+    nothing = RunStory.from_events([events[0], holdout])
+    cut = RunStory.from_events([events[0], holdout, *events[1:-1]])
     claimed = RunStory.from_events(events[:-1])
     assert nothing.score is None and Comparison.of(whole, nothing).why_not == ""
     assert "rows kept for the end" in Comparison.of(whole, cut).why_not
@@ -284,18 +286,18 @@ def test_teasers_begin_where_texts_differ() -> None:
 
 def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None:
     """A candidate that wins unchanged is not set against itself, and no step is listed that it lacks."""
-    promise = Measure(score=0.85, low=0.7, high=0.95, rows=41, measured="harness")
-    single = Yardstick(name="ExtraTrees", measure=promise.model_copy(update={"score": 0.95}))
-    events = ended(Invented(seed=11), promise=promise, single_model=single, stopped_by="time")
-    exam = ExamPrepared(step="run", rule="by chance", views=1, search_rows=900, select_rows=41)
+    expected = Measure(score=0.85, low=0.7, high=0.95, rows=41, measured="harness")
+    single = Yardstick(name="ExtraTrees", measure=expected.model_copy(update={"score": 0.95}))
+    events = ended(Invented(seed=11), expected=expected, single_model=single, stopped_by="time")
+    holdout = HoldOutPrepared(step="run", rule="by chance", views=1, search_rows=900, select_rows=41)
     stopped = events[-1].model_copy(update={"message": "stopped by the time limit"})
     events = [
         event.model_copy(update={"accepted": False}) if isinstance(event, MergeTried) else event
-        for event in [events[0], exam, *events[1:-1], stopped]
+        for event in [events[0], holdout, *events[1:-1], stopped]
     ]
 
     def told(chosen: str) -> RunStory:
-        pick = FinalistsJudged(at=events[-1].at, step="finalists", finalists=[], chosen=chosen)
+        pick = ShortlistScored(at=events[-1].at, step="shortlist", shortlist=[], chosen=chosen)
         return RunStory.from_events([*events[:-1], pick, events[-1]])
 
     def improved(story: RunStory) -> list[str]:

@@ -27,7 +27,7 @@ from mle_star.run.events import (
 )
 from mle_star.run.folder import spent_seconds, spent_usd
 from mle_star.run.journal import read_journal
-from mle_star.run.ledger import rejudged
+from mle_star.run.ledger import rescored
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
 from mle_star.views.lineage import handed_over, lineage_of
@@ -121,11 +121,11 @@ def test_what_a_leaking_script_scored_counts_no_longer_and_a_mended_one_has_its_
         assert story.best_script != ran.script and handed_over(story, lineage_of(story)) != place
         assert counts(RunStory.from_events([*events, found, *events, found])) == counts(story)
         forked = [*events[: events.index(ran) + 1], found, *events[events.index(ran) + 1 :]]
-        assert RunStory.from_events(forked).attempts == story.attempts, "a fork says only later what was judged"
+        assert RunStory.from_events(forked).attempts == story.attempts, "a fork says only later what was scored"
         story.apply(ran.model_copy(update={"step": f"{check}/script", "script": "print()", "digest": "d"}))
         if fixed:
             node = next(node for node in story.nodes if node.step == place)
-            story.apply(rejudged(node, digest_of("print()"), leader.score))
+            story.apply(rescored(node, digest_of("print()"), leader.score))
         now = next(one for one in story.attempts if one.step == place)
         assert (now.score, story.score) == (leader.score if fixed else None, leader.score), "what is fixed counts"
 
@@ -139,7 +139,7 @@ def test_a_leak_that_is_found_in_a_later_phase_takes_a_score_but_not_what_the_ru
     taken = next(one for one in accepted if kind != "ensemble" or (last is not None and one.step == last.step))
     ran = next(event for event in events if isinstance(event, ScriptFinished) and event.step == f"{taken.step}/script")
     digests = [digest_of(ran.script)]
-    step = "finalists/0c2f1b6e/leakage-detection"
+    step = "shortlist/0c2f1b6e/leakage-detection"
     story = RunStory.from_events([*events, LeakageChecked(step=step, found=1, fixed=1, leaking=digests)])
     (now,) = (one for one in story.attempts if one.step == taken.step)
     assert (now.score, now.accepted) == (None, True)

@@ -72,21 +72,37 @@ def _roles(preset: str) -> dict[str, dict[str, str]]:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
-        "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 1,
-        "ensemble_rounds": 1, "max_debug_attempts": 2, "leakage_checks": "promising",
+        "num_retrieved_models": 2,
+        "outer_loop_steps": 1,
+        "inner_loop_steps": 2,
+        "num_parallel_solutions": 1,
+        "ensemble_rounds": 1,
+        "max_debug_attempts": 2,
+        "leakage_checks": "promising",
         "agents": _roles("quick"),
     },
     "good": {"leakage_checks": "promising", "agents": _roles("good")},
     "best": {
-        "num_retrieved_models": 6, "outer_loop_steps": 6, "num_parallel_solutions": 3, "ensemble_rounds": 6,
+        "num_retrieved_models": 6,
+        "outer_loop_steps": 6,
+        "num_parallel_solutions": 3,
+        "ensemble_rounds": 6,
         "agents": _roles("best"),
     },
     "letter": {
-        "letter": True, "scoring": "self_reported", "sample_first": "off", "leakage_checks": "all", "use_cache": False,
-        "task_in_prompts": True, "briefing": (), "diversity": (), "tool_profile": "full", "prefer_best_input": False,
+        "letter": True,
+        "scoring": "self_reported",
+        "sample_first": "off",
+        "leakage_checks": "all",
+        "use_cache": False,
+        "task_in_prompts": True,
+        "briefing": (),
+        "diversity": (),
+        "tool_profile": "full",
+        "prefer_best_input": False,
         "agents": {},
     },
-}  # fmt: skip
+}
 """Settings under one name; every setting that is given goes before its preset. `letter` is the specification as
 written: docs/deviations.md says what it restores, and what it cannot."""
 
@@ -131,8 +147,7 @@ class PipelineConfig(Frozen):
     phase_time_budget: PhaseTimeBudget | None = Field(default=None, description="shares of the time limit")
     agent_timeout_seconds: int = Field(default=900, description="limit of one agent call")
     client_reuse: Literal["auto", "fresh", "clear"] = Field(
-        default="auto",
-        description="`fresh`: a client per call; `clear`: reused after /clear; `auto` by model",
+        default="auto", description="`fresh`: a client per call; `clear`: reused after /clear; `auto` by model"
     )
     max_warm_clients: int = Field(default=6, description="idle clients kept to be reused")
     max_concurrent_paths: int | None = Field(default=None, description="paths at a time; none: all")
@@ -174,14 +189,12 @@ class PipelineConfig(Frozen):
         description="auto: the harness hides labelled rows and scores scripts by them; else scripts score themselves",
     )
     score_views: int | None = Field(
-        default=None, le=5,
+        default=None,
+        le=5,
         description="how often a script runs, each time with other rows hidden; none: 1 to 5 times, by the rows",
-    )  # fmt: skip
+    )
     equivalence_bound: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="how far the final answers must agree with those of the search (0 to 1)",
+        default=0.5, ge=0, le=1, description="how far the final answers must agree with those of the search (0 to 1)"
     )
     prefer_best_input: StrictBool = Field(
         default=True,

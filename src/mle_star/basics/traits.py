@@ -34,10 +34,19 @@ class Traits(NamedTuple):
 
 
 _ENGINEER = Traits(
-    title="offline (embedded engineer)", wire_name="mle-star-offline", kind="rules, no language model",
-    author="rules", call_seconds=1.0, is_free=True, is_embedded=True, reads_prose=False, uses_tools=False,
-    one_client=True, keeps_time=True, unknown_data=("image", "audio"),
-)  # fmt: skip
+    title="offline (embedded engineer)",
+    wire_name="mle-star-offline",
+    kind="rules, no language model",
+    author="rules",
+    call_seconds=1.0,
+    is_free=True,
+    is_embedded=True,
+    reads_prose=False,
+    uses_tools=False,
+    one_client=True,
+    keeps_time=True,
+    unknown_data=("image", "audio"),
+)
 
 
 def traits_of(model: str) -> Traits:

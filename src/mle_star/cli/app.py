@@ -65,9 +65,12 @@ class _Group(TyperGroup):
 def build_app(called: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The application; of the commands outside `called` only name and summary."""
     app = typer.Typer(
-        name="mle-star", cls=_Group, pretty_exceptions_enable=False,
-        rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]},
-    )  # fmt: skip
+        name="mle-star",
+        cls=_Group,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     app.callback()(_options)
     for name in COMMANDS:
         function = load(name)

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mle_star.errors import ConfigError
-from mle_star.run.events import (
-    AgentFailed,
-    AgentFinished,
-    AnyEvent,
-    ScriptFinished,
-)
+from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, ScriptFinished
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
 from mle_star.views import text

@@ -33,23 +33,39 @@ class Example:
 
 EXAMPLES = {
     "breast-cancer": Example(
-        "load_breast_cancer", "benign", "classification", "log_loss", "minimize",
+        "load_breast_cancer",
+        "benign",
+        "classification",
+        "log_loss",
+        "minimize",
         "Predict the probability that a breast tumour is benign, from measurements of its cell nuclei.",
     ),
     "diabetes": Example(
-        "load_diabetes", "progression", "regression", "rmse", "minimize",
+        "load_diabetes",
+        "progression",
+        "regression",
+        "rmse",
+        "minimize",
         "Predict how far diabetes has progressed one year after age, sex, body mass, blood pressure and six blood "
         "values were taken.",
     ),
     "digits": Example(
-        "load_digits", "digit", "classification", "accuracy", "maximize",
+        "load_digits",
+        "digit",
+        "classification",
+        "accuracy",
+        "maximize",
         "Read a handwritten digit from its image of 8 x 8 grey values.",
     ),
     "wine": Example(
-        "load_wine", "cultivar", "classification", "log_loss", "minimize",
+        "load_wine",
+        "cultivar",
+        "classification",
+        "log_loss",
+        "minimize",
         "Tell which of three cultivars a wine was made of, as probabilities, from its chemical analysis.",
     ),
-}  # fmt: skip
+}
 DEFAULT = "breast-cancer"
 
 # Small enough for a first look of two minutes, and still every part of the method.
@@ -106,7 +122,7 @@ def demo(
 
 def _truth(run_dir: Path, metric: str, answers: Path) -> str:
     """The score of the submission on the test beside the expected one: an example has the answers."""
-    from mle_star.pipeline.rescore import rescore
+    from mle_star.search.rescore import rescore
     from mle_star.views import text
 
     final = rescore(run_dir, answers)[-1]

@@ -190,9 +190,9 @@ async def _calls(config: PipelineConfig) -> list[Finding]:
 
     from mle_star.errors import MleStarError
     from mle_star.models import AgentType, DataModality, MetricDirection, TaskDescription, TaskType, agent_config
-    from mle_star.pipeline.setup import served_model
     from mle_star.prompts import render
     from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
+    from mle_star.search.setup import served_model
 
     study = "print('Ablation baseline: 0.9')\nprint('Ablation no_scaling: 0.8')"
     told = "Ablation baseline: 0.9\nAblation no_scaling: 0.8"

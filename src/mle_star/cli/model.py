@@ -67,10 +67,7 @@ def predict(
     tell(f"{len(answers)} predictions in {output}")
 
 
-def export(
-    run_folder: Run,
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-) -> None:
+def export(run_folder: Run, target: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")]) -> None:
     """Write a folder that runs on its own: script, data, fitted state, requirements, Dockerfile, model card.
 
     \b
@@ -197,7 +194,7 @@ def score(
       mle-star score latest
       mle-star score titanic-20260131 --answers answers.csv
     """
-    from mle_star.pipeline.rescore import rescore
+    from mle_star.search.rescore import rescore
     from mle_star.views import text
 
     if answers is not None:

@@ -179,9 +179,7 @@ def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 RUN_HELP = "A run: its name in runs/ or the beginning of it, its folder, or `latest`."
-Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help=RUN_HELP, callback=run_named, autocompletion=complete_run)
-]  # fmt: skip
+Run = Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP, callback=run_named, autocompletion=complete_run)]
 Target = Annotated[str | None, typer.Option(help="The column to predict, or several: a,b.")]
 Metric = Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss, macro-f1, or score.py:function.")]
 Maximize = Annotated[bool | None, typer.Option("--maximize/--minimize", help="Which way the metric is better.")]

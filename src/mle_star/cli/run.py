@@ -109,9 +109,7 @@ def run(
             return
         if mode not in ("json", "quiet"):
             tell(f"time: {time_in_words(task, settings)}; Ctrl-C finishes with the best so far")
-        start_run(
-            task, settings, place, mode=mode, serve=serve, mlflow=mlflow, fork_from=fork_from, notify=notify
-        )  # fmt: skip
+        start_run(task, settings, place, mode=mode, serve=serve, mlflow=mlflow, fork_from=fork_from, notify=notify)
 
     if parent is not None:
         if folder is not None or words != (None, None, None):
@@ -206,8 +204,8 @@ def start_run(
     import asyncio
 
     from mle_star.orchestrator import run_pipeline
-    from mle_star.pipeline.setup import choose_folder
     from mle_star.run.finding import callable_name
+    from mle_star.search.setup import choose_folder
     from mle_star.views.display import make_display
 
     folder = choose_folder(task, config, output)
@@ -219,9 +217,15 @@ def start_run(
         make_display(mode, run_dir=folder.root) as listener,
     ):
         work = run_pipeline(
-            task, config, run_dir=folder.root, resume=resume, fork_from=fork_from, listeners=[listener],
-            signals=True, console=False,
-        )  # fmt: skip
+            task,
+            config,
+            run_dir=folder.root,
+            resume=resume,
+            fork_from=fork_from,
+            listeners=[listener],
+            signals=True,
+            console=False,
+        )
         try:
             result = asyncio.run(work)
         except RunInterrupted as error:
@@ -308,8 +312,8 @@ def _write_report(run_dir: Path) -> None:
 def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:
     """What a run would do and is expected to take."""
     from mle_star.basics.texts import plural
-    from mle_star.pipeline.setup import check_inputs, choose_folder
     from mle_star.run.forecast import Forecaster
+    from mle_star.search.setup import check_inputs, choose_folder
 
     check_inputs(task, config)
     forecast, folder = Forecaster(task, config).forecast(), choose_folder(task, config, output)

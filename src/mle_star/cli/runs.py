@@ -63,14 +63,17 @@ def runs(folder: Folder = None, as_json: AsList = False) -> None:
         return
     made = table(
         "run", "task", "model", "score", "cost", "time", "state", numbers=("score", "cost", "time"), whole=("run",)
-    )  # fmt: skip
+    )
     for one in found:
         style = {"completed": "green", "failed": "red", "running": "cyan"}.get(one.state, "yellow")
         cells = [
-            one.name, text.one_line(one.task, 40), text.one_line(one.model, 30),
-            f"{text.score(one.score)} {text.one_line(one.metric, 16)}", text.money(one.cost_usd),
+            one.name,
+            text.one_line(one.task, 40),
+            text.one_line(one.model, 30),
+            f"{text.score(one.score)} {text.one_line(one.metric, 16)}",
+            text.money(one.cost_usd),
             text.duration(one.seconds),
-        ]  # fmt: skip
+        ]
         made.add_row(*(Text(cell) for cell in cells), Text(one.title, style=style))
     console().print(made)
 

@@ -73,8 +73,8 @@ def _direction(maximize: bool | None) -> MetricDirection | None:
 def _model_words() -> str:
     """What to add so that the run works with what this machine has."""
     from mle_star.config import load_config
-    from mle_star.pipeline.setup import served_model
     from mle_star.sdk.credentials import find_credentials
+    from mle_star.search.setup import served_model
 
     if served_model(load_config().model) is not None or find_credentials():
         return ""
@@ -83,12 +83,7 @@ def _model_words() -> str:
 
 @contextmanager
 def prepared(
-    source: Path,
-    guess_words: Words,
-    settings: PipelineConfig,
-    output: Path | None,
-    *,
-    dry: bool,
+    source: Path, guess_words: Words, settings: PipelineConfig, output: Path | None, *, dry: bool
 ) -> Iterator[tuple[TaskDescription, Path | None]]:
     """The task and the run's folder: as the task file says, else guessed from the data.
 
@@ -125,8 +120,8 @@ def prepared(
 def _folder_for(source: Path, settings: PipelineConfig, output: Path | None) -> Path:
     """Where a run on one file will be; nothing is copied for a model that cannot be asked."""
     from mle_star.data.place import RUNS
-    from mle_star.pipeline.setup import check_credentials
     from mle_star.run.folder import new_run_folder
+    from mle_star.search.setup import check_credentials
 
     check_credentials(settings, None)
     if output is not None:
@@ -135,11 +130,7 @@ def _folder_for(source: Path, settings: PipelineConfig, output: Path | None) -> 
 
 
 def _guessed(
-    data: Path,
-    run_dir: Path | None,
-    guess_words: Words,
-    settings: PipelineConfig,
-    source: Path | None,
+    data: Path, run_dir: Path | None, guess_words: Words, settings: PipelineConfig, source: Path | None
 ) -> TaskDescription:
     """The task that `init` would write, told in two lines with what deserves a look.
 

@@ -17,13 +17,44 @@ from mle_star.data.values import distinct_values, is_number, without_gaps
 Kind = Literal["number", "messy number", "category", "date", "text", "list", "constant"]
 
 DATE_FORMATS = (
-    "%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M", "%Y/%m/%d",
-    "%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M",
-    "%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S", "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y",
-    "%b %d, %Y", "%d-%b-%Y", "%Y%m%d", "%Y-%m", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%f", "%d/%m/%y", "%m/%d/%y",
-    "%d.%m.%y", "%d/%m/%y %H:%M", "%m/%d/%y %H:%M", "%d.%m.%Y %H:%M:%S", "%d-%m-%Y %H:%M", "%d-%m-%Y %H:%M:%S",
-    "%d/%m/%Y %I:%M %p", "%m/%d/%Y %I:%M %p", "%d/%m/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S %p",
-)  # fmt: skip
+    "%Y-%m-%d",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%dT%H:%M:%SZ",
+    "%Y-%m-%d %H:%M",
+    "%Y/%m/%d",
+    "%Y/%m/%d %H:%M:%S",
+    "%Y/%m/%d %H:%M",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y %H:%M",
+    "%m/%d/%Y %H:%M",
+    "%d/%m/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M:%S",
+    "%d.%m.%Y",
+    "%d.%m.%Y %H:%M",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d %b %Y",
+    "%b %d, %Y",
+    "%d-%b-%Y",
+    "%Y%m%d",
+    "%Y-%m",
+    "%Y-%m-%d %H:%M:%S.%f",
+    "%Y-%m-%dT%H:%M:%S.%f",
+    "%d/%m/%y",
+    "%m/%d/%y",
+    "%d.%m.%y",
+    "%d/%m/%y %H:%M",
+    "%m/%d/%y %H:%M",
+    "%d.%m.%Y %H:%M:%S",
+    "%d-%m-%Y %H:%M",
+    "%d-%m-%Y %H:%M:%S",
+    "%d/%m/%Y %I:%M %p",
+    "%m/%d/%Y %I:%M %p",
+    "%d/%m/%Y %I:%M:%S %p",
+    "%m/%d/%Y %I:%M:%S %p",
+)
 _ISO_LENGTHS = {"%Y-%m-%d": 10, "%Y-%m-%d %H:%M:%S": 19, "%Y-%m-%dT%H:%M:%S": 19, "%Y-%m-%d %H:%M": 16}
 EPOCH = datetime(1970, 1, 1)
 _TIME_NAME = re.compile(r"(^|[\W_])(date|ts)([\W_]|$)|time|epoch|stamp|unix", re.IGNORECASE)
@@ -98,7 +129,7 @@ def is_id_name(name: str) -> bool:
 
 
 def describe(name: str, cells: list[Any]) -> Column:
-    """Judge a column by its sampled cells."""
+    """Scorer a column by its sampled cells."""
     if not {list, dict}.isdisjoint(map(type, cells)):
         return Column(name, "list", len(cells), distinct=len(cells))
     values = without_gaps(cells)

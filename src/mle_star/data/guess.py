@@ -121,10 +121,10 @@ def _task_type(found: Survey, goal: Target, modality: DataModality, metric: Metr
     columns = goal.columns
     first = columns[0]
     values = f"{first.name} has {plural(first.distinct, 'different value')} in {plural(first.count, 'row')}"
-    if metric is not None and metric.judges == "numbers" and all(column.numeric for column in columns):
-        return TaskType.regression, f"{metric.name} judges numbers, and {values}."
-    if metric is not None and metric.judges == "classes":
-        return classification, f"{metric.name} judges classes, and {values}."
+    if metric is not None and metric.scores == "numbers" and all(column.numeric for column in columns):
+        return TaskType.regression, f"{metric.name} scores numbers, and {values}."
+    if metric is not None and metric.scores == "classes":
+        return classification, f"{metric.name} scores classes, and {values}."
     if all(column.words > 5 and column.unique_share > 0.5 and not column.numeric for column in columns):
         return TaskType.sequence_to_sequence, f"{first.name} holds sentences: text in, text out."
     if all(column.holds_classes for column in columns):

@@ -48,9 +48,16 @@ def layout_of(found: Survey, description: str = "") -> Layout:
     target = guess_target(found, description)
     key = _key(found, target)
     return Layout(
-        train=found.train, test=found.test, sample=found.sample, labels=labels, labels_key=labels_key,
-        others=tuple(found.others), target=target, key=key, answers=_answers(found, target, key),
-    )  # fmt: skip
+        train=found.train,
+        test=found.test,
+        sample=found.sample,
+        labels=labels,
+        labels_key=labels_key,
+        others=tuple(found.others),
+        target=target,
+        key=key,
+        answers=_answers(found, target, key),
+    )
 
 
 def _labels(found: Survey) -> tuple[Table | None, str | None]:

@@ -34,7 +34,7 @@ Needs = Literal["labels", "grades", "probabilities", "numbers", "rankings", "lab
 - rankings: labels, and texts of labels in the order of belief;
 - label sets: two arrays of booleans, a column for each label;
 - frames: two data frames, for a function of the user's own;
-- files: pictures and the like, which only a script can judge.
+- files: pictures and the like, which only a script can score.
 """
 Formula = Callable[..., float]
 
@@ -63,7 +63,7 @@ class Metric:
         return self.direction is MetricDirection.maximize
 
     @property
-    def judges(self) -> Literal["classes", "numbers", "any"]:
+    def scores(self) -> Literal["classes", "numbers", "any"]:
         """The kind of target that this metric is for."""
         if self.needs in ("labels", "probabilities", "label sets"):
             return "classes"
@@ -115,33 +115,66 @@ METRICS: tuple[Metric, ...] = (
     _up("f0.5", "labels", "f05 score, fbeta 0.5, f beta 0.5", of_positive=True),
     _up("precision", "labels", "precision score", of_positive=True),
     _up("recall", "labels", "recall score, sensitivity", of_positive=True),
-    _up("matthews_corrcoef", "labels", "mcc, matthews correlation, matthews correlation coefficient, "
-        "matthews", low=-1.0),
+    _up(
+        "matthews_corrcoef", "labels", "mcc, matthews correlation, matthews correlation coefficient, matthews", low=-1.0
+    ),
     _up("cohen_kappa", "labels", "kappa, cohens kappa, cohen kappa score", low=-1.0),
-    _up("quadratic_weighted_kappa", "grades", "qwk, quadratic kappa, weighted kappa, quadratic weighted cohen kappa, "
-        "cohen kappa quadratic", low=-1.0),
-    _down("error_rate", "labels", "misclassification rate, classification error, zero one loss, "
-          "misclassification", high=1.0),
+    _up(
+        "quadratic_weighted_kappa",
+        "grades",
+        "qwk, quadratic kappa, weighted kappa, quadratic weighted cohen kappa, cohen kappa quadratic",
+        low=-1.0,
+    ),
+    _down(
+        "error_rate",
+        "labels",
+        "misclassification rate, classification error, zero one loss, misclassification",
+        high=1.0,
+    ),
     # --- probabilities
-    _up("roc_auc", "probabilities", "auc, auroc, roc, auc roc, roc auc score, area under the roc curve, "
-        "area under the curve, area under roc, area under the receiver operating characteristic curve"),
-    _up("average_precision", "probabilities", "ap, pr auc, auprc, aucpr, area under the precision recall curve, "
-        "mean average precision, average precision score"),
+    _up(
+        "roc_auc",
+        "probabilities",
+        "auc, auroc, roc, auc roc, roc auc score, area under the roc curve, "
+        "area under the curve, area under roc, area under the receiver operating characteristic curve",
+    ),
+    _up(
+        "average_precision",
+        "probabilities",
+        "ap, pr auc, auprc, aucpr, area under the precision recall curve, "
+        "mean average precision, average precision score",
+    ),
     _up("gini", "numbers", "gini coefficient, normalized gini, normalised gini", low=-1.0),
-    _down("log_loss", "probabilities", "logloss, cross entropy, binary cross entropy, bce, logarithmic loss, "
-          "multi log loss, multi class log loss, multi class logarithmic loss, mlogloss, negative log likelihood, nll, "
-          "multiclass loss"),
+    _down(
+        "log_loss",
+        "probabilities",
+        "logloss, cross entropy, binary cross entropy, bce, logarithmic loss, "
+        "multi log loss, multi class log loss, multi class logarithmic loss, mlogloss, negative log likelihood, nll, "
+        "multiclass loss",
+    ),
     _down("brier_score", "probabilities", "brier, brier score loss, brier loss", high=2.0),
     _up("top_3_accuracy", "probabilities", "top 3 acc, accuracy top 3"),
     _up("top_5_accuracy", "probabilities", "top 5 acc, accuracy top 5"),
     # --- numbers
     _down("rmse", "numbers", "root mean squared error, root mean square error, rmsd, root mse"),
-    _down("mcrmse", "numbers", "mean columnwise rmse, mean columnwise root mean squared error, "
-          "mean column wise root mean squared error", formula="rmse"),
-    _down("rmsle", "numbers", "root mean squared log error, root mean squared logarithmic error, "
-          "root mean square log error, root mean square logarithmic error"),
-    _down("mcrmsle", "numbers", "mean columnwise rmsle, mean column wise rmsle, "
-          "mean columnwise root mean squared logarithmic error", formula="rmsle"),
+    _down(
+        "mcrmse",
+        "numbers",
+        "mean columnwise rmse, mean columnwise root mean squared error, mean column wise root mean squared error",
+        formula="rmse",
+    ),
+    _down(
+        "rmsle",
+        "numbers",
+        "root mean squared log error, root mean squared logarithmic error, "
+        "root mean square log error, root mean square logarithmic error",
+    ),
+    _down(
+        "mcrmsle",
+        "numbers",
+        "mean columnwise rmsle, mean column wise rmsle, mean columnwise root mean squared logarithmic error",
+        formula="rmsle",
+    ),
     _down("mse", "numbers", "mean squared error, mean square error, l2"),
     _down("msle", "numbers", "mean squared log error, mean squared logarithmic error"),
     _down("mae", "numbers", "mean absolute error, mean absolute deviation, l1"),
@@ -157,8 +190,9 @@ METRICS: tuple[Metric, ...] = (
     _up("r2", "numbers", "r 2, r², r^2, r2 score, r squared, rsq, coefficient of determination", low=-math.inf),
     _up("explained_variance", "numbers", "explained variance score", low=-math.inf),
     _up("pearson", "numbers", "pearsonr, pearson correlation, pearson correlation coefficient, correlation", low=-1.0),
-    _up("spearman", "numbers", "spearmanr, spearman correlation, spearman rank correlation, "
-        "rank correlation", low=-1.0),
+    _up(
+        "spearman", "numbers", "spearmanr, spearman correlation, spearman rank correlation, rank correlation", low=-1.0
+    ),
     _up("kendall", "numbers", "kendall tau, kendalls tau", low=-1.0),
     # --- several labels, rankings, texts
     _up("map@3", "rankings", "mean average precision at 3, map 3"),
@@ -179,7 +213,7 @@ METRICS: tuple[Metric, ...] = (
     _up("bleu", "files", "bleu score", high=100.0),
     _up("rouge", "files", "rouge l, rouge score", high=100.0),
     _down("perplexity", "files", "ppl"),
-)  # fmt: skip
+)
 
 
 # --- by name ---------------------------------------------------------------------------------------------------
@@ -269,7 +303,7 @@ class _Own:
 
 # --- in prose --------------------------------------------------------------------------------------------------
 
-_TELLING = re.compile(r"\b(metric|evaluat\w*|scored?|scoring|judged|leaderboard)\b", re.IGNORECASE)
+_TELLING = re.compile(r"\b(metric|evaluat\w*|scored?|scoring|scored|leaderboard)\b", re.IGNORECASE)
 
 
 def metric_in_prose(text: str) -> tuple[Metric, str] | None:

@@ -19,12 +19,7 @@ DIGESTED_BYTES, DIGESTED_FILES = 4 << 30, 50_000
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 STAMPED_FILES = 2000
 
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _SPECIAL_PLACES = ("/proc", "/sys", "/dev")
 
 Stamp = list[tuple[tuple[str, int, int, int], int, int]]

@@ -282,10 +282,11 @@ class Separated(TableRows):
                 arrow.ReadOptions(column_names=called, block_size=16 << 20, encoding=self._held_in),
                 arrow.ParseOptions(delimiter=self._separator, newlines_in_values=self._content.find(b'"') >= 0),
                 arrow.ConvertOptions(
-                    include_columns=wanted or called[:1], column_types=dict.fromkeys(called, pyarrow.string()),
+                    include_columns=wanted or called[:1],
+                    column_types=dict.fromkeys(called, pyarrow.string()),
                     strings_can_be_null=False,
                 ),
-            )  # fmt: skip
+            )
         except (pyarrow.ArrowException, UnicodeError):
             return None
         if found.num_rows != self.count:
@@ -300,8 +301,9 @@ class Separated(TableRows):
             with long_cells(LONGEST_CELL):
                 rows = [
                     [row[place].strip() for place in places] if len(row) == width else None
-                    for row in self._reader(io.StringIO(text, newline="")) if row
-                ]  # fmt: skip
+                    for row in self._reader(io.StringIO(text, newline=""))
+                    if row
+                ]
         except csv.Error as error:
             raise Unsupported(f"the rows of {self.table.name} cannot be told apart: {error}") from None
         if len(rows) != self.count or None in rows:

@@ -44,7 +44,7 @@ def _refuse_target(table: str, column: Column, *, whole: bool, found: Survey) ->
 
 def _refuse_amounts(table: str, column: Column, metric: Metric | None) -> None:
     """Amounts such as `$250,000` would each be a class of their own."""
-    if column.kind != "messy number" or column.distinct <= 20 or (metric is not None and metric.judges == "classes"):
+    if column.kind != "messy number" or column.distinct <= 20 or (metric is not None and metric.scores == "classes"):
         return
     odd = [value for value, _ in column.shares if not is_number(value)]
     such = f", such as {odd[0]!r}" if odd else ""
@@ -55,17 +55,17 @@ def _refuse_amounts(table: str, column: Column, metric: Metric | None) -> None:
 
 
 def _refuse_metric(column: Column, metric: Metric) -> None:
-    """A metric must be able to judge what the target holds."""
+    """A metric must be able to score what the target holds."""
     words = [value for value, _ in column.shares[:2]]
-    if metric.judges == "numbers" and not column.numeric and column.kind not in ("messy number", "list"):
+    if metric.scores == "numbers" and not column.numeric and column.kind not in ("messy number", "list"):
         shown = " and ".join(map(repr, words))
         raise ConfigError(
-            f"{metric.name} judges numbers, and {column.name} holds words such as {shown}; for classes there are "
+            f"{metric.name} scores numbers, and {column.name} holds words such as {shown}; for classes there are "
             f"{_FOR_CLASSES}"
         )
-    if metric.judges == "classes" and column.numeric and not column.whole and column.unique_share > 0.5:
+    if metric.scores == "classes" and column.numeric and not column.whole and column.unique_share > 0.5:
         raise ConfigError(
-            f"{metric.name} judges classes, and {column.name} holds {column.distinct} different numbers in "
+            f"{metric.name} scores classes, and {column.name} holds {column.distinct} different numbers in "
             f"{column.count} rows; for numbers there are {_FOR_NUMBERS}"
         )
 

@@ -78,14 +78,14 @@ class Table:
     _described: dict[str, Column] = field(default_factory=dict, repr=False, compare=False)
 
     def column(self, name: str) -> Column:
-        """What the sampled cells of a column show, judged once."""
+        """What the sampled cells of a column show, scored once."""
         if name not in self._described:
             self._described[name] = describe(name, self.sample[name])
         return self._described[name]
 
 
 def table_form(path: Path) -> str | None:
-    """What kind of table the suffix of a file promises (`csv` for `x.tsv.gz`), or None for a file that is no table."""
+    """What kind of table the suffix of a file says (`csv` for `x.tsv.gz`), or None for a file that is no table."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
@@ -113,8 +113,11 @@ def _looked_at(stamp: tuple[int, ...], path: Path, name: str) -> Table | str:
 
 def _read_table(path: Path, name: str) -> Table | str:
     readers: dict[str, Callable[[Path, str], Table | str]] = {
-        "csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "excel": _read_excel
-    }  # fmt: skip
+        "csv": _read_csv,
+        "json": _read_json,
+        "parquet": _read_parquet,
+        "excel": _read_excel,
+    }
     form = table_form(path)
     if form is None:
         return f"{name}: not a table"
@@ -123,9 +126,17 @@ def _read_table(path: Path, name: str) -> Table | str:
     except ImportError as error:
         return f"{name}: reading it needs {error.name} (pip install {error.name})"
     except (
-        OSError, EOFError, ValueError, KeyError, MemoryError, csv.Error, zipfile.BadZipFile, lzma.LZMAError,
-        zlib.error, RuntimeError,  # the last one of archives with a password, and of what is nested too deeply
-    ) as error:  # fmt: skip
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        MemoryError,
+        csv.Error,
+        zipfile.BadZipFile,
+        lzma.LZMAError,
+        zlib.error,
+        RuntimeError,  # the last one of archives with a password, and of what is nested too deeply
+    ) as error:
         return f"{name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
 
 
@@ -173,9 +184,7 @@ def _read_csv(path: Path, name: str) -> Table | str:
     for index in commas:
         cells[index] = [with_point(cell) for cell in cells[index]]
     dotted = any("." in row[index] for index in commas for row in body)
-    dialect = Dialect(
-        separator, "," if commas else ".", "." if dotted else "", has_blanks(pieces.texts[0], separator)
-    )  # fmt: skip
+    dialect = Dialect(separator, "," if commas else ".", "." if dotted else "", has_blanks(pieces.texts[0], separator))
     form = Form("csv", pieces.encoding, dialect, has_header, odd_gaps=odd_gaps(cells))
     whole = is_all and len(body) >= len(rows) - 1
     count = len(body) if is_all else max(count_lines(path) - has_header, len(body))

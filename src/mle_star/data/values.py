@@ -14,9 +14,26 @@ _SPELLINGS = frozenset(
 )
 """The same in large and small letters, mixed in every way."""
 PANDAS_GAPS = {
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null",
-}  # fmt: skip
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-1.#IND",
+    "-1.#QNAN",
+    "-NaN",
+    "-nan",
+    "1.#IND",
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+}
 """Those that pandas knows by itself."""
 _BLANK = re.compile(r"[ \t\x0b\x0c\r\x1c-\x1f]")
 

@@ -82,8 +82,10 @@ class EngineerBrain:
         """The answer of the agent that is asked."""
         question = Question.of(request.agent, request.variant, request.system, request.prompt, 0)
         core = {
-            "ablation": ("Python solution",), "extractor": ("Python solution",), "debugger": ("Script", "Error")
-        }.get(request.agent, ())  # fmt: skip
+            "ablation": ("Python solution",),
+            "extractor": ("Python solution",),
+            "debugger": ("Script", "Error"),
+        }.get(request.agent, ())
         same = "\0".join(question.block(heading) for heading in core) or request.prompt  # times told beside it differ
         memory = self._memories[hashlib.sha256(f"{request.agent}/{request.variant}/{same}".encode()).hexdigest()]
         desk = _Desk(question, memory, self._blocks, memory.asked)

@@ -19,8 +19,16 @@ from mle_star.engineer.sources import Definition, definition_of, import_lines, m
 
 WIDTH = 120
 MARK = "# --- "
-_TITLES = {"keeping": "what is fitted", "core": "rows and time", "reading": "reading", "encoding": "encoding",
-           "folds": "folds", "search": "search", "crossval": "cross-validation", "solving": "course"}  # fmt: skip
+_TITLES = {
+    "keeping": "what is fitted",
+    "core": "rows and time",
+    "reading": "reading",
+    "encoding": "encoding",
+    "folds": "folds",
+    "search": "search",
+    "crossval": "cross-validation",
+    "solving": "course",
+}
 _ALWAYS = (keeping.__name__, core.__name__, encoding.__name__)
 
 
@@ -192,9 +200,7 @@ def literal(value: Any, indent: int = 0, room: int = 12) -> str:
         return flat
     pad = " " * (indent + 4)
     if isinstance(value, dict):
-        items = [
-            f"{quoted(key)}: {literal(v, indent + 4, len(quoted(key)) + 3)}" for key, v in value.items()
-        ]  # fmt: skip
+        items = [f"{quoted(key)}: {literal(v, indent + 4, len(quoted(key)) + 3)}" for key, v in value.items()]
     else:
         items = [literal(v, indent + 4, 1) for v in value]
     left, right = ("{", "}") if isinstance(value, dict) else ("[", "]")
@@ -274,7 +280,16 @@ def recover(script: str) -> Design | None:
     if not values or any(name not in values for name in wanted) or not values["models"]:
         return None
     return Design(
-        values["doc"], values["DATA"], values["TARGETS"], values["METRIC"], values["FOLDS"], values["ROWS"],
-        values["SECONDS"], {key: own for key, own in values["FEATURES"].items() if key in steps()}, values["models"],
-        values["BLEND"], values["WORDS"], values.get("VARIANTS", {}),
-    )  # fmt: skip
+        values["doc"],
+        values["DATA"],
+        values["TARGETS"],
+        values["METRIC"],
+        values["FOLDS"],
+        values["ROWS"],
+        values["SECONDS"],
+        {key: own for key, own in values["FEATURES"].items() if key in steps()},
+        values["models"],
+        values["BLEND"],
+        values["WORDS"],
+        values.get("VARIANTS", {}),
+    )

@@ -94,10 +94,15 @@ def _model_actions(name: str, values: Values, profile: Profile) -> list[Action]:
     own = values["models"][name]
     family = families()[own["family"]]
     found = [
-        Action(_named(move.title, family, name), move.why, move.worth(profile),
-               _change(name, partial(changed, changes=move.changes, family=family)))
-        for move in family.moves if move.worth(profile) > 0
-    ]  # fmt: skip
+        Action(
+            _named(move.title, family, name),
+            move.why,
+            move.worth(profile),
+            _change(name, partial(changed, changes=move.changes, family=family)),
+        )
+        for move in family.moves
+        if move.worth(profile) > 0
+    ]
     if family.search and "search" not in own:
         ranges = {key: [family.settings[key].low, family.settings[key].high] for key in family.search}
         found.append(
@@ -201,8 +206,10 @@ def apply(plan: str, block: str, profile: Profile) -> str:
 def rendered(values: Values, titles: list[str]) -> str:
     """Sections with these settings, models last."""
     makers: dict[str, Callable[[], str]] = {
-        "features": lambda: features_section(values["FEATURES"]), "blend": lambda: blend_section(values["BLEND"]),
-        "target": lambda: target_section(values["TARGETS"]), "words": lambda: words_section(values["WORDS"]),
-    }  # fmt: skip
+        "features": lambda: features_section(values["FEATURES"]),
+        "blend": lambda: blend_section(values["BLEND"]),
+        "target": lambda: target_section(values["TARGETS"]),
+        "words": lambda: words_section(values["WORDS"]),
+    }
     made = [make() for title, make in makers.items() if title in titles]
     return "\n\n\n".join([*made, *(model_section(name, own) for name, own in values["models"].items())])

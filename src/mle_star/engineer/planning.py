@@ -38,7 +38,7 @@ def first_design(profile: Profile, family: Family, most_rows: int | None) -> Des
     better = "higher" if profile.recipe.metric.higher_is_better else "lower"
     targets = " and ".join(one_line(target["name"]) for target in profile.targets)
     doc = (
-        f"Predict {targets} with {family.name}, judged by {profile.metric} ({better} is better).\n\n"
+        f"Predict {targets} with {family.name}, scored by {profile.metric} ({better} is better).\n\n"
         "Whatever is learned from data is learned inside each fold, from its training rows alone.\n"
     )
     chosen = [step for step in fitting_steps(profile, first=True) if not (family.reads and step.key == "reading")]
@@ -65,9 +65,7 @@ def one_line(text: str) -> str:
 def metric_settings(recipe: Recipe) -> dict[str, Any]:
     """What scripts know of the metric."""
     metric = recipe.metric
-    settings = {
-        "name": metric.name, "higher": metric.higher_is_better, "answers": recipe.kind, "loss": recipe.loss
-    }  # fmt: skip
+    settings = {"name": metric.name, "higher": metric.higher_is_better, "answers": recipe.kind, "loss": recipe.loss}
     if metric.of_positive:
         settings["positive"] = 1  # of two classes the second is the one that is looked for
     if recipe.kind == "ranking":
@@ -114,12 +112,12 @@ def united(designs: list[Design], blend: str) -> Design:
 
 def _doc(design: Design, models: dict[str, Any]) -> str:
     before, found, _ = design.doc.partition(" with ")
-    judged = design.doc.partition(", judged by ")[2]
+    scored = design.doc.partition(", scored by ")[2]
     listed = " and ".join(models) if len(models) < 3 else f"{len(models)} models"
     told = textwrap.fill(f"Its models: {', '.join(models)}.", 110)
-    judged = judged.partition("\n\nIts models:")[0].rstrip()
+    scored = scored.partition("\n\nIts models:")[0].rstrip()
     more = f"\n\n{told}\n" if len(models) > 2 else "\n"
-    return f"{before} with {listed}, judged by {judged}{more}" if found and judged else design.doc
+    return f"{before} with {listed}, scored by {scored}{more}" if found and scored else design.doc
 
 
 # --- which section, and how ------------------------------------------------------------------------------
@@ -150,8 +148,8 @@ def choose_blocks(
         mine = [abs(loss) for name, loss in losses.items() if part in name.split(" / ")]
         impact = max(mine, default=0.3 * top) / top if top else 0.5
         refined = any(title == old for block_before in previous for old in titles_of(block_before))
-        promise = options[0].worth * (0.5 + 0.5 * impact) * (0.35 if refined else 1.0)
-        found.append((given[title], -promise, title, block, options))
+        expected = options[0].worth * (0.5 + 0.5 * impact) * (0.35 if refined else 1.0)
+        found.append((given[title], -expected, title, block, options))
     found.sort(key=lambda entry: entry[:3])
     chosen = []
     for times, _, _, block, options in found[:3]:

@@ -153,17 +153,31 @@ def _look(
         total = characters * min(rows, 40_000)
         words = {"words": 2, "pieces": 4 if total < 4e5 else 0, "bits": 18, "longest": 2000}
     return Profile(
-        recipe=recipe, kind=kind, rows=rows, data=data, targets=targets,
-        packages=packages or ("sklearn",), numbers=numbers, categories=categories,
+        recipe=recipe,
+        kind=kind,
+        rows=rows,
+        data=data,
+        targets=targets,
+        packages=packages or ("sklearn",),
+        numbers=numbers,
+        categories=categories,
         many_levels=[c.name for c in columns if c.name in categories and c.distinct > MANY_LEVELS],
-        dates=data["dates"], texts=[c.name for c in texts], reading=reading,
+        dates=data["dates"],
+        texts=[c.name for c in texts],
+        reading=reading,
         gappy=[c.name for c in columns if c.gaps > 0.02 and c.kind in ("number", "category")],
-        location=_location(columns), later=later, mixed=mixed, groups=groups,
+        location=_location(columns),
+        later=later,
+        mixed=mixed,
+        groups=groups,
         series=_series(layout, columns) if later else "",
-        mostly_text=bool(long) and len(columns) - len(reading) <= 3, class_count=classes if kind != "regression" else 0,
+        mostly_text=bool(long) and len(columns) - len(reading) <= 3,
+        class_count=classes if kind != "regression" else 0,
         rarest=min((target["rarest"] for target in targets if "rarest" in target), default=0),
-        width=max(1, len(columns)), words=words, positive=_never_negative(layout, targets),
-    )  # fmt: skip
+        width=max(1, len(columns)),
+        words=words,
+        positive=_never_negative(layout, targets),
+    )
 
 
 # --- what is to be predicted -----------------------------------------------------------------------------

@@ -76,9 +76,11 @@ class Question:
     def blocks(self, ending: str) -> list[str]:
         """Every block under headings that end so, or begin so."""
         return [
-            block for part in self.parts if part.heading.endswith(ending) or part.heading.startswith(ending)
+            block
+            for part in self.parts
+            if part.heading.endswith(ending) or part.heading.startswith(ending)
             for block in part.blocks
-        ]  # fmt: skip
+        ]
 
     @property
     def tried(self) -> list[tuple[str, float | None]]:

@@ -46,7 +46,7 @@ def _recipe(metric: Metric) -> Recipe:
     if metric.name == "gini":
         kind = "chances"  # of two classes; the profile knows where it is one of amounts
     if metric.name == "hamming_loss":
-        kind, usual = _KINDS["labels"]  # the mean over labels that are each judged by themselves
+        kind, usual = _KINDS["labels"]  # the mean over labels that are each scored by themselves
     decide = next((decide for decide, names in _DECIDED_BY.items() if metric.name in names), usual)
     return Recipe(metric, kind, decide, metric.name in _BY_LOG, "absolute" if metric.name in _ABSOLUTE else "squared")
 

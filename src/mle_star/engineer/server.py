@@ -100,9 +100,7 @@ class MessagesServer:
             {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
             for name in self.models
         ]
-        return JSONResponse(
-            {"data": data, "has_more": False, "first_id": self.models[0], "last_id": self.models[-1]},
-        )
+        return JSONResponse({"data": data, "has_more": False, "first_id": self.models[0], "last_id": self.models[-1]})
 
     async def _count_tokens(self, request: Request) -> Response:
         return JSONResponse({"input_tokens": estimate_tokens((await request.body()).decode("utf-8", "replace"))})

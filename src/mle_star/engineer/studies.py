@@ -38,9 +38,12 @@ def study(design: Design, previous: str, turn: int) -> Design:
     folds = {**design.folds, "count": min(2, design.folds["count"]), "repeats": 1}
     doc = f"Ablation study: {', '.join(chosen)}.\n\nEach variation changes one part; everything else stays as it is.\n"
     return design.changed(
-        doc=doc, data=data, folds=folds, variants={name: parts[name] for name in chosen},
+        doc=doc,
+        data=data,
+        folds=folds,
+        variants={name: parts[name] for name in chosen},
         seconds=round(max(3.0, design.seconds / 3), 1),
-    )  # fmt: skip
+    )
 
 
 # --- results ---------------------------------------------------------------------------------------------

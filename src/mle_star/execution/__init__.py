@@ -1,4 +1,4 @@
-"""The harness: runs generated scripts, confined, and judges what they leave behind. The only door to `subprocess`."""
+"""The harness: runs generated scripts, confined, and scores what they leave behind. The only door to `subprocess`."""
 
 from mle_star.execution.environment import build_execution_env, script_environment, scrub_credentials
 from mle_star.execution.gpu import detect_gpu, detect_gpu_info

@@ -96,8 +96,8 @@ async def _checked(run: RunContext, submission: str) -> tuple[list[str], int]:
 
 def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:
     """What is wrong with a kept submission, and its rows; the working directory may hold the next one by now."""
-    exam = run.shared.exam
-    sample = find_sample_submission(str(run.work_dir)) if exam is None else exam.sample
+    holdout = run.shared.holdout
+    sample = find_sample_submission(str(run.work_dir)) if holdout is None else holdout.sample
     with (run.run_dir / submission).open("rb") as file:
         problems = check_table(file, "./final/submission.csv", sample)
         file.seek(0)

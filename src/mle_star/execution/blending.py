@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mle_star.evaluation.answers import Answers, Ungradable, read_answers, write_answers
-from mle_star.evaluation.blend import blended
-from mle_star.execution.bank import read_bank
 from mle_star.execution.fitted import forget_fitted, keep_fitted
 from mle_star.execution.outcome import exception_line
+from mle_star.execution.predictions import read_predictions
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.execution.workspace import clean_output_directory
+from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
+from mle_star.holdout.blend import blended
 from mle_star.models import SolutionPhase, SolutionScript
 from mle_star.run.context import RunContext, scope
 from mle_star.run.limits import too_late_for
@@ -32,9 +32,9 @@ async def answer_together(run: RunContext, members: dict[str, float]) -> Told:
 
     A member that fails, or for which it is too late, answers with what it said in the search.
     """
-    exam = run.shared.exam
-    assert exam is not None
-    bank = await asyncio.to_thread(read_bank, run, exam, members)
+    holdout = run.shared.holdout
+    assert holdout is not None
+    predictions = await asyncio.to_thread(read_predictions, run, holdout, members)
     said, kept, told = dict[str, Answers](), list[bool](), Told()
     for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
         run.shared.last_scripts = len(members) - len(kept)
@@ -45,9 +45,9 @@ async def answer_together(run: RunContext, members: dict[str, float]) -> Told:
                 kept[-1] = await asyncio.to_thread(keep_fitted, run, first=not any(kept))
         except (OSError, Ungradable) as error:
             told.warnings.append(f"member {number} of the blend answers as in the search: {error}")
-            said[script] = Answers({}, bank[script].real)
+            said[script] = Answers({}, predictions[script].real)
     await asyncio.to_thread(clean_output_directory, str(run.work_dir))  # or a link of the last member is written to
-    write_answers(exam.judge.data, blended(said, members), run.work_dir / SUBMISSION)
+    write_answers(holdout.scorer.data, blended(said, members), run.work_dir / SUBMISSION)
     if any(kept) and not all(kept):
         await asyncio.to_thread(forget_fitted, run.run_dir)
     told.fitted = all(kept)
@@ -64,8 +64,8 @@ def keep_members(run: RunContext, members: Iterable[str]) -> None:
 
 async def _answers_anew(run: RunContext, script: str) -> Answers:
     """What a script says after learning from all rows; `Ungradable` says why it says nothing."""
-    exam = run.shared.exam
-    assert exam is not None
+    holdout = run.shared.holdout
+    assert holdout is not None
     if late := too_late_for(run, script):
         raise Ungradable(late)
     member = SolutionScript(content=script, phase=SolutionPhase.final)
@@ -74,4 +74,4 @@ async def _answers_anew(run: RunContext, script: str) -> Answers:
         raise Ungradable(exception_line(result.error_traceback or "it failed"))
     if not verify_submission(str(run.work_dir)):
         raise Ungradable("it wrote no submission")
-    return read_answers(exam.judge.data, run.work_dir / SUBMISSION, exam.real_view())
+    return read_answers(holdout.scorer.data, run.work_dir / SUBMISSION, holdout.real_view())

@@ -17,8 +17,8 @@ def data_of(run: RunContext) -> DataFolder:
 
 def final_data_of(run: RunContext) -> DataFolder:
     """The data of its final scripts: where rows are hidden in the search, these see all of them."""
-    exam = run.shared.exam
-    return data_of(run) if exam is None else DataFolder(exam.judge.data.folder, ours=run.run_dir)
+    holdout = run.shared.holdout
+    return data_of(run) if holdout is None else DataFolder(holdout.scorer.data.folder, ours=run.run_dir)
 
 
 async def surroundings_digest(run: RunContext) -> str:
@@ -30,6 +30,6 @@ async def surroundings_digest(run: RunContext) -> str:
             begun, here = run.journal.interpreter, run.config.python
             python = await asyncio.to_thread(inspect_interpreter, here) if begun is None else begun
             scripts_have = python.model_dump_json(include={"version", "packages"})
-            exam = run.shared.exam.digest if run.shared.exam is not None else ""
-            scripts.surroundings = digest_of(data, scripts_have, str(run.config.seed), exam)
+            holdout = run.shared.holdout.digest if run.shared.holdout is not None else ""
+            scripts.surroundings = digest_of(data, scripts_have, str(run.config.seed), holdout)
     return scripts.surroundings

@@ -19,7 +19,6 @@ from filelock import FileLock, Timeout
 
 from mle_star.data.place import DataFolder
 from mle_star.errors import AgentError, ExecutionError
-from mle_star.evaluation.sample import Sample
 from mle_star.execution.environment import script_environment
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
@@ -35,6 +34,7 @@ from mle_star.execution.workspace import (
     setup_working_directory,
     write_script,
 )
+from mle_star.holdout.sample import Sample
 from mle_star.models import (
     EvaluationResult,
     ExecutionRawResult,
@@ -109,7 +109,7 @@ async def evaluate_solution(
     bash_tool: BashTool | None = None,
     purpose: ScriptPurpose | None = None,
 ) -> EvaluationResult:
-    """Run a script and judge it; inside a run as a recorded step, in that run's directory.
+    """Run a script and scorer it; inside a run as a recorded step, in that run's directory.
 
     Outside a run it works in `evaluation` below `config.work_dir`, unless `working_dir` says otherwise; while another
     evaluation works there, in a directory beside it that is removed afterwards.
@@ -137,7 +137,7 @@ async def evaluate_solution(
             data = None if working_dir is not None else _whole_data(task, base)
             request = ScriptRequest(
                 script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=data
-            )  # fmt: skip
+            )
             raw = await LocalExecutor(config).run(request)
     result = build_evaluation_result(raw, task=task, timeout_seconds=limit, letter=config.letter)
     log_outcome(script_path, limit, raw, result)
@@ -209,9 +209,13 @@ async def evaluate_with_retry(
     if require_score is None:
         require_score = active_run() is not None and solution.phase is not SolutionPhase.final and purpose is None
     evaluate = partial(
-        evaluate_solution, task=task, config=config, timeout_override=timeout_override, working_dir=working_dir,
+        evaluate_solution,
+        task=task,
+        config=config,
+        timeout_override=timeout_override,
+        working_dir=working_dir,
         purpose=purpose,
-    )  # fmt: skip
+    )
     tested = working_dir is None and purpose is None and solution.phase is not SolutionPhase.final
     sample = await _failed_on_sample(solution) if tested and retries else None
     result = sample[1] if sample else await evaluate(solution)

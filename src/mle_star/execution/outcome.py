@@ -1,4 +1,4 @@
-"""From what a script left behind to a judged result: score, error or not, and a traceback worth reading."""
+"""From what a script left behind to a scored result: score, error or not, and a traceback worth reading."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def build_evaluation_result(
     *,
     letter: bool = False,
 ) -> EvaluationResult:
-    """Judge a run. A score that was printed before a crash stays visible beside `is_error`.
+    """Scorer a run. A score that was printed before a crash stays visible beside `is_error`.
 
     To the `letter`, the score is what the pattern hits, and the traceback is not trimmed.
     """

@@ -72,9 +72,12 @@ class _Process:
         )
         config = PipelineConfig()
         self._request = ScriptRequest(
-            script_path=str(script), working_dir=str(self._work), timeout_seconds=86400.0,
-            env=script_environment(config), readable=(str(path),),
-        )  # fmt: skip
+            script_path=str(script),
+            working_dir=str(self._work),
+            timeout_seconds=86400.0,
+            env=script_environment(config),
+            readable=(str(path),),
+        )
         self._executor, self._end = LocalExecutor(config), ""
         self._loop = asyncio.new_event_loop()
         self._task = self._loop.create_task(self._executor.run(self._request))

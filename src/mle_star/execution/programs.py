@@ -125,7 +125,7 @@ def call_command(command: str, told: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             command, shell=True, env={**os.environ, **told}, capture_output=True, text=True, timeout=SECONDS
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     said = done.stderr.strip().splitlines() or [""]

@@ -16,16 +16,13 @@ from typing import Any
 
 from mle_star.basics.texts import digest_of, shorten, storable
 from mle_star.data.place import DataFolder
-from mle_star.evaluation.answers import Ungradable, read_answers, write_answers
-from mle_star.evaluation.exam import Exam, overclaims
-from mle_star.evaluation.views import View
 from mle_star.execution.artifacts import keep_best, keep_submission, restore_submission
-from mle_star.execution.bank import compared, judged_here, views_to_catch_up
 from mle_star.execution.environment import script_environment
 from mle_star.execution.fingerprint import data_of, final_data_of, surroundings_digest
 from mle_star.execution.fitted import STATE
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
+from mle_star.execution.predictions import compared, scored_here, views_to_catch_up
 from mle_star.execution.slots import (
     announced,
     concurrently,
@@ -37,13 +34,10 @@ from mle_star.execution.slots import (
 )
 from mle_star.execution.smoke_test import on_sample
 from mle_star.execution.submission import open_submission
-from mle_star.execution.workspace import (
-    hidden_from,
-    link_input_data,
-    own_folder,
-    reset_working_directory,
-    write_script,
-)
+from mle_star.execution.workspace import hidden_from, link_input_data, own_folder, reset_working_directory, write_script
+from mle_star.holdout.answers import Ungradable, read_answers, write_answers
+from mle_star.holdout.holdout import HoldOut, overclaims
+from mle_star.holdout.views import View
 from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
 from mle_star.run.context import RunContext, ScriptRequest, current_run
 from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
@@ -54,7 +48,7 @@ logger = logging.getLogger("mle_star.execution")
 KEPT_TEXT = 64 * 1024
 """Characters of each stream that a step keeps: the journal and the prompts see no more."""
 KEPT_PROBLEM = 2000
-"""Characters that are kept of why answers cannot be judged: a message may quote them."""
+"""Characters that are kept of why answers cannot be scored: a message may quote them."""
 
 _NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device|the disk is full")
 """How a script, a library or the quota says that there was no room."""
@@ -165,44 +159,47 @@ async def _run_and_record(run: RunContext, job: _Job, data: DataFolder | None) -
             result = on_sample(run, result) if job.purpose == "sample" else result
         else:
             result = await _examine(run, job)
-    async with run.shared.scripts.locks["grades"]:  # which script was judged first decides on what rows all are
-        return _record(run, job, await _judged(run, result))
+    async with run.shared.scripts.locks["grades"]:  # which script was scored first decides on what rows all are
+        return _record(run, job, await _scored(run, result))
 
 
 def _record(run: RunContext, job: _Job, result: EvaluationResult) -> ScriptFinished:
     texts = {"stdout": shorten(result.stdout, KEPT_TEXT), "stderr": shorten(result.stderr, KEPT_TEXT)}
     event = ScriptFinished(
-        step=job.step, digest=job.digest, surroundings=run.shared.scripts.surroundings, purpose=job.purpose,
+        step=job.step,
+        digest=job.digest,
+        surroundings=run.shared.scripts.surroundings,
+        purpose=job.purpose,
         script=storable(job.script.content),  # also where it was refused because it is no text
         result=result.model_copy(update=texts),
-    )  # fmt: skip
+    )
     run.record(event)
     _remember(run, event)
     return event
 
 
 async def _examine(run: RunContext, job: _Job) -> EvaluationResult:
-    """Run a script: a solution on every view of the exam that there is time for, anything else once."""
-    exam = run.shared.exam
-    if exam is None or job.purpose == "submission":
+    """Run a script: a solution on every view of the holdout that there is time for, anything else once."""
+    holdout = run.shared.holdout
+    if holdout is None or job.purpose == "submission":
         result = await _run(run, job, final_data_of(run))
         if job.purpose == "ablation":
             return result
         return result.model_copy(update={"submission": await asyncio.to_thread(keep_submission, run)})
     if job.purpose == "ablation":
         return await _run(run, job, data_of(run))
-    first = await _on_view(run, exam, job, 0)
+    first = await _on_view(run, holdout, job, 0)
     if first.is_error:
         return first
     share = share_in_run(run, _limit(run))
-    seen = [first, *await _on_more_views(run, exam, job, range(1, _affordable(first, share, len(exam.views))))]
-    missing = await asyncio.to_thread(views_to_catch_up, run, exam, _answers_in(seen))
+    seen = [first, *await _on_more_views(run, holdout, job, range(1, _affordable(first, share, len(holdout.views))))]
+    missing = await asyncio.to_thread(views_to_catch_up, run, holdout, _answers_in(seen))
     if not seen[-1].is_error and len(missing) * first.duration_seconds <= _limit(run):
-        seen += await _on_more_views(run, exam, job, missing)
+        seen += await _on_more_views(run, holdout, job, missing)
     return seen[-1] if seen[-1].is_error else first.model_copy(update={"answers": _answers_in(seen)})
 
 
-async def _on_more_views(run: RunContext, exam: Exam, job: _Job, numbers: range) -> list[EvaluationResult]:
+async def _on_more_views(run: RunContext, holdout: HoldOut, job: _Job, numbers: range) -> list[EvaluationResult]:
     """Run a script that has answered to the first view on others, until one fails.
 
     Where scripts run elsewhere and there is room, side by side, each in a folder of its own.
@@ -211,46 +208,46 @@ async def _on_more_views(run: RunContext, exam: Exam, job: _Job, numbers: range)
 
     async def on(number: int) -> EvaluationResult:
         if not helpers:
-            return await _on_view(run, exam, job, number)
+            return await _on_view(run, holdout, job, number)
         with own_folder(run.work_dir, f"view-{number}") as folder:
             own = replace(run, work_dir=folder)
-            return await _on_view(own, exam, job, number, f"{job.step}/view-{number}")
+            return await _on_view(own, holdout, job, number, f"{job.step}/view-{number}")
 
     jobs = [partial(on, number) for number in numbers]
     return await concurrently(jobs, lambda seen: seen.is_error, helpers=helpers, slot=lambda: script_slot(run))
 
 
-async def _on_view(run: RunContext, exam: Exam, job: _Job, number: int, log: str = "") -> EvaluationResult:
+async def _on_view(run: RunContext, holdout: HoldOut, job: _Job, number: int, log: str = "") -> EvaluationResult:
     """Run a script on one view, and keep what it answers."""
-    view = exam.views[number]
+    view = holdout.views[number]
     result = await _run(run, job, DataFolder(view.folder), log)
     if result.is_error:
         return result
     try:
-        kept = await asyncio.to_thread(_keep_answers, run, exam, view, job.predictions_file, number)
+        kept = await asyncio.to_thread(_keep_answers, run, holdout, view, job.predictions_file, number)
     except Ungradable as error:
         return _unanswered(result, str(error))
     return result.model_copy(update=kept)
 
 
-async def _judged(run: RunContext, result: EvaluationResult) -> EvaluationResult:
+async def _scored(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     """The result with the grade of its answers, or with why they cannot be graded."""
-    exam = run.shared.exam
-    if exam is None or not result.answers:
+    holdout = run.shared.holdout
+    if holdout is None or not result.answers:
         return result
     try:
-        measure = await asyncio.to_thread(_measure, run, exam, result)
+        measure = await asyncio.to_thread(_measure, run, holdout, result)
     except Ungradable as error:
         return _unanswered(result, str(error))
     _compare(run, measure)
     return result.model_copy(update={"score": measure.score, "measure": measure, "score_problem": ""})
 
 
-def _measure(run: RunContext, exam: Exam, result: EvaluationResult) -> Measure:
-    answers = exam.read([run.run_dir / path for path in result.answers], exam.views)
+def _measure(run: RunContext, holdout: HoldOut, result: EvaluationResult) -> Measure:
+    answers = holdout.read([run.run_dir / path for path in result.answers], holdout.views)
     return compared(
-        exam, run.run_dir, judged_here(run), answers, len(result.answers), result.score, run.ledger.leaking
-    )  # fmt: skip
+        holdout, run.run_dir, scored_here(run), answers, len(result.answers), result.score, run.ledger.leaking
+    )
 
 
 def _compare(run: RunContext, measure: Measure) -> None:
@@ -260,20 +257,20 @@ def _compare(run: RunContext, measure: Measure) -> None:
         run.record(Notice(level="warning", message=message))
 
 
-def _keep_answers(run: RunContext, exam: Exam, view: View, name: str, number: int) -> dict[str, Any]:
+def _keep_answers(run: RunContext, holdout: HoldOut, view: View, name: str, number: int) -> dict[str, Any]:
     """Save the answers on a view, and those about the real test as a submission: where, as fields of a result."""
     with open_submission(str(run.work_dir)) as file:
         if file is None:
             raise Ungradable("./final/submission.csv is missing: write an answer for every row of the test file there")
     submission = run.work_dir / "final" / "submission.csv"
-    answers = read_answers(exam.judge.data, submission, view)
-    if doubt := exam.judge.doubt(answers):
+    answers = read_answers(holdout.scorer.data, submission, view)
+    if doubt := holdout.scorer.doubt(answers):
         raise Ungradable(doubt)
-    kept = exam.keep(submission, name, number)
-    if number or not exam.judge.data.asked:
+    kept = holdout.keep(submission, name, number)
+    if number or not holdout.scorer.data.asked:
         return {"answers": [kept]}
     part = run.run_dir / "answers" / f"{name}.real.csv"
-    write_answers(exam.judge.data, answers, part)
+    write_answers(holdout.scorer.data, answers, part)
     return {"answers": [kept], "submission": part.relative_to(run.run_dir).as_posix()}
 
 
@@ -291,7 +288,7 @@ def _affordable(result: EvaluationResult, seconds: float, views: int) -> int:
 
 
 def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
-    """A run whose answers cannot be judged, as a case for the debugger."""
+    """A run whose answers cannot be scored, as a case for the debugger."""
     text = f"{HEADER}\nValueError: {shorten(problem, KEPT_PROBLEM)}"
     nothing: dict[str, Any] = {"score": None, "answers": [], "submission": None}
     return result.model_copy(update={"is_error": True, "error_traceback": text, **nothing})
@@ -311,7 +308,7 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> E
     limit = limit_in_run(run, job.purpose, job.timeout_seconds)
     if limit <= 0:
         raise run.budget.out_of_time()
-    views = 1 if run.shared.exam is None or job.purpose != "solution" else len(run.shared.exam.views)
+    views = 1 if run.shared.holdout is None or job.purpose != "solution" else len(run.shared.holdout.views)
     run.record(ScriptStarted(step=job.step, purpose=job.purpose, timeout_seconds=limit))
     request = ScriptRequest(
         script_path=script_path,

@@ -35,11 +35,33 @@ HERE = str(Path(__file__).parent)
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")  # links into /usr on most systems
 _LIBRARIES = ("/usr", "/nix/store", "/gnu/store")
 _SETTINGS = (
-    "alternatives", "ca-certificates", "crypto-policies", "fonts", "gai.conf", "host.conf", "hosts", "ld.so.cache",
-    "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "mime.types", "nsswitch.conf", "nvidia", "OpenCL",
-    "os-release", "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "services", "ssl/certs",
-    "ssl/openssl.cnf", "timezone", "vulkan",
-)  # fmt: skip
+    "alternatives",
+    "ca-certificates",
+    "crypto-policies",
+    "fonts",
+    "gai.conf",
+    "host.conf",
+    "hosts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "nvidia",
+    "OpenCL",
+    "os-release",
+    "pki/ca-trust",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "timezone",
+    "vulkan",
+)
 _PROC_SECRETS = ("kcore", "key-users", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
 _PROC_SWITCHES = ("sys", "irq", "bus", "fs", "acpi", "asound", "scsi")
 _GPU_DEVICES = ("nvidia*", "dri", "kfd")
@@ -319,9 +341,14 @@ def bubblewrap_command(sandbox: Sandbox, access: Access) -> list[str]:
 
 
 _WORDS = {
-    "ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind", "symlink": "--symlink", "proc": "--proc",
-    "devices": "--dev", "read-only": "--remount-ro",
-}  # fmt: skip
+    "ro": "--ro-bind",
+    "rw": "--bind",
+    "dev": "--dev-bind",
+    "symlink": "--symlink",
+    "proc": "--proc",
+    "devices": "--dev",
+    "read-only": "--remount-ro",
+}
 
 
 def _namespaces(allow_network: bool, options: frozenset[str]) -> list[str]:
@@ -335,7 +362,7 @@ def _namespaces(allow_network: bool, options: frozenset[str]) -> list[str]:
 def readable_outside(hidden: Iterable[str], folder: str, links: list[str] | None = None) -> list[str]:
     """Every folder and file below `folder` that is not hidden, as few and as high as possible.
 
-    A link is none of them: what it leads to is judged where it lies. Those between the parts are added to `links`.
+    A link is none of them: what it leads to is scored where it lies. Those between the parts are added to `links`.
     """
     places, real = set(hidden), os.path.realpath(folder)
     if real in places:

@@ -23,26 +23,97 @@ INSTALL_HINT = (
 
 _MACHINES = {"x86_64": "X86_64", "aarch64": "AARCH64"}
 _REFUSED = (
-    "acct", "add_key", "bpf", "chroot", "clock_adjtime", "clock_settime", "create_module", "delete_module",
-    "fanotify_init", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module", "ioperm", "iopl",
-    "kcmp", "kexec_file_load", "kexec_load", "keyctl", "listmount", "lookup_dcookie", "modify_ldt", "mount",
-    "mount_setattr", "move_mount", "name_to_handle_at", "nfsservctl", "open_by_handle_at", "open_tree",
-    "open_tree_attr", "perf_event_open", "pidfd_getfd", "pivot_root", "process_madvise", "process_vm_readv",
-    "process_vm_writev", "ptrace", "quotactl", "quotactl_fd", "reboot", "request_key", "setdomainname", "sethostname",
-    "setns", "settimeofday", "statmount", "swapoff", "swapon", "sysfs", "syslog", "umount2", "uselib", "userfaultfd",
-    "ustat", "vhangup",
-)  # fmt: skip
+    "acct",
+    "add_key",
+    "bpf",
+    "chroot",
+    "clock_adjtime",
+    "clock_settime",
+    "create_module",
+    "delete_module",
+    "fanotify_init",
+    "finit_module",
+    "fsconfig",
+    "fsmount",
+    "fsopen",
+    "fspick",
+    "init_module",
+    "ioperm",
+    "iopl",
+    "kcmp",
+    "kexec_file_load",
+    "kexec_load",
+    "keyctl",
+    "listmount",
+    "lookup_dcookie",
+    "modify_ldt",
+    "mount",
+    "mount_setattr",
+    "move_mount",
+    "name_to_handle_at",
+    "nfsservctl",
+    "open_by_handle_at",
+    "open_tree",
+    "open_tree_attr",
+    "perf_event_open",
+    "pidfd_getfd",
+    "pivot_root",
+    "process_madvise",
+    "process_vm_readv",
+    "process_vm_writev",
+    "ptrace",
+    "quotactl",
+    "quotactl_fd",
+    "reboot",
+    "request_key",
+    "setdomainname",
+    "sethostname",
+    "setns",
+    "settimeofday",
+    "statmount",
+    "swapoff",
+    "swapon",
+    "sysfs",
+    "syslog",
+    "umount2",
+    "uselib",
+    "userfaultfd",
+    "ustat",
+    "vhangup",
+)
 _ABSENT = (
-    "clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_secret",
+    "clone3",
+    "io_uring_enter",
+    "io_uring_register",
+    "io_uring_setup",
+    "memfd_secret",
     "openat2",  # its mode, which may be set-uid, lies where no filter can look
     # what these make outlives a script, in no folder, for the next one to find; /dev/shm needs none of them
-    "mq_open", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat",
-    "shmctl", "shmget",
-)  # fmt: skip
+    "mq_open",
+    "mq_unlink",
+    "msgctl",
+    "msgget",
+    "msgrcv",
+    "msgsnd",
+    "semctl",
+    "semget",
+    "semop",
+    "semtimedop",
+    "shmat",
+    "shmctl",
+    "shmget",
+)
 """Programs look for another way when these do not exist."""
 _ATTRIBUTES = (
-    "fremovexattr", "fsetxattr", "lremovexattr", "lsetxattr", "removexattr", "removexattrat", "setxattr", "setxattrat",
-)  # fmt: skip
+    "fremovexattr",
+    "fsetxattr",
+    "lremovexattr",
+    "lsetxattr",
+    "removexattr",
+    "removexattrat",
+    "setxattr",
+    "setxattrat",
+)
 """Attributes and access lists of files: as on a file system that has none. A later script could read them."""
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
 """Which argument is a mode."""
@@ -52,10 +123,17 @@ _OPENS = {"open": (1, 2), "openat": (2, 3)}
 _CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _SET_UID, _SET_GID = 0o4000, 0o2000
 _YOUNG = {
-    "fchmodat2": 452, "listmount": 458, "memfd_secret": 447, "mount_setattr": 442, "open_tree_attr": 467,
+    "fchmodat2": 452,
+    "listmount": 458,
+    "memfd_secret": 447,
+    "mount_setattr": 442,
+    "open_tree_attr": 467,
     "process_madvise": 440,
-    "quotactl_fd": 443, "removexattrat": 466, "setxattrat": 463, "statmount": 457,
-}  # fmt: skip
+    "quotactl_fd": 443,
+    "removexattrat": 466,
+    "setxattrat": 463,
+    "statmount": 457,
+}
 """Calls that not every libseccomp knows by name; at their age, all architectures have one number for a call."""
 _UNKNOWN = -1
 _NEW_NAMESPACES = 0x7E020000  # user, mount, pid, network, ipc, uts, cgroup

@@ -7,9 +7,9 @@ import logging
 
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
-from mle_star.evaluation.sample import Sample, write_sample
 from mle_star.execution.fingerprint import data_of
 from mle_star.execution.outcome import HEADER
+from mle_star.holdout.sample import Sample, write_sample
 from mle_star.models import EvaluationResult
 from mle_star.run.context import RunContext
 from mle_star.run.events import SCRIPT_LEAVES
@@ -74,7 +74,7 @@ def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     """
     sample, problem = run.shared.scripts.sample, ""
     if sample is not None and not result.is_error:
-        if result.score is None and run.shared.exam is None:
+        if result.score is None and run.shared.holdout is None:
             problem = (
                 f"ValueError: {result.score_problem or 'no line `Final Validation Performance: <score>` was printed'}"
             )

@@ -95,9 +95,13 @@ class Campaign:
         found = [task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks]
         counted = tuple(config.seed + number for number in range(seeds))
         plan = Plan(
-            tasks=tuple(found), seeds=counted, config=config, medals=dict(medals or {}), at_once=at_once,
+            tasks=tuple(found),
+            seeds=counted,
+            config=config,
+            medals=dict(medals or {}),
+            at_once=at_once,
             max_budget_usd=max_budget_usd,
-        )  # fmt: skip
+        )
         campaign = cls(folder, plan)
         campaign._keep_plan()
         return campaign
@@ -223,9 +227,7 @@ class Campaign:
         folder = RunFolder(self.folder / entry.folder)
         resume = folder.journal.is_file() and folder.journal.stat().st_size > 0
         try:
-            result = await start(
-                task, config, run_dir=folder.root, resume=resume, executor=executor, console=False
-            )  # fmt: skip
+            result = await start(task, config, run_dir=folder.root, resume=resume, executor=executor, console=False)
         except Exception as error:  # whatever is wrong with one run, the others continue
             meant = isinstance(error, MleStarError)
             why = str(error) if meant else f"{type(error).__name__}: {error}"
@@ -235,17 +237,22 @@ class Campaign:
         return self._outcome(entry, result)
 
     def _outcome(self, entry: Entry, result: FinalResult) -> Entry:
-        promise, score = result.promise, result.final_solution.score
-        medals, expected = self.plan.medals.get(entry.task), promise.score if promise else score
+        expected, score = result.expected, result.final_solution.score
+        medals, reached = self.plan.medals.get(entry.task), expected.score if expected else score
         return entry.model_copy(
             update={
-                "state": "finished", "score": score, "cost_usd": result.total_cost_usd,
-                "seconds": result.total_duration_seconds, "submission": result.submission_path,
-                "expected": promise.score if promise else None, "low": promise.low if promise else None,
-                "high": promise.high if promise else None, "message": result.stopped_by or "",
-                "medal": medals.won(expected, result.task.metric_direction) if medals else None,
+                "state": "finished",
+                "score": score,
+                "cost_usd": result.total_cost_usd,
+                "seconds": result.total_duration_seconds,
+                "submission": result.submission_path,
+                "expected": expected.score if expected else None,
+                "low": expected.low if expected else None,
+                "high": expected.high if expected else None,
+                "message": result.stopped_by or "",
+                "medal": medals.won(reached, result.task.metric_direction) if medals else None,
             }
-        )  # fmt: skip
+        )
 
     # --- what people see --------------------------------------------------------------------------------------
 

@@ -50,12 +50,24 @@ def campaign_html(campaign: Campaign) -> str:
     runs = [RunRow(one, tasks[one.task].evaluation_metric, _link(campaign.folder, one)) for one in entries]
     states = Counter(one.state for one in entries)
     return render(
-        "campaign.html.j2", title=campaign.folder.resolve().name, styles=styles(), script=Markup(code), token="",
-        policy=content_policy([code], live=False), tasks=by_task, runs=runs, several=len(campaign.plan.seeds) > 1,
-        states=states, done=not states["waiting"] and not states["running"], model=campaign.plan.config.model,
-        cost_usd=sum(one.cost_usd or 0.0 for one in entries), seconds=sum(one.seconds or 0.0 for one in entries),
-        medals=_medals(entries), known=bool(campaign.plan.medals), judged=len(campaign.plan.medals),
-    )  # fmt: skip
+        "campaign.html.j2",
+        title=campaign.folder.resolve().name,
+        styles=styles(),
+        script=Markup(code),
+        token="",
+        policy=content_policy([code], live=False),
+        tasks=by_task,
+        runs=runs,
+        several=len(campaign.plan.seeds) > 1,
+        states=states,
+        done=not states["waiting"] and not states["running"],
+        model=campaign.plan.config.model,
+        cost_usd=sum(one.cost_usd or 0.0 for one in entries),
+        seconds=sum(one.seconds or 0.0 for one in entries),
+        medals=_medals(entries),
+        known=bool(campaign.plan.medals),
+        scored=len(campaign.plan.medals),
+    )
 
 
 def _task_row(task: TaskDescription, entries: list[Entry]) -> TaskRow:
@@ -63,11 +75,17 @@ def _task_row(task: TaskDescription, entries: list[Entry]) -> TaskRow:
     scores = [score for score in told if score is not None]
     direction = task.metric_direction
     return TaskRow(
-        task.competition_id, task.evaluation_metric, direction.better_word,
-        sum(one.state == "finished" for one in entries), len(entries), _best(scores, direction),
-        statistics.fmean(scores) if scores else None, statistics.stdev(scores) if len(scores) > 1 else None,
-        _medals(entries), sum(one.cost_usd or 0.0 for one in entries),
-    )  # fmt: skip
+        task.competition_id,
+        task.evaluation_metric,
+        direction.better_word,
+        sum(one.state == "finished" for one in entries),
+        len(entries),
+        _best(scores, direction),
+        statistics.fmean(scores) if scores else None,
+        statistics.stdev(scores) if len(scores) > 1 else None,
+        _medals(entries),
+        sum(one.cost_usd or 0.0 for one in entries),
+    )
 
 
 def _best(scores: list[float], direction: MetricDirection) -> float | None:

@@ -28,8 +28,8 @@ from mle_star.execution.slots import Queue
 from mle_star.integrations.remote.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line
 from mle_star.integrations.remote.executor import RemoteExecutor
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
-from mle_star.pipeline.setup import check_credentials
 from mle_star.run.folder import RunFolder, is_running
+from mle_star.search.setup import check_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -251,9 +251,15 @@ class RunHost:
         self._stopped = False
 
     def run(
-        self, work: Work, task: TaskDescription, config: PipelineConfig, run_dir: str, resume: bool, shares: Shares,
+        self,
+        work: Work,
+        task: TaskDescription,
+        config: PipelineConfig,
+        run_dir: str,
+        resume: bool,
+        shares: Shares,
         queue: Any,
-    ) -> FinalResult | str:  # fmt: skip
+    ) -> FinalResult | str:
         """The result of a run, or why there is none."""
 
         async def lived() -> FinalResult:

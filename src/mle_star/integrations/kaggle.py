@@ -78,13 +78,13 @@ def submit(run_dir: Path, competition: str, message: str, expected: str) -> Sent
 def expected_score(folder: RunFolder) -> str:
     """The expected score of a run's result, in words."""
     try:
-        promise = FinalResult.model_validate_json(folder.result.read_bytes()).promise
+        expected = FinalResult.model_validate_json(folder.result.read_bytes()).expected
     except (OSError, ValueError):
-        promise = None
-    if promise is None:
+        expected = None
+    if expected is None:
         return "unknown"
-    between = "" if promise.low is None else f" ({promise.low:.5g} to {promise.high:.5g})"
-    return f"{promise.score:.5g}{between}, {promise.measured}"
+    between = "" if expected.low is None else f" ({expected.low:.5g} to {expected.high:.5g})"
+    return f"{expected.score:.5g}{between}, {expected.measured}"
 
 
 def refresh(run_dir: Path, *, wait_seconds: float = 0.0) -> list[Sent]:

@@ -187,10 +187,10 @@ class MlflowMirror:
         self._sent.scripts[event.step] = run_id
 
     def _end(self, event: RunFinished) -> None:
-        run_id, promise = self._sent.run_id, event.result.promise if event.result else None
+        run_id, expected = self._sent.run_id, event.result.expected if event.result else None
         metrics = {"final_score": event.score, "cost_usd": event.cost_usd, "seconds": event.seconds}
-        if promise is not None:
-            metrics |= {"expected": promise.score, "expected_low": promise.low, "expected_high": promise.high}
+        if expected is not None:
+            metrics |= {"expected": expected.score, "expected_low": expected.low, "expected_high": expected.high}
         for name, value in metrics.items():
             if value is not None:
                 self._client.log_metric(run_id, name, value)

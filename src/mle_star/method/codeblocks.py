@@ -20,10 +20,29 @@ _INDENTED_FENCE = re.compile(r"^([ \t]+)(?:`{3,}[^`]*|~{3,}.*)$")
 _PYTHON_TAG = re.compile(r"(?:(?:i?python|py|pycon)[\d.]*(?:\W.*)?)?|\S+\.py\b.*", re.IGNORECASE)
 _INSTALL = re.compile(r"\s*[$!%]?\s*(?:sudo\s+)?(?:python3?\s+-m\s+)?[\w-]+\s+install\s")
 _STATEMENTS = (
-    ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Call, ast.FunctionDef,
-    ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try,
-    ast.Match, ast.Return, ast.Raise, ast.Assert, ast.Delete,
-)  # fmt: skip
+    ast.Import,
+    ast.ImportFrom,
+    ast.Assign,
+    ast.AnnAssign,
+    ast.AugAssign,
+    ast.NamedExpr,
+    ast.Call,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.With,
+    ast.AsyncWith,
+    ast.Try,
+    ast.Match,
+    ast.Return,
+    ast.Raise,
+    ast.Assert,
+    ast.Delete,
+)
 _BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # all that the parser throws at text
 
 

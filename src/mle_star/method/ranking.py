@@ -1,4 +1,4 @@
-"""Order among judged scripts. Only `is_improvement` knows which score is better."""
+"""Order among scored scripts. Only `is_improvement` knows which score is better."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def rank_solutions(
     """Best first: scored ones, then those without a score, then all that failed; ties keep their order."""
     if len(solutions) != len(results):
         raise ValueError(f"{len(solutions)} solutions but {len(results)} results")
-    judged = list(zip(solutions, results, strict=True))
-    ran, failed = ([pair for pair in judged if pair[1].is_error is error] for error in (False, True))
+    scored = list(zip(solutions, results, strict=True))
+    ran, failed = ([pair for pair in scored if pair[1].is_error is error] for error in (False, True))
     return [*best_first(ran, lambda pair: pair[1].score, direction), *failed]

@@ -62,13 +62,13 @@ def read_score(stdout: str, scale: Scale | None = None) -> ScoreReading:
         if alone and _UNDEFINED.fullmatch(value):
             undefined = undefined or f"the line says {value}: print a finite number"
         elif alone:
-            return _judged(value, scale)
+            return _scored(value, scale)
         elif _HIT.match(f"{_PHRASE} {value}"):
             return ScoreReading(problem=f"the line says {_quote(line)}: print the score on a line of its own")
     return ScoreReading(problem=undefined)
 
 
-def _judged(value: str, scale: Scale | None) -> ScoreReading:
+def _scored(value: str, scale: Scale | None) -> ScoreReading:
     if not value:
         return ScoreReading(problem="the line holds no number: print it on the same line")
     score = _finite(value) if _NUMBER.fullmatch(value) else None

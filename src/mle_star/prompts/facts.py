@@ -16,11 +16,7 @@ _COUNTS = ("M", "L")
 
 
 def facts_section(
-    agent: AgentType,
-    variant: str | None,
-    task: TaskDescription,
-    config: PipelineConfig,
-    values: Mapping[str, object],
+    agent: AgentType, variant: str | None, task: TaskDescription, config: PipelineConfig, values: Mapping[str, object]
 ) -> str:
     """What is known in numbers and names, as one line of JSON; scripts stay in the fences above, prose is not repeated.
 

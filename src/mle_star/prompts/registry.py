@@ -67,7 +67,7 @@ class AgentPrompt(PromptTemplate):
         if name == "flagged_block" and value:
             return sections.format_flagged_blocks([value] if isinstance(value, str) else value)
         if name == "final_script":
-            return piece("final_script" if value else "judged_script")
+            return piece("final_script" if value else "scored_script")
         if name == "note" and value:
             return f"# Note\n\n{value}"
         if isinstance(value, (list, tuple)):

@@ -122,13 +122,13 @@ def needs(scripts: list[str], installed: dict[str, str]) -> list[str]:
 
 
 def _card(model: Model, result: FinalResult, target: Path) -> str:
-    task, promise, layout = result.task, result.promise, model.layout
+    task, expected, layout = result.task, result.expected, model.layout
     better = f"({task.metric_direction.better_word} is better)"
     score = f"{task.evaluation_metric}: **{text.score(result.final_solution.score)}** {better}"
-    if promise is not None and promise.measured == "harness":
-        score += f", measured on {promise.rows} rows that it never saw"
-        if promise.low is not None and promise.high is not None:
-            score += f", between {text.score(promise.low)} and {text.score(promise.high)} (95 %)"
+    if expected is not None and expected.measured == "harness":
+        score += f", measured on {expected.rows} rows that it never saw"
+        if expected.low is not None and expected.high is not None:
+            score += f", between {text.score(expected.low)} and {text.score(expected.high)} (95 %)"
     else:
         score += ", as the script itself measured it: nobody else has checked it"
     tables = [table.name for table in (layout.train, layout.labels, *layout.others) if table is not None]

@@ -11,13 +11,13 @@ from mle_star.basics.texts import digest_of
 from mle_star.errors import ConfigError, JournalError
 from mle_star.execution import verify_submission
 from mle_star.models import MetricDirection
-from mle_star.pipeline.result import hand_over
 from mle_star.results.model import Model, complete, read_result, script_of
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
 from mle_star.run.journal import Journal, read_journal
+from mle_star.search.result import hand_over
 from mle_star.views.lineage import handed_over, lineage_of
-from mle_star.views.reasons import promise_of
+from mle_star.views.reasons import expected_of
 from mle_star.views.story import RunStory
 
 logger = logging.getLogger(__name__)
@@ -69,13 +69,13 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
             "final_rows": None,
         }
     attempt, named = handed_over(story, line), line.promoted or line.other
-    judged = next((node.digest for node in story.nodes if node.step == attempt), "")
-    last = story.ledger.latest_run(judged) if judged and not named else None
+    digest = next((node.digest for node in story.nodes if node.step == attempt), "")
+    last = story.ledger.latest_run(digest) if digest and not named else None
     scripts = [step for step in found if step == named or (last is not None and step == last.step)]
     scripts = scripts or [step for step in found if attempt and step.startswith(f"{attempt}/")]
     for step in scripts[-1:]:  # earlier ones were repaired; a blend of several has none
-        promise = promise_of(story)
-        found[step].update(chosen=True, final_score=story.score, final_rows=None if promise is None else promise.rows)
+        expected = expected_of(story)
+        found[step].update(chosen=True, final_score=story.score, final_rows=None if expected is None else expected.rows)
     sign = -1 if task.metric_direction is MetricDirection.maximize else 1
     return sorted(found.values(), key=lambda row: sign * row["score"])
 
@@ -113,7 +113,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
                 update={
                     "final_solution": script_of(chosen.script, chosen.result.score),
                     "submission_path": submission,
-                    "promise": chosen.result.measure,
+                    "expected": chosen.result.measure,
                     "single_model": None,  # it was measured on rows that this script was not measured on
                     "lineage": {**before, "promoted": chosen.step},
                     "warnings": [note, *(w for w in result.warnings if not w.startswith("handed over by hand"))],

@@ -313,12 +313,12 @@ def read_result(run_dir: Path) -> FinalResult:
 
 def score_in_words(result: FinalResult) -> str:
     """The score of a result, the interval, and who measured it."""
-    task, promise = result.task, result.promise
+    task, expected = result.task, result.expected
     score = text.score(result.final_solution.score)
     words = f"{task.evaluation_metric} {score} ({task.metric_direction.better_word} is better)"
-    if promise is not None and promise.low is not None and promise.high is not None:
-        words += f", between {text.score(promise.low)} and {text.score(promise.high)}"
-    return words + (", measured on hidden rows" if promise and promise.measured == "harness" else ", self-reported")
+    if expected is not None and expected.low is not None and expected.high is not None:
+        words += f", between {text.score(expected.low)} and {text.score(expected.high)}"
+    return words + (", measured on hidden rows" if expected and expected.measured == "harness" else ", self-reported")
 
 
 def script_of(content: str, score: float | None = None) -> SolutionScript:

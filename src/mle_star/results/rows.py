@@ -103,9 +103,7 @@ def _write(frame: Any, path: Path, form: Form, like: Table | None, folder: Path 
         numbers = [] if like is None else [c for c in like.columns if c in frame and like.column(c).numeric]
         if form.dialect.decimal == ",":
             frame = frame.assign(**{name: [cell.replace(".", ",") for cell in frame[name]] for name in numbers})
-        frame.to_csv(
-            path, sep=form.dialect.separator, encoding=form.encoding, index=False, header=form.has_header
-        )  # fmt: skip
+        frame.to_csv(path, sep=form.dialect.separator, encoding=form.encoding, index=False, header=form.has_header)
     else:
         rows = read_rows(like, folder)
         cells = {name: rows.typed(name, list(frame[name])) for name in frame.columns}

@@ -162,15 +162,15 @@ def make_task(
 
 
 def told(guess: TaskGuess, *, hides_rows: bool) -> list[str]:
-    """What was guessed, in two lines; `hides_rows`: the harness judges by labels that it keeps to itself."""
+    """What was guessed, in two lines; `hides_rows`: the harness scores by labels that it keeps to itself."""
     task, table = guess.task, survey(Path(guess.task.data_dir))
     rows = "" if table.train is None else f"{table.train.rows:,} rows of {len(table.train.columns)} columns"
     files = ", ".join(one.name for one in table.tables) or "files"
     is_alone = table.train is not None and table.test is None
-    held = "; no test file: rows are held back to judge by" if is_alone and hides_rows else ""
+    held = "; no test file: rows are held back to score by" if is_alone and hides_rows else ""
     what = f"predict {', '.join(guess.targets)}" if guess.targets else "predict the target"
-    judged = f"judged by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
+    scored = f"scored by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
     return [
         f"data: {files}{f': {rows}' if rows else ''}{held}",
-        f"task: {what} ({task.task_type.value}), {judged}; change with --target / --metric",
+        f"task: {what} ({task.task_type.value}), {scored}; change with --target / --metric",
     ]

@@ -19,15 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mle_star.errors import MleStarError
-from mle_star.evaluation.exam import Exam
-from mle_star.evaluation.sample import Sample
-from mle_star.models import (
-    AgentConfig,
-    ExecutionRawResult,
-    Frozen,
-    PipelineConfig,
-    TaskDescription,
-)
+from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.sample import Sample
+from mle_star.models import AgentConfig, ExecutionRawResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.events import AnyEvent
 from mle_star.run.journal import Journal
@@ -132,10 +126,10 @@ class RunShared:
     """How many scripts of finalization still share the time that is left."""
     wound_down: bool = False
     """Did a loop end before its plan was done?"""
-    exam: Exam | None = None
-    """How scripts are judged by hidden rows; None: by what they print."""
+    holdout: HoldOut | None = None
+    """How scripts are scored by hidden rows; None: by what they print."""
     has_test: bool = True
-    """Without an exam: does the task ask for answers? Else the rows to predict are only an example."""
+    """Without an holdout: does the task ask for answers? Else the rows to predict are only an example."""
     search: Search = field(default_factory=Search)
     reached: set[str] = field(default_factory=set)
     """The steps of the scripts that this process ran or took from the record."""

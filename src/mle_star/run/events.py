@@ -23,7 +23,7 @@ from mle_star.models import (
     TaskDescription,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
 SCRIPT_LEAVES: dict[ScriptPurpose, str] = {
@@ -181,7 +181,7 @@ class ScriptStarted(Event):
 
 
 class ScriptFinished(Event):
-    """A script's run, judged. A step and digest that stand here are never run again."""
+    """A script's run, scored. A step and digest that stand here are never run again."""
 
     kind: Literal["script_finished"] = "script_finished"
     digest: str
@@ -329,10 +329,10 @@ class BestImproved(Event):
     digest: str = ""
 
 
-class ExamPrepared(Event):
-    """How scripts are judged in this run: by hidden rows, or, for the reason in `why_not`, by what they print."""
+class HoldOutPrepared(Event):
+    """How scripts are scored in this run: by hidden rows, or, for the reason in `why_not`, by what they print."""
 
-    kind: Literal["exam_prepared"] = "exam_prepared"
+    kind: Literal["holdout_prepared"] = "holdout_prepared"
     why_not: str = ""
     rule: str = ""
     views: int = 0
@@ -344,14 +344,14 @@ class ExamPrepared(Event):
     baseline: Measure | None = None
 
 
-class FinalistsJudged(Event):
-    """The final pick: what came last into question, each judged on rows that the search never used.
+class ShortlistScored(Event):
+    """The final pick: what came last into question, each scored on rows that the search never used.
 
-    `compared` is the score on all hidden rows, by which scripts are chosen. `score` of the chosen one is its promise.
+    `compared` is the score on all hidden rows, by which scripts are chosen. `score` of the chosen one is its expected.
     """
 
-    kind: Literal["finalists_judged"] = "finalists_judged"
-    finalists: list[dict[str, Any]] = []
+    kind: Literal["shortlist_scored"] = "shortlist_scored"
+    shortlist: list[dict[str, Any]] = []
     chosen: str = ""
 
 
@@ -438,8 +438,8 @@ AnyEvent = Annotated[
     | EnsembleTried
     | BestImproved
     | SubmissionKept
-    | ExamPrepared
-    | FinalistsJudged
+    | HoldOutPrepared
+    | ShortlistScored
     | SolutionExamined
     | Forecast
     | BudgetWarning

@@ -368,9 +368,7 @@ def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> TaskDescri
         place = folder.data.resolve() / Path(task.data_dir).relative_to(source.data.resolve())
         task = task.model_copy(update={"data_dir": str(place)})
     paid = spent_usd(read_journal(source.journal))
-    first = started.model_copy(
-        update={"task": task, "forked_from": str(parent.resolve()), "inherited_cost_usd": paid}
-    )  # fmt: skip
+    first = started.model_copy(update={"task": task, "forked_from": str(parent.resolve()), "inherited_cost_usd": paid})
     for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():
         _share(file, folder.artifacts / file.name)
     if (answers := source.root / "answers").is_dir():  # what its scripts said on views

@@ -17,8 +17,8 @@ from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
-    ExamPrepared,
     Forecast,
+    HoldOutPrepared,
     PhaseFinished,
     ScriptFinished,
 )
@@ -138,7 +138,7 @@ class Forecaster:
             self._done[phase, "script"] += 1
             if not event.result.cached:
                 self._runtime.add(event.result.duration_seconds)
-        elif isinstance(event, ExamPrepared) and 0 < event.train_rows <= self._config.subsample_limit:
+        elif isinstance(event, HoldOutPrepared) and 0 < event.train_rows <= self._config.subsample_limit:
             self._planned["finalization", "test"] = 1  # no script is told to cut rows, so nobody is asked where
         elif isinstance(event, PhaseFinished) and event.path is None:
             self._over.add(event.phase)

@@ -34,7 +34,7 @@ from mle_star.run.events import (
 from mle_star.run.journal import Journal
 
 AttemptEvent = CandidateEvaluated | MergeTried | DataUsageChecked | RefinementTried | EnsembleTried
-"""What a phase says of a script that it has judged."""
+"""What a phase says of a script that it has scored."""
 AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
 KINDS: dict[type, AttemptKind] = {
     CandidateEvaluated: "candidate",
@@ -44,7 +44,7 @@ KINDS: dict[type, AttemptKind] = {
     EnsembleTried: "ensemble",
 }
 LeakState = Literal["clean", "leaking", "unanswered"]
-FOUND_LATER = "data leakage was found in it after it had been judged"
+FOUND_LATER = "data leakage was found in it after it had been scored"
 ERROR_TEXT = 16_000
 """Characters of a failed script's error that the ledger keeps; the journal has all of it."""
 PRINTED_TEXT = 1000
@@ -121,13 +121,20 @@ class ScriptRun:
         """The run without most of its texts. `leaks`: that was known before it ran."""
         result, traceback = event.result, event.result.error_traceback
         texts = {
-            "stdout": result.stdout[-PRINTED_TEXT:], "stderr": result.stderr[-ERROR_TEXT:] if result.is_error else "",
+            "stdout": result.stdout[-PRINTED_TEXT:],
+            "stderr": result.stderr[-ERROR_TEXT:] if result.is_error else "",
             "error_traceback": None if traceback is None else traceback[-ERROR_TEXT:],
-        }  # fmt: skip
+        }
         return cls(
-            event.step, event.purpose, event.at, digest_of(event.script), event.digest, event.surroundings,
-            result.model_copy(update=texts), event.purpose == "solution" and not result.is_error and not leaks,
-        )  # fmt: skip
+            event.step,
+            event.purpose,
+            event.at,
+            digest_of(event.script),
+            event.digest,
+            event.surroundings,
+            result.model_copy(update=texts),
+            event.purpose == "solution" and not result.is_error and not leaks,
+        )
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,7 @@ class SearchNode:
 
     @property
     def digest(self) -> str:
-        """The script that was judged."""
+        """The script that was scored."""
         return self.event.digest
 
     @property
@@ -181,7 +188,7 @@ class SearchNode:
         return self.said and self.leak != LEAKS
 
     @property
-    def judged(self) -> AttemptEvent:
+    def scored(self) -> AttemptEvent:
         """The event in the light of the leaks that are known by now."""
         if not self.leak:
             return self.event
@@ -320,8 +327,8 @@ class Ledger:
         found = [run for run in here if run.step.startswith(place) and (steps is None or run.step in steps)]
         return [run for run in found if not self.leaks(run.script)] or found
 
-    def judged(self, surroundings: str | None = None) -> list[ScriptRun]:
-        """The solutions whose answers were judged in these surroundings: other data or hidden rows say nothing here."""
+    def scored(self, surroundings: str | None = None) -> list[ScriptRun]:
+        """The solutions whose answers were scored in these surroundings: other data or hidden rows say nothing here."""
         here = self._surroundings if surroundings is None else surroundings
         runs = (
             run
@@ -433,7 +440,7 @@ class Ledger:
         return list(self._repairs.get(place, {}).values())
 
 
-def rejudged(node: SearchNode, digest: str, score: float | None, **changes: object) -> AttemptEvent:
+def rescored(node: SearchNode, digest: str, score: float | None, **changes: object) -> AttemptEvent:
     """What is to be said of an attempt whose script gave way to another."""
     return node.event.model_copy(update={"digest": digest, "score": score, **changes})
 

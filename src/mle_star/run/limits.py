@@ -12,9 +12,9 @@ from mle_star.run.forecast import critical_steps
 FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
 """What the first candidate should take for an answer, or this share of the run's time: better ones follow."""
 AGAIN = 1.25
-"""A judged script runs once more where so many times what it took is left: it learns from a quarter more rows."""
+"""A scored script runs once more where so many times what it took is left: it learns from a quarter more rows."""
 KEPT = 1.5
-"""So many times what a script took is kept for that: before it, the finalists are judged."""
+"""So many times what a script took is kept for that: before it, the shortlist are scored."""
 GROWTH = 2.0
 """So many times as long as the candidates may what is refined of them take."""
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
@@ -47,7 +47,7 @@ def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
 def told_share(run: RunContext, limit: float, views: int = 1) -> float:
     """The share that a script is told: less for the first candidate, lest the run be long without any answer."""
     share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
-    if run.phase == "finalization":  # what is handed over has as long as what was judged, and all that is left
+    if run.phase == "finalization":  # what is handed over has as long as what was scored, and all that is left
         rest = TOLD * limit / run.shared.last_scripts
         return min(limit, max([rest, *run.ledger.best_seconds()]))
     least = min(LEAST_SHARE * run.config.time_limit_seconds, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
@@ -55,9 +55,9 @@ def told_share(run: RunContext, limit: float, views: int = 1) -> float:
 
 
 def too_late_for(run: RunContext, script: str) -> str:
-    """Why a script judged by hidden rows has no time to run once more for as long as it ran, or an empty text.
+    """Why a script scored by hidden rows has no time to run once more for as long as it ran, or an empty text.
 
-    A script that watches the clock would hand over something worse than what was judged, and say nothing.
+    A script that watches the clock would hand over something worse than what was scored, and say nothing.
     """
     digest = digest_of(script)
     took = max(
@@ -66,12 +66,12 @@ def too_late_for(run: RunContext, script: str) -> str:
     left = run.budget.remaining_seconds()
     if run.replaying or AGAIN * took <= left:
         return ""
-    return f"{left:.0f} s are left, and the judged solution ran for {took:.0f} s"
+    return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"
 
 
 def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
-    """Where hidden rows judge, what is handed over learns from all rows in the end: leave time for it."""
-    if run.shared.exam is not None:
+    """Where hidden rows scorer, what is handed over learns from all rows in the end: leave time for it."""
+    if run.shared.holdout is not None:
         solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
         slowest = max((one.seconds for one in solutions), default=0.0)
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0

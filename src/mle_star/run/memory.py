@@ -64,11 +64,19 @@ def _tried(ledger: Ledger, node: SearchNode) -> Tried:
     path, t = (event.path, event.t) if isinstance(event, RefinementTried) else (None, None)
     where, plan = _words(event)
     return Tried(
-        where=where, plan=plan, score=score, change=change, error=error, path=path, t=t,
+        where=where,
+        plan=plan,
+        score=score,
+        change=change,
+        error=error,
+        path=path,
+        t=t,
         outcome="failed" if score is None else "accepted" if node.accepted else "rejected",
-        low=None if measure is None else measure.low, high=None if measure is None else measure.high,
-        basis="" if measure is None else measure.basis, seconds=None if run is None else run.seconds,
-    )  # fmt: skip
+        low=None if measure is None else measure.low,
+        high=None if measure is None else measure.high,
+        basis="" if measure is None else measure.basis,
+        seconds=None if run is None else run.seconds,
+    )
 
 
 def _words(event: AttemptEvent) -> tuple[str, str]:
@@ -84,9 +92,7 @@ def _words(event: AttemptEvent) -> tuple[str, str]:
     return f"path {event.path + 1}, step {event.t + 1}, try {event.k + 1}", event.plan
 
 
-def tried_table(
-    ledger: Ledger, *, path: int | None = None, t: int | None = None, most: int = MAX_CHARACTERS
-) -> str:  # fmt: skip
+def tried_table(ledger: Ledger, *, path: int | None = None, t: int | None = None, most: int = MAX_CHARACTERS) -> str:
     """Everything that was tried, the telling ones first: of this step, then gains, failures, and the rest."""
     ranked = sorted(tried(ledger), key=lambda entry: _rank(entry, path, t))
     lines: list[str] = []

@@ -114,7 +114,7 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
 
 def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     """How sure the scores are that an agent compares, where the harness measured them; empty where scripts did."""
-    if run.shared.exam is None:
+    if run.shared.holdout is None:
         return ""
     measured = (one.result.measure for one in run.ledger.runs.values() if one.result.measure is not None)
     known: dict[float, Measure] = {}

@@ -156,7 +156,7 @@ class BlockProgress:
     best_score: float
     attempts: list[RefinementAttempt] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
-    """Of each attempt, the script that was judged."""
+    """Of each attempt, the script that was scored."""
     unchecked: dict[int, SolutionScript] = field(default_factory=dict)
     """By attempt, the scripts with a score, where they are checked for leakage only in the end."""
     best_block: tuple[str, float] | None = None
@@ -246,11 +246,16 @@ class PathProgress:
         self.blocks.append(step.block or CodeBlock(content="", outer_step=step.t))
         self.history.append(
             OuterStepRecord(
-                outer_step=step.t, ablation_summary=step.summary, code_block=self.blocks[-1].content, plan=step.plan,
-                inner_loop_attempts=step.attempts, best_score_after_step=self.best_score, was_skipped=skipped,
+                outer_step=step.t,
+                ablation_summary=step.summary,
+                code_block=self.blocks[-1].content,
+                plan=step.plan,
+                inner_loop_attempts=step.attempts,
+                best_score_after_step=self.best_score,
+                was_skipped=skipped,
                 failed=failed,
             )
-        )  # fmt: skip
+        )
         self.step = None
 
     def cut_off(self, inner: BlockProgress | None) -> Phase2Result:
@@ -273,9 +278,13 @@ class PathProgress:
         """The state as the phase's result."""
         history: list[dict[str, Any]] = [dict(record) for record in self.history]
         return Phase2Result(
-            ablation_summaries=self.summaries, refined_blocks=self.blocks, best_solution=self.best_solution,
-            best_score=self.best_score, step_history=history, partial=partial,
-        )  # fmt: skip
+            ablation_summaries=self.summaries,
+            refined_blocks=self.blocks,
+            best_solution=self.best_solution,
+            best_score=self.best_score,
+            step_history=history,
+            partial=partial,
+        )
 
 
 # --- finalization ----------------------------------------------------------------------------------------

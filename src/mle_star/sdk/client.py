@@ -26,7 +26,7 @@ from mle_star.sdk.meter import Tariff
 from mle_star.sdk.options import Launcher, missing_for_a_shell
 from mle_star.sdk.pool import Pool
 from mle_star.sdk.processes import ProcessKeeper
-from mle_star.sdk.replies import Answer, Failure, answers_in_text, build_reply, judge_turn, refuses_tools
+from mle_star.sdk.replies import Answer, Failure, answers_in_text, build_reply, refuses_tools, scorer_turn
 from mle_star.sdk.version import require_sdk
 
 if TYPE_CHECKING:
@@ -136,10 +136,7 @@ class AgentClient:
         if self.max_concurrent_sessions is not None:
             self._slots = asyncio.Semaphore(self.max_concurrent_sessions)
         self._pool = Pool(
-            self._make_worker,
-            self._launcher.key,
-            max_warm=self.config.max_warm_clients,
-            reuse=self._launcher.reuse,
+            self._make_worker, self._launcher.key, max_warm=self.config.max_warm_clients, reuse=self._launcher.reuse
         )
         upstream = Upstream(self._base_url) if self._base_url else find_upstream(base_url=self.config.base_url)
         if upstream is not None:
@@ -247,10 +244,7 @@ class AgentClient:
                 self._learn_of_tools(config, turn, outcome)
             if isinstance(outcome, Answer):
                 return build_reply(outcome, turn, bill.usd, time.monotonic() - started)
-            if (sends_tools, sends_schema) != (
-                self._launcher.sends_tools(config),
-                self._launcher.sends_schema(config),
-            ):
+            if (sends_tools, sends_schema) != (self._launcher.sends_tools(config), self._launcher.sends_schema(config)):
                 continue
             if outcome.reason == "unparseable":
                 level = logging.WARNING if self.config.letter else logging.DEBUG
@@ -292,13 +286,7 @@ class AgentClient:
         await asyncio.sleep(seconds)
 
     async def _attempt(
-        self,
-        config: AgentConfig,
-        prompt: str,
-        cap: float | None,
-        bill: _Bill,
-        *,
-        whole: bool,
+        self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill, *, whole: bool
     ) -> tuple[Turn, Answer | Failure]:
         """One call on one client; on a new one that may spend all of `cap` when `whole`."""
         from mle_star.sdk.connection import Turn
@@ -307,13 +295,13 @@ class AgentClient:
         try:
             worker = await self._pool.acquire(config, bill.label, cap, whole=whole)
         except Exception as error:
-            return Turn(error=error), judge_turn(config, Turn(error=error))
+            return Turn(error=error), scorer_turn(config, Turn(error=error))
         turn = await self._await_turn(worker, config, prompt, bill)
         turn.cap_usd = worker.cap_usd
         self._charge(turn, bill)
         if turn.timed_out:
             return turn, Failure("timeout", f"no answer within {self.config.agent_timeout_seconds} s")
-        outcome = judge_turn(config, turn)
+        outcome = scorer_turn(config, turn)
         if isinstance(outcome, Failure) and outcome.reason == "transport":
             self._pool.distrust(worker)
         else:
@@ -366,12 +354,7 @@ class AgentClient:
         site, tariff = CallSite(config.agent_type.value, label), self._tariff.asked_for(self._launcher.model(config))
         options = self._launcher.options(config, site, tariff.as_the_cli_counts(cap))
         return Worker(
-            self._launcher.key(config, label),
-            options,
-            site,
-            cap_usd=cap,
-            tariff=tariff,
-            proxy=self._launcher.proxy,
+            self._launcher.key(config, label), options, site, cap_usd=cap, tariff=tariff, proxy=self._launcher.proxy
         )
 
 

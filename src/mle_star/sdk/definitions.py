@@ -72,7 +72,7 @@ class EnvironmentFacts:
     packages: Mapping[str, str] = field(default_factory=dict)
     cpu_cores: int = field(default_factory=lambda: os.cpu_count() or 1)
     memory_gb: float = field(default_factory=lambda: psutil.virtual_memory().total / 2**30)
-    judged_by_answers: bool = False
+    scored_by_answers: bool = False
     brief: str = ""
     knowledge: str = ""
     share: ScriptShare | None = None
@@ -90,7 +90,7 @@ def plain_name(package: str) -> str:
 
 
 JUDGING = """\
-Solutions are judged by the answers that they write to `./final/submission.csv`, not by the score that they print: the
+Solutions are scored by the answers that they write to `./final/submission.csv`, not by the score that they print: the
 test file holds rows whose labels are kept apart. Print the score line all the same. Where a request asks for one
 hold-out, folds may take its place, and should with fewer than 10,000 labelled rows as far as the time allows."""
 
@@ -112,7 +112,7 @@ def system_prompt_essence(task: TaskDescription, facts: EnvironmentFacts) -> str
 def _sections(task: TaskDescription, facts: EnvironmentFacts, *, place: Path) -> dict[str, str]:
     """By title; those without a text are left out."""
     sections = {
-        "Judging": JUDGING if facts.judged_by_answers else "",
+        "Scoring": JUDGING if facts.scored_by_answers else "",
         "Knowledge": facts.knowledge,
         "Task": task.description,
         "Metric": f"`{task.evaluation_metric}`, `{task.metric_direction.value}`",

@@ -135,7 +135,7 @@ def error_hook(site: CallSite, state: HookState) -> HookCallback:
 def safety_hook(site: CallSite, guard: Guard) -> HookCallback:
     """Refuses what the guard refuses."""
 
-    async def judge(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+    async def scorer(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
         tool, arguments = str(data.get("tool_name", "")), dict(_mapping(data.get("tool_input")))
         reason = guard.check_tool(tool, arguments)
         if reason is not None:
@@ -143,7 +143,7 @@ def safety_hook(site: CallSite, guard: Guard) -> HookCallback:
             return _decision(permissionDecision="deny", permissionDecisionReason=f"Blocked for safety: {reason}.")
         return {}
 
-    return judge
+    return scorer
 
 
 def _decision(**words: Any) -> HookJSONOutput:

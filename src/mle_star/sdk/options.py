@@ -41,9 +41,24 @@ logger = logging.getLogger(__name__)
 MAX_REPLY_BYTES = 64 * 2**20
 _SANDBOX_PROGRAMS = {"bwrap": "bubblewrap", "socat": "socat"}
 _SANDBOX_PROBE = (
-    "bwrap", "--new-session", "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-net",
-    "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "true",
-)  # fmt: skip
+    "bwrap",
+    "--new-session",
+    "--die-with-parent",
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--ro-bind",
+    "/",
+    "/",
+    "--dev",
+    "/dev",
+    "--proc",
+    "/proc",
+    "--ro-bind",
+    "/proc/sys",
+    "/proc/sys",
+    "true",
+)
 """As the CLI starts it for a shell, with our addition."""
 _SHIM = """\
 #!/bin/sh
@@ -93,10 +108,7 @@ async def missing_for_a_shell() -> str:
 async def _complaint(command: tuple[str, ...]) -> str | None:
     """What a program says that fails; None for one that works."""
     process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
     _, stderr = await process.communicate()
     lines = stderr.decode("utf-8", "replace").strip().splitlines()

@@ -17,8 +17,20 @@ from mle_star.data.place import DataFolder
 _BEFORE_A_COMMAND = {"sudo", "env", "nohup", "time", "command", "exec", "then", "do", "else", "!", "{"}
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "eval"}
 _CHANGES_ALL = {
-    "rm", "rmdir", "unlink", "shred", "mv", "touch", "mkdir", "tee", "truncate", "chmod", "chown", "chgrp", "mkfifo",
-}  # fmt: skip
+    "rm",
+    "rmdir",
+    "unlink",
+    "shred",
+    "mv",
+    "touch",
+    "mkdir",
+    "tee",
+    "truncate",
+    "chmod",
+    "chown",
+    "chgrp",
+    "mkfifo",
+}
 _CHANGES_LAST = {"cp", "ln", "install", "rsync"}
 _HARMLESS_TARGETS = re.compile(r"/dev/(null|zero|stdout|stderr|tty|fd/\d+)|\d+|-")
 _FORK_BOMB = re.compile(r"(?:function)?([\w:.\-]{1,60})(?:\(\))?\{(.{0,200}?)\|\1&(?:.{0,200}?)\}[;&]*\1")
@@ -27,7 +39,7 @@ _SEPARATORS = re.compile(r"[;|&()\n]+")
 
 
 class Guard:
-    """Judges tool calls of an agent that works in `work_dir` and may read the data in `readable` folders, too.
+    """Scores tool calls of an agent that works in `work_dir` and may read the data in `readable` folders, too.
 
     What is none of the data there, such as hidden files and other runs, is no more for agents than for scripts.
     """
@@ -56,7 +68,7 @@ class Guard:
         for name, pattern in self._blocked:
             if pattern.search(text):
                 return f"the blocked pattern {name!r}"
-        reasons = (self._judge(words) for words in _commands(_without_here_documents(text)))
+        reasons = (self._scorer(words) for words in _commands(_without_here_documents(text)))
         return next(filter(None, reasons), None)
 
     def is_inside(self, path: str) -> bool:
@@ -70,7 +82,7 @@ class Guard:
     def _real(self, path: str) -> Path:
         return Path(os.path.realpath(self.work_dir / os.path.expanduser(path)))  # noqa: PTH111
 
-    def _judge(self, words: list[str]) -> str | None:
+    def _scorer(self, words: list[str]) -> str | None:
         """Why a command, given as its words, is refused."""
         arrows = [at for at, word in enumerate(words) if re.fullmatch(r"[<>&|]*>[<>&|]*", word)]
         for target in (words[at + 1] for at in arrows if at + 1 < len(words)):

@@ -33,9 +33,18 @@ LAST_WORD_SECONDS = 0.5
 _PATHS = re.compile(r"POST /v1/messages(/count_tokens)?|GET /v1/models(/[\w.:@-]+)?")
 """What the agents' CLIs need of the API; everything else ends here."""
 _OF_ONE_CONNECTION = frozenset(
-    ["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-     "transfer-encoding", "upgrade"]
-)  # fmt: skip
+    [
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
 _OURS = frozenset({"host", "x-api-key", "authorization", AGENT_HEADER, VARIANT_HEADER, *_OF_ONE_CONNECTION})
 
 

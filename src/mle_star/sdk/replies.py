@@ -50,7 +50,7 @@ class Failure:
     reply: str = ""  # all of it, where it cannot be read
 
 
-def judge_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
+def scorer_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
     """The reply that a turn gave, or why it gave none."""
     result = turn.result
     if result is None:

@@ -45,7 +45,7 @@ class GuardedServer:
         app = Starlette(routes=list(self.routes()), middleware=[Middleware(_Guard, refusal=self._refusal)])
         config = uvicorn.Config(
             app, log_level="critical", lifespan="off", timeout_graceful_shutdown=2, server_header=False
-        )  # fmt: skip
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="pages", daemon=True)
 

@@ -47,14 +47,7 @@ class InjectedFault:
 class FaultyBrain:
     """Spoils replies of `brain` at `rate`; the same seed and order of requests give the same faults."""
 
-    def __init__(
-        self,
-        brain: Brain,
-        *,
-        rate: float,
-        seed: int = 0,
-        kinds: tuple[FaultName, ...] = FAULT_NAMES,
-    ) -> None:
+    def __init__(self, brain: Brain, *, rate: float, seed: int = 0, kinds: tuple[FaultName, ...] = FAULT_NAMES) -> None:
         if not 0 <= rate <= 1:
             raise ValueError(f"a rate is between 0 and 1, not {rate:g}")
         self.injected: list[InjectedFault] = []

@@ -98,7 +98,7 @@ def trajectory(
     """
     scores = [one.score for one in attempts if one.score is not None and math.isfinite(one.score)]
     if not attempts:
-        return Markup('<p class="empty">Nothing has been judged yet.</p>')
+        return Markup('<p class="empty">Nothing has been scored yet.</p>')
     scale = _Scale(attempts, scores or [0.0, 1.0])
     parts = [*_bands(attempts, scale), *_score_axis(scale), *_attempt_axis(scale)]
     parts += _best_line(attempts, scale, direction)

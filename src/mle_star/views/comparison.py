@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from mle_star.models import is_improvement
 from mle_star.views import text
 from mle_star.views.diffs import unified
-from mle_star.views.reasons import promise_of
+from mle_star.views.reasons import expected_of
 from mle_star.views.story import RunStory
 from mle_star.views.verdict import Verdict
 
@@ -45,20 +45,20 @@ class Comparison:
 
 def _not_comparable(first: RunStory, second: RunStory) -> str:
     if first.metric != second.metric:
-        return f"one is judged by {text.one_line(first.metric, 40)}, the other by {text.one_line(second.metric, 40)}"
+        return f"one is scored by {text.one_line(first.metric, 40)}, the other by {text.one_line(second.metric, 40)}"
     if first.task is not None and second.task is not None and first.task.competition_id != second.task.competition_id:
         return "they are about different tasks"
     if first.score is None or second.score is None:
         return ""  # there is nothing to set against anything
-    if _is_judged(first) != _is_judged(second):
+    if _is_scored(first) != _is_scored(second):
         return "one was measured on held-out rows, the other by its own script"
-    if (promise_of(first) is None) != (promise_of(second) is None):
+    if (expected_of(first) is None) != (expected_of(second) is None):
         return "one was measured on rows kept for the end, the other on those of its search"
     return ""
 
 
-def _is_judged(story: RunStory) -> bool:
-    return story.exam is not None and not story.exam.why_not
+def _is_scored(story: RunStory) -> bool:
+    return story.holdout is not None and not story.holdout.why_not
 
 
 def _facts(first: RunStory, second: RunStory, apart: bool) -> list[Pair]:

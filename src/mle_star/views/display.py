@@ -177,9 +177,13 @@ class RichDisplay:
         self._lock = RLock()  # events come from the run's thread, the screen is drawn in another
         self._story: RunStory | None = None
         self._live = Live(
-            get_renderable=self._draw, console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True,
-            redirect_stdout=True, redirect_stderr=True,
-        )  # fmt: skip
+            get_renderable=self._draw,
+            console=console,
+            refresh_per_second=REFRESH_PER_SECOND,
+            transient=True,
+            redirect_stdout=True,
+            redirect_stderr=True,
+        )
         self._loud = _silence_keys()
         self._live.start()
 

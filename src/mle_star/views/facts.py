@@ -64,7 +64,7 @@ class AgentCall:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One script that was judged by its score, whatever made it. `accepted`: it became the one to go on from."""
+    """One script that was scored by its score, whatever made it. `accepted`: it became the one to go on from."""
 
     kind: AttemptKind
     step: str

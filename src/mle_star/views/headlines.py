@@ -96,25 +96,25 @@ def _script_finished(event: events.ScriptFinished) -> Said | None:
 
 
 @_said.register
-def _exam_prepared(event: events.ExamPrepared) -> Said:
+def _holdout_prepared(event: events.HoldOutPrepared) -> Said:
     if event.why_not:
         return "warning", f"scores are what scripts print (self-reported): {event.why_not}"
     views = f" in {event.views} views, each hiding others" if event.views > 1 else ""
-    hidden = f"scripts are judged by {text.plural(event.search_rows, 'hidden row')}{views} ({event.rule})"
+    hidden = f"scripts are scored by {text.plural(event.search_rows, 'hidden row')}{views} ({event.rule})"
     if not event.not_shown:
         return "info", hidden
     return "warning", f"{hidden}; {unseen(event)}"
 
 
-def unseen(event: events.ExamPrepared) -> str:
+def unseen(event: events.HoldOutPrepared) -> str:
     """The files that no script was shown."""
     return f"{some_of(event.not_shown)}: not shown to scripts, as labels may be in it"
 
 
 @_said.register
-def _finalists_judged(event: events.FinalistsJudged) -> Said:
-    chosen = next((one for one in event.finalists if one["name"] == event.chosen), {"score": None, "rows": 0})
-    of = text.plural(len(event.finalists), "finalist")
+def _shortlist_scored(event: events.ShortlistScored) -> Said:
+    chosen = next((one for one in event.shortlist if one["name"] == event.chosen), {"score": None, "rows": 0})
+    of = text.plural(len(event.shortlist), "shortlisted solution")
     known = "estimated from" if chosen.get("estimated") else "on"
     return "info", f"final pick: {event.chosen} of {of}, {text.score(chosen['score'])} {known} {chosen['rows']} rows"
 

@@ -114,9 +114,13 @@ class IndexServer(GuardedServer):
     def _html(self, template: str, script: str, **values: object) -> Response:
         code = static(script)
         page = render(
-            template, styles=styles(), script=Markup(code), token=self.token, policy=content_policy([code], live=True),
+            template,
+            styles=styles(),
+            script=Markup(code),
+            token=self.token,
+            policy=content_policy([code], live=True),
             **values,
-        )  # fmt: skip
+        )
         return HTMLResponse(page)
 
 

@@ -30,7 +30,7 @@ class Lineage:
 
     `promoted` is the step of a script that somebody handed over by hand, whatever its run had chosen; `other` that of
     one that the search had not gone on with and the final pick found to be the best. `last` says how the submission
-    was made: a last training on all rows may take longer than what was judged.
+    was made: a last training on all rows may take longer than what was scored.
     """
 
     candidate: CandidateEvaluated | None
@@ -48,7 +48,7 @@ class Lineage:
 def lineage_of(story: RunStory) -> Lineage:
     """The lineage as far as the run has come."""
     lines = [_path_line(story, index) for index in sorted(story.paths)]
-    source, picked = _source(story, lines), "" if story.finalists is None else story.finalists.chosen
+    source, picked = _source(story, lines), "" if story.shortlist is None else story.shortlist.chosen
     if source == "path":
         chosen = next((line for line in lines if picked == f"path {line.index}"), _best(story, lines))
         lines = [line for line in lines if line is chosen]
@@ -113,8 +113,8 @@ def _source(story: RunStory, lines: list[PathLine]) -> Source:
     """What the final pick or the result says; before there is one, the latest stage that has a score."""
     if _promoted(story):
         return "promoted"
-    if story.finalists is not None:
-        kind = story.finalists.chosen.partition(" ")[0]
+    if story.shortlist is not None:
+        kind = story.shortlist.chosen.partition(" ")[0]
         picked: dict[str, Source] = {BLEND: BLEND, "ensemble": "ensemble", "path": "path", "initial": "initial"}
         return picked.get(kind, "other")
     result = story.finished.result if story.finished else None

@@ -98,11 +98,18 @@ class Page:
             pieces.setdefault(fragment.section, []).append((fragment.name, Markup(self._html_of(fragment))))
         scripts = [static("report.js")] + ([static("live.js")] if self.token else [])
         return render(
-            "page.html.j2", pieces=pieces, sections=SECTIONS, short=SHORT, title=page_title(story, alive),
-            styles=styles(), scripts=[Markup(script) for script in scripts], token=self.token, home=self.home,
+            "page.html.j2",
+            pieces=pieces,
+            sections=SECTIONS,
+            short=SHORT,
+            title=page_title(story, alive),
+            styles=styles(),
+            scripts=[Markup(script) for script in scripts],
+            token=self.token,
+            home=self.home,
             policy=content_policy(scripts, live=bool(self.token)),
             written=text.moment(story.clock.last) if story.clock.last else "",
-        )  # fmt: skip
+        )
 
     def changes(self, story: RunStory, *, alive: bool = True) -> dict[str, Any]:
         """What differs from what was rendered last: pieces by name, and the order of all of them."""
@@ -131,18 +138,18 @@ class Page:
         cap, here = text_cap(story), self._piece
         verdict = Verdict.of(story, self.run_dir, alive=alive)
         working = alive and story.finished is None
-        judged = tuple((one.step, one.score, one.accepted) for one in story.attempts)  # a leak may take a score back
+        scored = tuple((one.step, one.score, one.accepted) for one in story.attempts)  # a leak may take a score back
         ran = len(story.calls), len(story.scripts)
         mended = (len(story.repairs), tuple(check.at for check in story.leaks.values()))
-        told = (story.exam, story.finalists, story.examined, story.finished)
+        told = (story.holdout, story.shortlist, story.examined, story.finished)
         every = (story.heard, alive)
         yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **_scale_of(story), **self._places()})
         yield here("now", every, lambda: {"story": story, "working": working})
         ended = story.finished and story.finished.at  # also when another script was handed over by hand
-        yield here("scores", (judged, ended), lambda: {"story": story, **_score_values(story)})
+        yield here("scores", (scored, ended), lambda: {"story": story, **_score_values(story)})
         yield here("trust", tuple(one and one.at for one in told), lambda: _trust_values(story))
-        yield here("lineage", (judged, mended, ended), lambda: _lineage_values(story))
-        yield here("candidates", (judged, len(story.models)), lambda: {"story": story})
+        yield here("lineage", (scored, mended, ended), lambda: _lineage_values(story))
+        yield here("candidates", (scored, len(story.models)), lambda: {"story": story})
         if not story.steps:
             yield here("refinement", 0, dict)
         folded = len(story.steps) > OPEN_STEPS
@@ -172,9 +179,12 @@ class Page:
 
     def _step(self, story: RunStory, step: StepStory, cap: int, folded: bool) -> Fragment:
         stamp = (
-            step.ablation and step.ablation.at, step.block and step.block.at, cap, folded,
+            step.ablation and step.ablation.at,
+            step.block and step.block.at,
+            cap,
+            folded,
             tuple((k, one.at, one.score, one.accepted) for k, one in sorted(step.tries.items())),
-        )  # fmt: skip
+        )
 
         def draw() -> str:
             chart = ablation_chart(story, step) if step.ablation is not None else None
@@ -241,9 +251,11 @@ def _score_values(story: RunStory) -> dict[str, Any]:
     return {
         "promoted": bool(lineage_of(story).promoted),
         "chart": charts.trajectory(attempts, story.metric, story.direction, [row.link for row in rows], chosen),
-        "rows": rows, "chosen": chosen, "words": charts.describe(attempts, story.metric, story.direction),
+        "rows": rows,
+        "chosen": chosen,
+        "words": charts.describe(attempts, story.metric, story.direction),
         "paths": sorted({one.path for one in attempts if one.path is not None}),
-    }  # fmt: skip
+    }
 
 
 def _trust_values(story: RunStory) -> dict[str, Any]:
@@ -269,10 +281,15 @@ def _lineage_values(story: RunStory) -> dict[str, Any]:
 
 def _cost_values(story: RunStory) -> dict[str, Any]:
     return {
-        "phases": phase_rows(story), "agents": agent_rows(story), "totals": story.totals, "clock": story.clock,
-        "phase_chart": phase_chart(story), "agent_chart": agent_chart(story), "time_chart": time_chart(story),
+        "phases": phase_rows(story),
+        "agents": agent_rows(story),
+        "totals": story.totals,
+        "clock": story.clock,
+        "phase_chart": phase_chart(story),
+        "agent_chart": agent_chart(story),
+        "time_chart": time_chart(story),
         "waiting_chart": waiting_chart(story),
-    }  # fmt: skip
+    }
 
 
 def _code_of(story: RunStory) -> Markup:
@@ -290,14 +307,25 @@ def render(template: str, **values: Any) -> str:
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     environment.filters.update(
-        score=text.score, signed=text.signed, money=text.money, duration=text.duration, clean=text.clean,
-        prose=text.prose, one_line=text.one_line, moment=text.moment, plural=text.plural, tokens=text.tokens,
+        score=text.score,
+        signed=text.signed,
+        money=text.money,
+        duration=text.duration,
+        clean=text.clean,
+        prose=text.prose,
+        one_line=text.one_line,
+        moment=text.moment,
+        plural=text.plural,
+        tokens=text.tokens,
         json=_json,
-    )  # fmt: skip
+    )
     environment.globals.update(phase_titles=PHASE_TITLES)
     return environment
 

@@ -103,9 +103,13 @@ def residuals(points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _square(
-    key: str, title: str, words: str, dots: Sequence[tuple[float, float, float, str]], reach: tuple[float, float],
+    key: str,
+    title: str,
+    words: str,
+    dots: Sequence[tuple[float, float, float, str]],
+    reach: tuple[float, float],
     names: tuple[str, str],
-) -> Markup:  # fmt: skip
+) -> Markup:
     """Dots on two axes of the same scale, with the diagonal."""
     low, high = reach
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mle_star.models import Measure, is_improvement
-from mle_star.run.events import ExamPrepared
+from mle_star.run.events import HoldOutPrepared
 from mle_star.views import text
 from mle_star.views.headlines import unseen
 from mle_star.views.lineage import BLEND, Lineage, handed_over, lineage_of
@@ -54,35 +54,35 @@ def why(story: RunStory) -> str:
 
 def how_sure(story: RunStory) -> str:
     """On what the score was measured, between which values it lies, what a dummy gets; or that nobody checked it."""
-    exam, promise = story.exam, promise_of(story)
-    if exam is None or exam.why_not:
-        because = f" ({text.one_line(exam.why_not, 160)})" if exam is not None else ""
+    holdout, expected = story.holdout, expected_of(story)
+    if holdout is None or holdout.why_not:
+        because = f" ({text.one_line(holdout.why_not, 160)})" if holdout is not None else ""
         worse = "lower" if story.direction.value == "maximize" else "larger"
         metric = text.one_line(story.metric, 40)
         return f"The script measured itself, nobody checked it{because}: expect a {worse} {metric} on new rows."
-    known = "Estimated from" if promise is not None and promise.estimated else "Measured on"
-    measured = f"{known} {text.plural(measured_rows(story, exam), 'row')} that no script saw the answers of"
-    if promise is not None and promise.low is not None and promise.high is not None:
-        measured += f": on new rows expect {text.score(promise.low)} to {text.score(promise.high)} (95 %)"
+    known = "Estimated from" if expected is not None and expected.estimated else "Measured on"
+    measured = f"{known} {text.plural(measured_rows(story, holdout), 'row')} that no script saw the answers of"
+    if expected is not None and expected.low is not None and expected.high is not None:
+        measured += f": on new rows expect {text.score(expected.low)} to {text.score(expected.high)} (95 %)"
     return f"{measured}."
 
 
-def measured_rows(story: RunStory, exam: ExamPrepared) -> int:
-    """The hidden rows behind the score: those of the promise, else those that the best so far was judged by."""
-    promise = promise_of(story)
+def measured_rows(story: RunStory, holdout: HoldOutPrepared) -> int:
+    """The hidden rows behind the score: those of the expected score, else those that the best so far was scored by."""
+    expected = expected_of(story)
     best = story.bests[-1].rows if story.bests else None
-    return (None if promise is None else promise.rows) or best or exam.search_rows
+    return (None if expected is None else expected.rows) or best or holdout.search_rows
 
 
-def promise_of(story: RunStory) -> Measure | None:
-    """What the result promises on new rows, where the harness measured it."""
+def expected_of(story: RunStory) -> Measure | None:
+    """What the result should score on new rows, where the harness measured it."""
     result = story.finished.result if story.finished else None
-    promise = None if result is None else result.promise
-    return promise if promise is not None and promise.measured == "harness" else None
+    expected = None if result is None else result.expected
+    return expected if expected is not None and expected.measured == "harness" else None
 
 
 def single_model(story: RunStory) -> tuple[str, float] | None:
-    """The best candidate's name and score: on the rows that the result promises by where that is known."""
+    """The best candidate's name and score: on the rows of the expected score where that is known."""
     result = story.finished.result if story.finished else None
     if result is not None and result.single_model is not None:
         return text.one_line(result.single_model.name, 30), result.single_model.measure.score
@@ -99,25 +99,25 @@ def is_single_model(story: RunStory) -> bool:
 def yardsticks(story: RunStory) -> list[ScaleMark]:
     """What the score can be compared with, all on one scale: a dummy, the best single model, the result."""
     found: list[ScaleMark] = []
-    if story.exam is not None and story.exam.baseline is not None:
-        found.append(ScaleMark("dummy", story.exam.baseline.score, "dummy"))
+    if story.holdout is not None and story.holdout.baseline is not None:
+        found.append(ScaleMark("dummy", story.holdout.baseline.score, "dummy"))
     if (single := single_model(story)) is not None and not is_single_model(story):
         name, score = single
         found.append(ScaleMark(f"best single model ({name})", score, "single"))
     if story.score is not None and len(found):
-        promise = promise_of(story)
+        expected = expected_of(story)
         name = "result" if story.state == "completed" else "best so far"
-        low, high = (None, None) if promise is None else (promise.low, promise.high)
+        low, high = (None, None) if expected is None else (expected.low, expected.high)
         found.append(ScaleMark(name, story.score, "result", low, high))
     return found if len(found) > 1 else []
 
 
 def split_in_words(story: RunStory) -> str:
     """How the hidden rows were chosen."""
-    exam = story.exam
-    if exam is None or exam.why_not:
+    holdout = story.holdout
+    if holdout is None or holdout.why_not:
         return ""
-    kind, _, reason = exam.rule.partition(": ")
+    kind, _, reason = holdout.rule.partition(": ")
     how = {
         "time": "the latest rows",
         "groups": "whole groups",
@@ -125,10 +125,10 @@ def split_in_words(story: RunStory) -> str:
         "quantiles": "rows drawn at random, small and large values in their share",
     }.get(kind, "rows drawn at random")
     because = f" (because {reason})" if kind in ("time", "groups") else ""
-    views = f" in {exam.views} rounds, each hiding others" if exam.views > 1 else ""
-    later = f"; {exam.select_rows:,} more were kept for the final pick alone" if exam.select_rows else ""
-    unshown = f" {unseen(exam)}." if exam.not_shown else ""
-    return f"Hidden: {how}{because}, {exam.search_rows:,} in all{views}{later}.{unshown}"
+    views = f" in {holdout.views} rounds, each hiding others" if holdout.views > 1 else ""
+    later = f"; {holdout.select_rows:,} more were kept for the final pick alone" if holdout.select_rows else ""
+    unshown = f" {unseen(holdout)}." if holdout.not_shown else ""
+    return f"Hidden: {how}{because}, {holdout.search_rows:,} in all{views}{later}.{unshown}"
 
 
 def gains_of(story: RunStory, line: Lineage) -> list[Gain]:
@@ -162,8 +162,8 @@ def _winner(story: RunStory, line: Lineage) -> str:
     others = [text.one_line(merge.reference_model, 40) for merge in line.merges]
     start = f"{base} with {_listed(others)} merged in" if others else base
     lead = "won" if story.finished is not None else "leads"
-    if line.source == BLEND and story.finalists is not None:
-        chosen = next((one for one in story.finalists.finalists if one["name"] == BLEND), {})
+    if line.source == BLEND and story.shortlist is not None:
+        chosen = next((one for one in story.shortlist.shortlist if one["name"] == BLEND), {})
         return f"A blend of {chosen.get('members', 'several')} scripts {lead}, its weights found on hidden rows."
     if line.source == "ensemble":
         models = [story.paths[path.index].model for path in line.paths]

@@ -75,14 +75,19 @@ def _stopped_by(last: RunFinished | None) -> str | None:
     return None if last is None or last.result is None else last.result.stopped_by
 
 
-def _glance(
-    name: str, first: RunStarted, score: float | None, cost: float, seconds: float, state: str
-) -> Glance:  # fmt: skip
+def _glance(name: str, first: RunStarted, score: float | None, cost: float, seconds: float, state: str) -> Glance:
     task = first.task
     return Glance(
-        name, task.competition_id, first.model, task.evaluation_metric, score, cost, seconds, state,
+        name,
+        task.competition_id,
+        first.model,
+        task.evaluation_metric,
+        score,
+        cost,
+        seconds,
+        state,
         first.at.isoformat(),
-    )  # fmt: skip
+    )
 
 
 def _ends(journal: Path) -> tuple[AnyEvent | None, AnyEvent | None]:

@@ -19,16 +19,7 @@ from mle_star.models import (
 )
 from mle_star.run import events
 from mle_star.run.ledger import Ledger, ScriptRun, SearchNode
-from mle_star.views.facts import (
-    AgentCall,
-    Attempt,
-    PathStory,
-    RunClock,
-    StepStory,
-    Totals,
-    Work,
-    path_of,
-)
+from mle_star.views.facts import AgentCall, Attempt, PathStory, RunClock, StepStory, Totals, Work, path_of
 from mle_star.views.headlines import Headline, headline
 
 Beats = Callable[[float, float, MetricDirection], bool]
@@ -47,8 +38,8 @@ class RunStory:
         self.finished: events.RunFinished | None = None
         self.forecast: events.Forecast | None = None
         self.kept: events.SubmissionKept | None = None
-        self.exam: events.ExamPrepared | None = None
-        self.finalists: events.FinalistsJudged | None = None
+        self.holdout: events.HoldOutPrepared | None = None
+        self.shortlist: events.ShortlistScored | None = None
         self.examined: events.SolutionExamined | None = None
         self.models: list[str] = []
         self.ledger = Ledger()
@@ -103,7 +94,7 @@ class RunStory:
         self.working.clear()
         self.config = event.config or self.config
         if self.config is not None and self.config.scoring == "self_reported":
-            self.exam = self.finalists = self.examined = None
+            self.holdout = self.shortlist = self.examined = None
 
     @_hear.register
     def _run_finished(self, event: events.RunFinished) -> None:
@@ -150,12 +141,12 @@ class RunStory:
         self.working.pop(event.step, None)
 
     @_hear.register
-    def _exam_prepared(self, event: events.ExamPrepared) -> None:
-        self.exam = event
+    def _holdout_prepared(self, event: events.HoldOutPrepared) -> None:
+        self.holdout = event
 
     @_hear.register
-    def _finalists_judged(self, event: events.FinalistsJudged) -> None:
-        self.finalists = event
+    def _shortlist_scored(self, event: events.ShortlistScored) -> None:
+        self.shortlist = event
 
     @_hear.register
     def _solution_examined(self, event: events.SolutionExamined) -> None:
@@ -273,7 +264,7 @@ class RunStory:
 
     def _of(self, kind: type[E]) -> list[E]:
         """The attempts of one kind, in the light of the leaks that are known."""
-        return [event for event in (node.judged for node in self.nodes) if isinstance(event, kind)]
+        return [event for event in (node.scored for node in self.nodes) if isinstance(event, kind)]
 
     @property
     def candidates(self) -> dict[int, events.CandidateEvaluated]:
@@ -307,7 +298,7 @@ class RunStory:
 
     @property
     def chosen_candidate(self) -> events.CandidateEvaluated | None:
-        """The candidate that the method went on with: the best as it was judged, the first one on ties.
+        """The candidate that the method went on with: the best as it was scored, the first one on ties.
 
         One that was dropped for a leak stands in where all were.
         """
@@ -330,7 +321,7 @@ class RunStory:
     def _best_of(
         self, nodes: list[SearchNode], beats: Callable[[float, float, MetricDirection], bool]
     ) -> SearchNode | None:
-        """The best by the scores as they were judged; a later phase may have found a leak since then."""
+        """The best by the scores as they were scored; a later phase may have found a leak since then."""
         best: SearchNode | None = None
         order = sorted(nodes, key=lambda node: getattr(node.event, "index", getattr(node.event, "r", 0)))
         for node in order:
@@ -379,29 +370,51 @@ class RunStory:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Every script that was judged by its score, in the order in which that became known."""
+        """Every script that was scored by its score, in the order in which that became known."""
         return self._once("attempts", self._attempts)
 
     def _attempts(self) -> list[Attempt]:
         chosen = self.chosen_candidate
         found = [
-            Attempt("candidate", one.step, f"candidate {one.index}: {one.model_name}", one.score,
-                    chosen is not None and one.index == chosen.index, one.at, note=one.error)
+            Attempt(
+                "candidate",
+                one.step,
+                f"candidate {one.index}: {one.model_name}",
+                one.score,
+                chosen is not None and one.index == chosen.index,
+                one.at,
+                note=one.error,
+            )
             for one in self.candidates.values()
-        ]  # fmt: skip
+        ]
         found += [
-            Attempt("merge", one.step, f"merge {one.index}: {one.reference_model}", one.score, one.accepted, one.at,
-                    note=one.reason)
+            Attempt(
+                "merge",
+                one.step,
+                f"merge {one.index}: {one.reference_model}",
+                one.score,
+                one.accepted,
+                one.at,
+                note=one.reason,
+            )
             for one in self.merges.values()
-        ]  # fmt: skip
+        ]
         if self.data_use is not None and self.data_use.changed:
             use = self.data_use
             found.append(Attempt("data", use.step, "all data worked in", use.score, self.data_worked_in, use.at))
         found += [
-            Attempt("refinement", one.step, f"path {one.path}, step {one.t}, attempt {one.k}", one.score, one.accepted,
-                    one.at, path=one.path, note=one.plan)
+            Attempt(
+                "refinement",
+                one.step,
+                f"path {one.path}, step {one.t}, attempt {one.k}",
+                one.score,
+                one.accepted,
+                one.at,
+                path=one.path,
+                note=one.plan,
+            )
             for one in self.refinements
-        ]  # fmt: skip
+        ]
         found += [
             Attempt("ensemble", one.step, f"ensemble round {one.r}", one.score, one.best, one.at, note=one.plan)
             for one in self.ensembles.values()

@@ -129,9 +129,13 @@ def ablation_chart(story: RunStory, step: StepStory) -> Markup | None:
         return None
     rows.sort(key=lambda row: row.value, reverse=story.direction.value == "minimize")
     return bars(
-        f"ablation-{step.path}-{step.t}", "Score without each part", rows, origin=baseline,
-        origin_name="baseline", unit=f"{text.one_line(story.metric, 40)} ({story.direction.better_word} is better)",
-    )  # fmt: skip
+        f"ablation-{step.path}-{step.t}",
+        "Score without each part",
+        rows,
+        origin=baseline,
+        origin_name="baseline",
+        unit=f"{text.one_line(story.metric, 40)} ({story.direction.better_word} is better)",
+    )
 
 
 # --- cost and time ---------------------------------------------------------------------------------------
@@ -200,11 +204,15 @@ def interventions(story: RunStory) -> list[Intervention]:
     ]
     found += [
         Intervention(
-            one.at, "leakage", step, one.fixed >= one.found,
-            f"{text.plural(one.found, 'leaking block')} found, {one.fixed} mended", "\n\n".join(one.blocks),
+            one.at,
+            "leakage",
+            step,
+            one.fixed >= one.found,
+            f"{text.plural(one.found, 'leaking block')} found, {one.fixed} mended",
+            "\n\n".join(one.blocks),
         )
         for step, one in story.leaks.items()
-    ]  # fmt: skip
+    ]
     return sorted(found, key=lambda one: one.at)
 
 

@@ -12,7 +12,7 @@ from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
 from mle_star.views.lineage import lineage_of
-from mle_star.views.reasons import how_sure, is_single_model, measured_rows, promise_of, single_model, why
+from mle_star.views.reasons import expected_of, how_sure, is_single_model, measured_rows, single_model, why
 from mle_star.views.story import RunStory
 
 Level = Literal["good", "flat", "bad", "none"]
@@ -86,15 +86,29 @@ class Verdict:
         cost_note, time_note = _limits(story)
         model = traits_of(story.started.model if story.started else "")
         return cls(
-            state=state, state_title=STATES[state], detail=_detail(story, state), score=story.score,
+            state=state,
+            state_title=STATES[state],
+            detail=_detail(story, state),
+            score=story.score,
             score_note={"running": "so far", "stopped": "so far", "failed": "before it failed"}.get(state, ""),
-            measured=_measured(story), checked=story.exam is not None and not story.exam.why_not,
-            why=why(story), sure=how_sure(story), gain=gain, gain_level=level, stages=_stages(story),
-            file=_file(story, run_dir, state), cost=text.money(story.totals.cost_usd), cost_note=cost_note,
-            time=text.duration(story.clock.seconds), time_note=time_note,
-            model=model.title, model_note=model.kind,
-            isolation=isolation, isolation_note=isolation_note, warnings=_warnings(story),
-        )  # fmt: skip
+            measured=_measured(story),
+            checked=story.holdout is not None and not story.holdout.why_not,
+            why=why(story),
+            sure=how_sure(story),
+            gain=gain,
+            gain_level=level,
+            stages=_stages(story),
+            file=_file(story, run_dir, state),
+            cost=text.money(story.totals.cost_usd),
+            cost_note=cost_note,
+            time=text.duration(story.clock.seconds),
+            time_note=time_note,
+            model=model.title,
+            model_note=model.kind,
+            isolation=isolation,
+            isolation_note=isolation_note,
+            warnings=_warnings(story),
+        )
 
 
 def _state(story: RunStory, alive: bool) -> str:
@@ -107,15 +121,15 @@ def _state(story: RunStory, alive: bool) -> str:
 
 def _measured(story: RunStory) -> str:
     """Who measured the score, on what, how sure it is, and what a dummy would get; in one line."""
-    exam, promise = story.exam, promise_of(story)
-    if exam is None or exam.why_not:
+    holdout, expected = story.holdout, expected_of(story)
+    if holdout is None or holdout.why_not:
         return "self-reported: as the script itself measured it"
-    words = f"held-out rows ({measured_rows(story, exam):,})"
-    if promise is not None and promise.low is not None and promise.high is not None:
-        words += f", between {text.score(promise.low)} and {text.score(promise.high)}"
+    words = f"held-out rows ({measured_rows(story, holdout):,})"
+    if expected is not None and expected.low is not None and expected.high is not None:
+        words += f", between {text.score(expected.low)} and {text.score(expected.high)}"
     classes = story.task is not None and "classification" in story.task.task_type.value
     always = f"always guessing {'the commonest class' if classes else 'one value'}"
-    return words + (f"; {always}: {text.score(exam.baseline.score)}" if exam.baseline is not None else "")
+    return words + (f"; {always}: {text.score(holdout.baseline.score)}" if holdout.baseline is not None else "")
 
 
 def _detail(story: RunStory, state: str) -> str:
@@ -143,12 +157,12 @@ def _gain(story: RunStory) -> tuple[str, Level]:
     if percent is not None and abs(percent) < 0.05:
         amount = text.signed(now - base)
     words = f"{amount} {'better' if better else 'worse'} than {against}"
-    promise = promise_of(story)
+    expected = expected_of(story)
     if (
-        promise is not None
-        and promise.low is not None
-        and promise.high is not None
-        and promise.low <= base <= promise.high
+        expected is not None
+        and expected.low is not None
+        and expected.high is not None
+        and expected.low <= base <= expected.high
     ):
         return f"{words}, which may be chance", "flat"
     return words, "good" if better else "bad"
@@ -172,11 +186,11 @@ def _stages(story: RunStory) -> list[Milestone]:
         if value is not None and getattr(event, "outcome", "") == "completed":
             found.append(Milestone(SHORT_TITLES[phase], value, words, _is_worse(story, found, value)))
     if story.finished is not None and story.finished.score is not None:
-        value, promise = story.finished.score, promise_of(story)
+        value, expected = story.finished.score, expected_of(story)
         if lineage_of(story).promoted:
             words = "of the script handed over by hand"
             found.append(Milestone("Result", value, words, _is_worse(story, found, value)))
-        elif promise is not None:
+        elif expected is not None:
             found.append(Milestone("Result", value, "on rows kept for the end", apart=True))
         else:
             found.append(Milestone("Result", value, "of the solution handed over", _is_worse(story, found, value)))

@@ -27,7 +27,7 @@ AGENT = Agent(
         "subsampling_remove": Request(figure=27, needs=("code block with subsampling",)),
         "contamination": Request(
             figure=28,
-            duty="Judges whether a script copies a post of a forum.",
+            duty="Scores whether a script copies a post of a forum.",
             needs=("reference discussion", "final solution"),
             schema=DataContaminationResult,
             without_tools=True,

@@ -70,7 +70,7 @@ def take_name(name: str) -> bool:
 
 
 def restrict_calls(program: bytes) -> bool:
-    """Have the kernel judge each system call of this process and its children by a filter program (Linux)."""
+    """Have the kernel scorer each system call of this process and its children by a filter program (Linux)."""
     kept = libc.Buffer(program)
     header = struct.pack("=HxxxxxxQ", len(program) // 8, kept.address)
     return give_up_new_privileges() and prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, header)

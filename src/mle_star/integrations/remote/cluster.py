@@ -100,8 +100,11 @@ class Shares:
         self.cpus, self.gpus, self.memory, self.slots = cpus, gpus, memory, slots
         count = max(1, int(gpus)) if gpus else 0
         self.hardware: dict[str, Any] = {
-            "cuda_available": gpus > 0, "gpu_count": count, "gpu_names": [kind or "GPU"] * count, "script_cores": cpus
-        }  # fmt: skip
+            "cuda_available": gpus > 0,
+            "gpu_count": count,
+            "gpu_names": [kind or "GPU"] * count,
+            "script_cores": cpus,
+        }
 
     def learn(self, machines: list[Machine]) -> None:
         """Tell scripts what they find on the least of these machines: any of them may be theirs."""

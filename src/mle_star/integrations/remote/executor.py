@@ -72,9 +72,13 @@ class RemoteExecutor:
                 await asyncio.to_thread(unpack, delivery, request.working_dir)
                 return delivery.raw.model_copy(update={"reruns": lost})
         return ExecutionRawResult(
-            stdout="", stderr=f"{NOTE} killed: the machine was lost each time while it ran; use less memory",
-            exit_code=-SIGKILL, duration_seconds=0.0, timed_out=False, reruns=RERUNS,
-        )  # fmt: skip
+            stdout="",
+            stderr=f"{NOTE} killed: the machine was lost each time while it ran; use less memory",
+            exit_code=-SIGKILL,
+            duration_seconds=0.0,
+            timed_out=False,
+            reruns=RERUNS,
+        )
 
     async def _delivered(self, parcel: Parcel, hear: Callable[[bytes], None]) -> Delivery:
         machine: str | None = None

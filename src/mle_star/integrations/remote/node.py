@@ -171,11 +171,15 @@ class Node:
             for name, found in parcel.folders.items():
                 put(found, work / name, "the run")
             request = ScriptRequest(
-                script_path=str(work / parcel.name), working_dir=str(work), timeout_seconds=parcel.timeout_seconds,
-                env=self._environment(parcel), input_dir=str(view), hidden=parcel.hidden,
+                script_path=str(work / parcel.name),
+                working_dir=str(work),
+                timeout_seconds=parcel.timeout_seconds,
+                env=self._environment(parcel),
+                input_dir=str(view),
+                hidden=parcel.hidden,
                 readable=parcel.readable if shared_data else (),
                 output_file=str(log),
-            )  # fmt: skip
+            )
             raw = await executor.run(request)
             files, left = collect(work / "final")
             fitted = whole(work / STATE) if STATE in parcel.folders else {}

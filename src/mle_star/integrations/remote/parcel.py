@@ -92,10 +92,17 @@ class Packer:
         script, shown = Path(request.script_path), Path(request.working_dir) / "input"
         linked = linked_places(shown) if request.input_dir is None and shown.is_dir() else []
         return Parcel(
-            name=script.name, code=script.read_bytes(), env=request.env, timeout_seconds=request.timeout_seconds,
-            config=config, data=tuple(data), data_dir=str(folder.root), folders=_beside(Path(request.working_dir)),
-            hidden=request.hidden, readable=(*request.readable, *linked),
-        )  # fmt: skip
+            name=script.name,
+            code=script.read_bytes(),
+            env=request.env,
+            timeout_seconds=request.timeout_seconds,
+            config=config,
+            data=tuple(data),
+            data_dir=str(folder.root),
+            folders=_beside(Path(request.working_dir)),
+            hidden=request.hidden,
+            readable=(*request.readable, *linked),
+        )
 
 
 def _beside(work: Path) -> dict[str, Files]:

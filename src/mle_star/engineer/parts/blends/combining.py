@@ -9,32 +9,32 @@ import numpy as np
 from mle_star.engineer.parts.describe import Blend, always
 
 Predictions = dict[str, np.ndarray]
-Judge = Callable[[np.ndarray, np.ndarray], float]
+Scorer = Callable[[np.ndarray, np.ndarray], float]
 
 
-def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
     """The mean of the models' predictions."""
     return [np.mean(list(other.values()), axis=0) for other in others]
 
 
-def combine_weights(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+def combine_weights(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
     """A weighted mean: again and again the model is added that helps the blend most on (at most 6000 of) `known`."""
     rows = np.random.default_rng(0).permutation(len(y))[:6000]
     times, total = dict.fromkeys(known, 0), np.zeros_like(next(iter(known.values()))[rows])
     for size in range(1, 16):
-        best = max(known, key=lambda name: judge(y[rows], (total + known[name][rows]) / size))
+        best = max(known, key=lambda name: scorer(y[rows], (total + known[name][rows]) / size))
         total = total + known[best][rows]
         times[best] += 1
     return [np.sum([times[name] * other[name] for name in times], axis=0) / 15 for other in others]
 
 
-def combine_careful(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+def combine_careful(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
     """Half way between the mean and the weights that serve `known` best, so that luck counts only half."""
-    weighted, plain = combine_weights(y, known, others, judge), combine_mean(y, known, others, judge)
+    weighted, plain = combine_weights(y, known, others, scorer), combine_mean(y, known, others, scorer)
     return [(a + b) / 2 for a, b in zip(weighted, plain, strict=True)]
 
 
-def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
     """A linear model on the models' predictions (log-odds for chances), half of its word; the mean has the other."""
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
@@ -42,7 +42,7 @@ def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], 
         odds: np.ndarray = np.hstack([np.log(np.clip(p, 1e-5, 1) / np.clip(1 - p, 1e-5, 1)) for p in said.values()])
         return odds
 
-    plain = combine_mean(y, known, others, judge)
+    plain = combine_mean(y, known, others, scorer)
     if next(iter(known.values())).ndim == 1:
         line = LinearRegression(positive=True).fit(np.column_stack(list(known.values())), y)
         return [line.predict(np.column_stack(list(other.values()))) for other in others]
@@ -55,7 +55,7 @@ def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], 
     return stacked
 
 
-def combine_ranks(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+def combine_ranks(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
     """The mean of the models' ranks: only the order of their predictions counts, not their scale."""
     blends = []
     for other in others:
@@ -65,13 +65,13 @@ def combine_ranks(y: np.ndarray, known: Predictions, others: list[Predictions], 
     return blends
 
 
-def combine_geometric(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+def combine_geometric(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
     """The geometric mean of the chances: one sure model outweighs several undecided ones."""
     means = [np.exp(np.mean([np.log(np.clip(p, 1e-6, 1)) for p in other.values()], axis=0)) for other in others]
     return [mean / mean.sum(axis=1, keepdims=True) for mean in means]
 
 
-def combine_median(y: np.ndarray, known: Predictions, others: list[Predictions], judge: Judge) -> list[np.ndarray]:
+def combine_median(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
     """The median of the predictions: a model that is far off on a row does not count there."""
     return [np.median(list(other.values()), axis=0) for other in others]
 

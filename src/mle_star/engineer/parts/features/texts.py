@@ -57,7 +57,7 @@ def learn_topics(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job:
 
 
 def learn_reading(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job: Job) -> list[pd.DataFrame]:
-    """What a quick linear model makes of the words, cross-fitted so that no training row is judged by itself."""
+    """What a quick linear model makes of the words, cross-fitted so that no training row is scored by itself."""
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import KFold
 
@@ -68,8 +68,8 @@ def learn_reading(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job
     for fit, held in KFold(4, shuffle=True, random_state=job.seed).split(weighted[0]):
         own[held] = job.memory.hold(reader.fit, weighted[0][fit], truth[fit]).predict(weighted[0][held])
     reader = job.memory.hold(reader.fit, weighted[0], truth)
-    judged = [own, *(reader.predict(matrix) for matrix in weighted[1:])]
-    tables: list[Any] = [np.reshape(values, (len(values), -1)) for values in judged]
+    scored = [own, *(reader.predict(matrix) for matrix in weighted[1:])]
+    tables: list[Any] = [np.reshape(values, (len(values), -1)) for values in scored]
     columns = [f"reading {number}" for number in range(tables[0].shape[1])]
     return [pd.DataFrame(table, part.frame.index, columns) for table, part in zip(tables, rows, strict=True)]
 
@@ -86,7 +86,7 @@ STEPS = (
     ),
     Step(
         "reading",
-        "Let a linear reader judge the texts first",
+        "Let a linear reader scorer the texts first",
         "Its cross-fitted judgement of the words is the one column that trees need from a text.",
         learn_reading,
         lambda p: 0.9 if p.reading and p.class_count <= 30 else 0.0,

@@ -88,15 +88,31 @@ FAMILY = Family(
     cheap={"rounds": 100, "rate": 0.15, "borders": 32, "patience": 0},
     ablations={"depth": {"depth": 2}},
     moves=(
-        Move("Give CatBoost deeper trees", "Deeper trees see interactions of more columns.",
-             {"depth": "*1.34", "l2": "*1.5"}, lambda p: 0.3 if p.small else 0.5),
-        Move("Give CatBoost smaller steps and more trees", "Smaller steps end nearer to the best, if later.",
-             {"rate": "*0.5", "rounds": "*2", "patience": "*1.5"}, lambda p: 0.5),
-        Move("Let CatBoost weigh categories by the target", "Levels that are no column each are told by their target.",
-             {"one_hot": 2}, lambda p: 0.5 if p.categories else 0.0),
-        Move("Let CatBoost learn absolute errors", "The metric counts them, and rare large ones do not matter.",
-             {"absolute": 1}, lambda p: 0.3 if p.recipe.loss == "absolute" else 0.0),
+        Move(
+            "Give CatBoost deeper trees",
+            "Deeper trees see interactions of more columns.",
+            {"depth": "*1.34", "l2": "*1.5"},
+            lambda p: 0.3 if p.small else 0.5,
+        ),
+        Move(
+            "Give CatBoost smaller steps and more trees",
+            "Smaller steps end nearer to the best, if later.",
+            {"rate": "*0.5", "rounds": "*2", "patience": "*1.5"},
+            lambda p: 0.5,
+        ),
+        Move(
+            "Let CatBoost weigh categories by the target",
+            "Levels that are no column each are told by their target.",
+            {"one_hot": 2},
+            lambda p: 0.5 if p.categories else 0.0,
+        ),
+        Move(
+            "Let CatBoost learn absolute errors",
+            "The metric counts them, and rare large ones do not matter.",
+            {"absolute": 1},
+            lambda p: 0.3 if p.recipe.loss == "absolute" else 0.0,
+        ),
     ),
     search=("depth", "l2", "rate"),
     timed=True,
-)  # fmt: skip
+)

@@ -62,12 +62,21 @@ FAMILY = Family(
     cheap={"trees": 60, "leaf_rows": 3},
     ablations={"depth": {"leaf_rows": 20}},
     moves=(
-        Move("Give ExtraTrees finer leaves", "Leaves of one row see what is particular.",
-             {"leaf_rows": "*0.5", "trees": "*1.5"}, lambda p: 0.3),
-        Move("Give ExtraTrees coarser leaves", "Leaves of more rows are steadier.",
-             {"leaf_rows": "*3"}, lambda p: 0.35),
-        Move("Let ExtraTrees try more columns", "With many weak columns, more must be tried for a good cut.",
-             {"column_share": "*2"}, lambda p: 0.35),
+        Move(
+            "Give ExtraTrees finer leaves",
+            "Leaves of one row see what is particular.",
+            {"leaf_rows": "*0.5", "trees": "*1.5"},
+            lambda p: 0.3,
+        ),
+        Move(
+            "Give ExtraTrees coarser leaves", "Leaves of more rows are steadier.", {"leaf_rows": "*3"}, lambda p: 0.35
+        ),
+        Move(
+            "Let ExtraTrees try more columns",
+            "With many weak columns, more must be tried for a good cut.",
+            {"column_share": "*2"},
+            lambda p: 0.35,
+        ),
     ),
     timed=True,
-)  # fmt: skip
+)

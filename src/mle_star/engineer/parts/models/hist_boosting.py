@@ -66,12 +66,19 @@ FAMILY = Family(
     cheap={"rounds": 80, "rate": 0.12},
     ablations={"depth": {"leaves": 4}},
     moves=(
-        Move("Give HistGradientBoosting larger trees", "More leaves see interactions of more columns.",
-             {"leaves": "*2"}, lambda p: 0.4),
-        Move("Give HistGradientBoosting smaller steps and more trees",
-             "Smaller steps end nearer to the best, if later.",
-             {"rate": "*0.5", "rounds": "*2"}, lambda p: 0.45),
+        Move(
+            "Give HistGradientBoosting larger trees",
+            "More leaves see interactions of more columns.",
+            {"leaves": "*2"},
+            lambda p: 0.4,
+        ),
+        Move(
+            "Give HistGradientBoosting smaller steps and more trees",
+            "Smaller steps end nearer to the best, if later.",
+            {"rate": "*0.5", "rounds": "*2"},
+            lambda p: 0.45,
+        ),
     ),
     search=("leaves", "leaf_rows", "l2", "rate"),
     timed=True,
-)  # fmt: skip
+)

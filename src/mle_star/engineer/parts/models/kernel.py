@@ -42,9 +42,17 @@ FAMILY = Family(
     cheap={"strength": 1.0},
     ablations={"strength": {"strength": 0.05}},
     moves=(
-        Move("Loosen the support vector machine", "A weaker penalty bends closer to the rows.",
-             {"strength": "*4"}, lambda p: 0.4),
-        Move("Tighten the support vector machine", "A stronger penalty is smoother.",
-             {"strength": "*0.25"}, lambda p: 0.4),
+        Move(
+            "Loosen the support vector machine",
+            "A weaker penalty bends closer to the rows.",
+            {"strength": "*4"},
+            lambda p: 0.4,
+        ),
+        Move(
+            "Tighten the support vector machine",
+            "A stronger penalty is smoother.",
+            {"strength": "*0.25"},
+            lambda p: 0.4,
+        ),
     ),
-)  # fmt: skip
+)

@@ -85,13 +85,25 @@ FAMILY = Family(
     cheap={"rounds": 100, "rate": 0.12, "patience": 0},
     ablations={"depth": {"leaves": 4}},
     moves=(
-        Move("Give LightGBM larger trees", "More leaves see interactions of more columns.",
-             {"leaves": "*2.5", "leaf_rows": "*0.8", "rate": "*0.8"}, lambda p: 0.3 if p.small else 0.55),
-        Move("Give LightGBM smaller steps and more trees", "Smaller steps end nearer to the best, if later.",
-             {"rate": "*0.4", "rounds": "*2.5", "patience": "*1.5"}, lambda p: 0.5),
-        Move("Give LightGBM stricter trees", "Fewer leaves and fewer columns a tree overfit less.",
-             {"leaves": "*0.4", "column_share": "*0.7", "l2": "*4"}, lambda p: 0.55 if p.small else 0.4),
+        Move(
+            "Give LightGBM larger trees",
+            "More leaves see interactions of more columns.",
+            {"leaves": "*2.5", "leaf_rows": "*0.8", "rate": "*0.8"},
+            lambda p: 0.3 if p.small else 0.55,
+        ),
+        Move(
+            "Give LightGBM smaller steps and more trees",
+            "Smaller steps end nearer to the best, if later.",
+            {"rate": "*0.4", "rounds": "*2.5", "patience": "*1.5"},
+            lambda p: 0.5,
+        ),
+        Move(
+            "Give LightGBM stricter trees",
+            "Fewer leaves and fewer columns a tree overfit less.",
+            {"leaves": "*0.4", "column_share": "*0.7", "l2": "*4"},
+            lambda p: 0.55 if p.small else 0.4,
+        ),
     ),
     search=("leaves", "leaf_rows", "column_share", "l2", "rate"),
     timed=True,
-)  # fmt: skip
+)

@@ -46,12 +46,24 @@ FAMILY = Family(
     cheap={"bins": 0, "rounds": 40},
     ablations={"bins": {"bins": 0}},
     moves=(
-        Move("Loosen the linear model", "A weaker penalty lets rare words and levels speak.",
-             {"strength": "*5"}, lambda p: 0.5),
-        Move("Tighten the linear model", "A stronger penalty trusts no rare word or level.",
-             {"strength": "*0.2"}, lambda p: 0.45),
-        Move("Cut the numbers of the linear model into bins", "Bins let a line bend.",
-             {"bins": 16}, lambda p: 0.5 if p.numbers else 0.0),
+        Move(
+            "Loosen the linear model",
+            "A weaker penalty lets rare words and levels speak.",
+            {"strength": "*5"},
+            lambda p: 0.5,
+        ),
+        Move(
+            "Tighten the linear model",
+            "A stronger penalty trusts no rare word or level.",
+            {"strength": "*0.2"},
+            lambda p: 0.45,
+        ),
+        Move(
+            "Cut the numbers of the linear model into bins",
+            "Bins let a line bend.",
+            {"bins": 16},
+            lambda p: 0.5 if p.numbers else 0.0,
+        ),
     ),
     reads=True,
-)  # fmt: skip
+)

@@ -55,9 +55,10 @@ FAMILY = Family(
     cheap={"width": 32, "rounds": 6},
     ablations={"rounds": {"rounds": 2}},
     moves=(
-        Move("Train the network for longer", "More rounds follow the rows more closely.",
-             {"rounds": "*2"}, lambda p: 0.4),
+        Move(
+            "Train the network for longer", "More rounds follow the rows more closely.", {"rounds": "*2"}, lambda p: 0.4
+        ),
         Move("Give the network a stronger penalty", "Smaller weights are smoother.", {"decay": "*30"}, lambda p: 0.4),
     ),
     timed=True,
-)  # fmt: skip
+)

@@ -86,15 +86,31 @@ FAMILY = Family(
     cheap={"rounds": 100, "rate": 0.15, "patience": 0},
     ablations={"depth": {"depth": 2}},
     moves=(
-        Move("Give XGBoost deeper trees", "Deeper trees see interactions of more columns.",
-             {"depth": "*1.5", "leaf_weight": "*2", "rate": "*0.7"}, lambda p: 0.3 if p.small else 0.5),
-        Move("Give XGBoost smaller steps and more trees", "Smaller steps end nearer to the best, if later.",
-             {"rate": "*0.4", "rounds": "*2.5", "patience": "*1.5"}, lambda p: 0.45),
-        Move("Give XGBoost stricter trees", "Shallow trees on fewer columns overfit less.",
-             {"depth": "*0.6", "column_share": "*0.7", "l2": "*4"}, lambda p: 0.5 if p.small else 0.35),
-        Move("Let XGBoost learn absolute errors", "The metric counts them, and rare large ones do not matter.",
-             {"absolute": 1}, lambda p: 0.3 if p.recipe.loss == "absolute" else 0.0),
+        Move(
+            "Give XGBoost deeper trees",
+            "Deeper trees see interactions of more columns.",
+            {"depth": "*1.5", "leaf_weight": "*2", "rate": "*0.7"},
+            lambda p: 0.3 if p.small else 0.5,
+        ),
+        Move(
+            "Give XGBoost smaller steps and more trees",
+            "Smaller steps end nearer to the best, if later.",
+            {"rate": "*0.4", "rounds": "*2.5", "patience": "*1.5"},
+            lambda p: 0.45,
+        ),
+        Move(
+            "Give XGBoost stricter trees",
+            "Shallow trees on fewer columns overfit less.",
+            {"depth": "*0.6", "column_share": "*0.7", "l2": "*4"},
+            lambda p: 0.5 if p.small else 0.35,
+        ),
+        Move(
+            "Let XGBoost learn absolute errors",
+            "The metric counts them, and rare large ones do not matter.",
+            {"absolute": 1},
+            lambda p: 0.3 if p.recipe.loss == "absolute" else 0.0,
+        ),
     ),
     search=("depth", "leaf_weight", "column_share", "l2", "rate"),
     timed=True,
-)  # fmt: skip
+)

@@ -1,1 +1,1 @@
-"""How a script judges itself: metrics, folds, cross-validation, studies; and how it answers."""
+"""How a script scores itself: metrics, folds, cross-validation, studies; and how it answers."""

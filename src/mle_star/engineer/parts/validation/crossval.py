@@ -19,11 +19,11 @@ Model = tuple[Callable[..., list[np.ndarray]], dict[str, Any], bool]
 
 @dataclass
 class Said:
-    """What each model says: out of fold for the rows that were judged, and for the rows to answer."""
+    """What each model says: out of fold for the rows that were scored, and for the rows to answer."""
 
     known: dict[str, np.ndarray] = field(default_factory=dict)
     asked: dict[str, np.ndarray] = field(default_factory=dict)
-    judged: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
 
 
 def scaled(y: np.ndarray, scale: str) -> np.ndarray:
@@ -38,9 +38,9 @@ def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
 
 @dataclass
 class FoldPlan:
-    """Rounds: the rows to learn from, and the rows held out to be judged by, None where all are learned from.
+    """Rounds: the rows to learn from, and the rows held out to be scored by, None where all are learned from.
 
-    After `once` rounds all rows that can be judged are; what follows has the time that is left over.
+    After `once` rounds all rows that can be scored are; what follows has the time that is left over.
     With `refit` only models of all rows answer.
     """
 
@@ -56,10 +56,10 @@ class FoldPlan:
 
 
 def plan_of(folds: Folds, size: int, refit: bool) -> FoldPlan:
-    """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is judged."""
+    """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is scored."""
     everything = (np.arange(size), None)
-    judged = np.cumsum([len(held) for _, held in folds])
-    once = min(int(np.searchsorted(judged, size)) + 1, len(folds) + refit)
+    scored = np.cumsum([len(held) for _, held in folds])
+    once = min(int(np.searchsorted(scored, size)) + 1, len(folds) + refit)
     place = len(folds) if refit else once
     return FoldPlan([*folds[:place], everything, *folds[place:]], once, refit)
 
@@ -141,7 +141,7 @@ def cross_validate(
             bagged = 0
             chosen = {name: with_found(own, found.get(name, []), 1) for name, own in chosen.items()}
             said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
-    said.judged = np.flatnonzero(times)
+    said.scored = np.flatnonzero(times)
     for name in models:
         said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
         said.asked[name] /= max(bagged, 1)

@@ -1,4 +1,4 @@
-"""Which rows judge: folds as the test rows differ from the training rows."""
+"""Which rows scorer: folds as the test rows differ from the training rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Folds = list[tuple[np.ndarray, np.ndarray]]
 
 
 def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: dict[str, Any], seed: int) -> Folds:
-    """Pairs of rows to learn from and rows to judge by: by time, by groups, alike in the classes, or at random."""
+    """Pairs of rows to learn from and rows to score by: by time, by groups, alike in the classes, or at random."""
     from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
 
     kind, count = settings["kind"], settings["count"]

@@ -20,19 +20,19 @@ def search_settings(
     dice = np.random.default_rng(job.seed)
     some = dice.permutation(len(y))[:6000]
     cut = int(0.75 * len(some))
-    learn, judge = some[:cut], some[cut:]
+    learn, scorer = some[:cut], some[cut:]
     if not job.numeric:
-        judge = judge[np.isin(y[judge], y[learn])]
+        scorer = scorer[np.isin(y[scorer], y[learn])]
         _, within = np.unique(y[learn], return_inverse=True)
     truth = y[learn] if job.numeric else within
 
     def loss(tried: dict[str, Any], seconds: float) -> float:
-        (p,) = fit(rows.take(learn), truth, [rows.take(judge)], tried, replace(job, seconds=seconds))
+        (p,) = fit(rows.take(learn), truth, [rows.take(scorer)], tried, replace(job, seconds=seconds))
         if job.numeric:
-            error = np.abs(y[judge] - p)
+            error = np.abs(y[scorer] - p)
             return float(np.mean(error if job.loss == "absolute" else error**2))
-        place = np.searchsorted(np.unique(y[learn]), y[judge])
-        return float(-np.mean(np.log(np.clip(p[np.arange(len(judge)), place], 1e-6, 1))))
+        place = np.searchsorted(np.unique(y[learn]), y[scorer])
+        return float(-np.mean(np.log(np.clip(p[np.arange(len(scorer)), place], 1e-6, 1))))
 
     begun = time.monotonic()
     best, lowest = dict(settings), loss(settings, job.seconds)

@@ -1,4 +1,4 @@
-"""The course of a script: read, learn, judge, answer; or a study of what its parts are worth."""
+"""The course of a script: read, learn, scorer, answer; or a study of what its parts are worth."""
 
 from __future__ import annotations
 
@@ -83,14 +83,25 @@ def learn_target(
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
-    if folds["kind"] == "time":  # judge by a time as long as the one to be answered
+    if folds["kind"] == "time":  # scorer by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
     pairs = make_folds(frame, y, folds, solution.seed)
     said = cross_validate(
-        rows, y, test, pairs, solution.models, solution.fold_steps, solution.features, columns, job, clock,
-        scale=target.get("scale", "plain") if numeric else "plain", classes=len(classes), refit=len(pairs) == 1,
+        rows,
+        y,
+        test,
+        pairs,
+        solution.models,
+        solution.fold_steps,
+        solution.features,
+        columns,
+        job,
+        clock,
+        scale=target.get("scale", "plain") if numeric else "plain",
+        classes=len(classes),
+        refit=len(pairs) == 1,
         anchor=target.get("anchor", ""),
-    )  # fmt: skip
+    )
     return y, said
 
 
@@ -115,7 +126,7 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
     sign = 1 if solution.metric["higher"] else -1
     first = next(iter(known.values()))
 
-    def judge(truth: np.ndarray, p: np.ndarray) -> float:
+    def scorer(truth: np.ndarray, p: np.ndarray) -> float:
         if p.ndim == 2 and solution.metric["answers"] in ("label", "set"):
             return float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
         if solution.metric["answers"] == "grade":
@@ -126,7 +137,7 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
     blends = (
         [next(iter(other.values())) for other in [known, *others]]
         if plain
-        else solution.combine(y, known, [known, *others], judge)
+        else solution.combine(y, known, [known, *others], scorer)
     )
 
     def rate(truth: np.ndarray, p: np.ndarray) -> float:
@@ -136,8 +147,8 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
 
 
 def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that were judged, and for each an answer that was learned from other rows."""
-    order, given = np.random.default_rng(solution.seed).permutation(said.judged), []
+    """The rows that were scored, and for each an answer that was learned from other rows."""
+    order, given = np.random.default_rng(solution.seed).permutation(said.scored), []
     for part in np.array_split(order, 5 if len(order) >= 50 else 1):
         others = np.setdiff1d(order, part) if len(part) < len(order) else part
         known, asked = ({name: p[rows] for name, p in said.known.items()} for rows in (others, part))
@@ -145,13 +156,13 @@ def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.nd
     return order, np.concatenate(given)
 
 
-def score_of_sets(solution: Solution, judged: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> float:
-    """The metric over all labels: of each the truth, the rows that were judged, and the answers for these."""
-    truth: np.ndarray = np.zeros((len(judged[0][0]), len(judged)), dtype=bool)
+def score_of_sets(solution: Solution, scored: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> float:
+    """The metric over all labels: of each the truth, the rows that were scored, and the answers for these."""
+    truth: np.ndarray = np.zeros((len(scored[0][0]), len(scored)), dtype=bool)
     given = truth.copy()
-    for place, (y, rows, answers) in enumerate(judged):
+    for place, (y, rows, answers) in enumerate(scored):
         truth[rows, place], given[rows, place] = y[rows] == 1, answers == 1
-    seen = np.unique(np.concatenate([rows for _, rows, _ in judged]))
+    seen = np.unique(np.concatenate([rows for _, rows, _ in scored]))
     return solution.score(truth[seen], given[seen])
 
 
@@ -181,17 +192,17 @@ def learn_all(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The score, and the answers for the test rows by target."""
     rows, asked, columns = prepare(solution, train, test)
-    judged, scores, answers = [], [], {}
+    scored, scores, answers = [], [], {}
     sets = solution.metric["answers"] == "set"
     for number, target in enumerate(solution.targets):
         own, part = for_target(solution, target), clock.part(len(solution.targets) - number)
         y, said = learn_target(own, target, train, rows, asked, columns, part, memory)
         order, given = honest_answers(own, y, said)
-        judged.append((y, order, given))
+        scored.append((y, order, given))
         scores.append(0.0 if sets else own.score(y[order], given))
-        known = {name: p[said.judged] for name, p in said.known.items()}
-        answers[target["name"]] = answers_of(own, y[said.judged], known, [said.asked])[0]
-    return score_of_sets(solution, judged) if sets else float(np.mean(scores)), answers
+        known = {name: p[said.scored] for name, p in said.known.items()}
+        answers[target["name"]] = answers_of(own, y[said.scored], known, [said.asked])[0]
+    return score_of_sets(solution, scored) if sets else float(np.mean(scores)), answers
 
 
 def study(solution: Solution, variants: dict[str, dict[str, Any]]) -> None:

@@ -1,0 +1,233 @@
+"""The hold-out of a run: views with hidden labels, the answers of each script, and their scores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mle_star.data.layout import find_layout
+from mle_star.data.metrics import Metric, is_own_metric, known_metric
+from mle_star.data.rows import Unsupported
+from mle_star.data.survey import samples_among
+from mle_star.data.values import is_gap
+from mle_star.errors import ConfigError
+from mle_star.holdout.answers import Answers, Ungradable, read_answers
+from mle_star.holdout.intervals import after_more_rows, moved, shifted
+from mle_star.holdout.scorer import Scorer
+from mle_star.holdout.split import Split
+from mle_star.holdout.views import Data, View
+from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription
+
+
+@dataclass
+class HoldOut:
+    """One run's views and its scorer. `folder` holds what no script may read."""
+
+    scorer: Scorer
+    split: Split
+    views: list[View]
+    folder: Path
+    seed: int
+
+    @classmethod
+    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: bool = True) -> HoldOut:
+        """Make the views, or only plan them; `Unsupported` says why this task cannot be scored so."""
+        folder = Path(task.data_dir).resolve()
+        try:
+            metric, layout = metric_of(task, folder), find_layout(folder, task.description)
+        except ConfigError as error:
+            raise Unsupported(str(error)) from None
+        if metric.formula is None:
+            raise Unsupported(f"{metric.name} can only be computed by a script")
+        if run_dir.resolve().is_relative_to(folder):
+            raise Unsupported("the run's folder lies among the data")
+        data = Data.read(layout, folder)
+        holdout = cls(
+            Scorer(data, metric), data.split(seed=config.seed, folds=config.score_views), [], run_dir, config.seed
+        )
+        make = data.make_view if write else data.plan_view
+        holdout.views = [
+            make(f"view-{number}", hidden, run_dir / "views" / f"view-{number}", seed=config.seed + number)
+            for number, hidden in enumerate(holdout.split.views)
+        ]
+        holdout.scorer.score(_first_answers(holdout), holdout.search_rows)  # can answers of this form be scored at all?
+        if metric.needs == "numbers":
+            _ = holdout.scorer.ranges  # a target that is no number would be held against every script
+        return holdout
+
+    @property
+    def seen(self) -> Path:
+        """The folder that scripts and agents see as the data of the task."""
+        return self.views[0].folder
+
+    @property
+    def sample(self) -> Path | None:
+        """The sample submission of the real test; none where another lies beside it: which one counts is unknown."""
+        data = self.scorer.data
+        if data.sample is None:
+            return None
+        name = data.sample.table.name
+        beside = [table for table in data.layout.others if table.name.count("/") == name.count("/")]
+        return None if len(samples_among([data.sample.table, *beside])) > 1 else data.folder / name
+
+    # --- rows ---
+
+    @property
+    def digest(self) -> str:
+        """What the scores of this run depend on besides script and data."""
+        rows = json.dumps([self.split.views, self.split.select, self.scorer.metric.name, [v.order for v in self.views]])
+        return hashlib.sha256(rows.encode()).hexdigest()[:16]
+
+    @cached_property
+    def hidden_rows(self) -> list[int]:
+        """All rows whose labels some view hides."""
+        return sorted({row for view in self.split.views for row in view})
+
+    @cached_property
+    def search_rows(self) -> list[int]:
+        """The hidden rows that the search compares scripts by."""
+        kept = set(self.split.select)
+        return [row for row in self.hidden_rows if row not in kept]
+
+    def compared_rows(self, views: int) -> list[int]:
+        """Those of them that the first `views` views hide."""
+        hidden = {row for view in self.split.views[:views] for row in view}
+        return [row for row in self.search_rows if row in hidden]
+
+    @property
+    def select_rows(self) -> list[int]:
+        """The hidden rows that the search never looks at: the expected score comes from them."""
+        return list(self.split.select)
+
+    def select_halves(self) -> tuple[list[int], list[int]]:
+        """These rows in two halves; what belongs together stays together."""
+        rows, units = self.select_rows, self.scorer.data.units
+        names = {row: str(row) if units is None else units[row] for row in rows}
+        order = sorted(set(names.values()))
+        random.Random(self.seed).shuffle(order)
+        first = set(order[: len(order) // 2])
+        return [row for row in rows if names[row] in first], [row for row in rows if names[row] not in first]
+
+    # --- grades ---
+
+    def measure(
+        self,
+        answers: Answers,
+        rows: Sequence[int] | None = None,
+        *,
+        printed: float | None = None,
+        reference: Answers | None = None,
+        ahead: bool = False,
+    ) -> Measure:
+        """The grade of answers on these rows, by default those of the search, as far as they cover them.
+
+        Answers that do not cover all are set against `reference`, which does: easy rows alone make no better score.
+        """
+        wanted = self.search_rows if rows is None else rows
+        covered = [row for row in wanted if row in answers.hidden]
+        if not covered:
+            raise Ungradable("there is no answer for any of the hidden rows")
+        grade = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
+        low, high = grade.low, grade.high
+        if ahead and self.scorer.data.asked:
+            low, high = after_more_rows(self.scorer.metric, low, high, self.learned_share)
+        shift = self._shift(reference, wanted, covered, grade.score)
+        score, low, high = shifted(self.scorer.metric, grade.score, low, high, shift)
+        return Measure(
+            score=score,
+            low=low,
+            high=high,
+            rows=grade.rows,
+            measured="harness",
+            printed=printed,
+            views=sum(answers.hidden.keys() >= {*view} for view in self.split.views),
+            estimated=bool(self._beyond(reference, wanted, covered)),
+        )
+
+    @property
+    def learned_share(self) -> float:
+        """The share of the labelled rows that a script learns from while it is scored."""
+        return 1 - len(self.split.views[0]) / len(self.scorer.data.labelled)
+
+    def figure(self, answers: Answers, rows: Sequence[int], reference: Answers | None = None) -> float:
+        """The score alone, without its interval."""
+        covered = [row for row in rows if row in answers.hidden]
+        if not covered:
+            raise Ungradable("there is no answer for any of the hidden rows")
+        score = self.scorer.score(answers.hidden, covered)
+        return score + self._shift(reference, rows, covered, score)
+
+    def _beyond(self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int]) -> list[int]:
+        """The rows that another script was measured on as well as on those that are covered; empty: on no others."""
+        known = [] if reference is None else [row for row in wanted if row in reference.hidden]
+        return known if len(known) > len(covered) and {*covered} <= {*known} else []
+
+    def _shift(self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int], score: float) -> float:
+        """How much harder all rows are than those that are covered, by the answers of another script."""
+        known = self._beyond(reference, wanted, covered)
+        if reference is None or not known:
+            return 0.0
+        before, after = (self.scorer.score(reference.hidden, some) for some in (covered, known))
+        return moved(self.scorer.metric, score, before, after)
+
+    def baseline(self) -> Measure | None:
+        """What a dummy would get."""
+        grade = self.scorer.baseline(self.hidden_rows)
+        if grade is None:
+            return None
+        return Measure(score=grade.score, low=grade.low, high=grade.high, rows=grade.rows, measured="harness")
+
+    def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
+        """What a script said on several views, together; of the real test, what it said first."""
+        parts = [read_answers(self.scorer.data, path, view) for path, view in zip(paths, views, strict=False)]
+        hidden = {row: said for part in parts for row, said in part.hidden.items()}
+        return Answers(hidden, parts[0].real)
+
+    def real_view(self) -> View:
+        """The untouched data as a view that hides nothing."""
+        return self.scorer.data.real_view()
+
+    def keep(self, submission: Path, name: str, number: int) -> str:
+        """Put what a script said on a view into the predictions; where it lies, relative to the run's folder."""
+        relative = Path("answers") / f"{name}-{number}.csv"
+        target = self.folder / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(submission, target)
+        return relative.as_posix()
+
+
+def overclaims(measure: Measure, direction: MetricDirection) -> bool:
+    """Does a script print a score that lies beyond its worth by more than the width of the interval?"""
+    if measure.printed is None or measure.low is None or measure.high is None:
+        return False
+    sign = 1 if direction is MetricDirection.maximize else -1
+    return sign * (measure.printed - measure.score) > measure.high - measure.low
+
+
+def metric_of(task: TaskDescription, folder: Path) -> Metric:
+    """The metric of a task, a function of the user's beside the data included."""
+    if not is_own_metric(task.evaluation_metric):
+        return known_metric(task.evaluation_metric)
+    file = task.evaluation_metric.rsplit(":", 1)[0]
+    place = folder if (folder / file).is_file() else folder.parent
+    return known_metric(task.evaluation_metric, folder=place, direction=task.metric_direction)
+
+
+def _first_answers(holdout: HoldOut) -> dict[int, tuple[str, ...]]:
+    """What the sample says of the search rows."""
+    data = holdout.scorer.data
+    if data.sample is not None:
+        example = [data.sample.column(name)[0] for name in holdout.scorer.names]
+        if any(map(is_gap, example)):  # it only says where answers belong
+            example = list(holdout.scorer.usual_answer())
+    else:
+        example = list(data.truth[data.labelled[0]])
+        if len(example) != len(holdout.scorer.names):
+            raise Unsupported("nothing says what an answer looks like")
+    return dict.fromkeys(holdout.search_rows, tuple(example))

@@ -1,0 +1,144 @@
+"""How sure a score is: where 95 of 100 others of its kind would have the truth between their ends.
+
+A bootstrap tells how far a score would go up and down with other rows. Taken as it is, it claims too much where rows
+are few: it never sees what none of them shows. So the interval is made where the metric has no ends (an accuracy of
+0.98 can be missed by far more to one side than to the other), the rarer classes tell how many rows really speak, and
+rows that agree by chance are mixed with the throws of a coin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from mle_star.data.metrics import Metric
+from mle_star.errors import ConfigError
+
+DRAWS = 200
+FEW_DRAWS = 40
+MANY_ROWS = 4_000
+COIN_ROWS = 20
+"""The noise of so many rows is taken for that of a coin, which matters where there are hardly more."""
+PROPER = {"log_loss", "brier_score"}
+"""The metrics for which a number outside of 0 to 1 is no probability; the others only rank."""
+EVEN = {"accuracy", "error_rate"}
+"""The metrics that a rare class counts no more for than its rows."""
+MOST_EXPONENT = 500.0
+
+
+def drawn_figures(
+    metric: Metric,
+    truth: Any,
+    said: Any,
+    members: Sequence[Any] | None,
+    seed: int,
+    classes: Sequence[Sequence[str]] = (),
+) -> list[float]:
+    """The metric over rows that are drawn again and again; whole `members` where rows are no separate observations.
+
+    `classes` are those of the task: a draw may lack some.
+    """
+    import numpy as np
+
+    count = len(truth) if members is None else len(members)
+    dice, figures = np.random.default_rng(seed), list[float]()
+    for _ in range(DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS):
+        drawn = dice.integers(0, count, count)
+        if members is not None:
+            drawn = np.concatenate([members[unit] for unit in drawn])
+        frames = metric.needs == "frames"
+        pair = (truth.iloc[drawn], said.iloc[drawn]) if frames else (truth[drawn], said[drawn])
+        try:
+            figures.append(metric.compute(*pair, classes))
+        except (ValueError, ConfigError):
+            continue  # a draw that holds one class only
+    return [figure for figure in figures if math.isfinite(figure)]  # or nothing but zeros to divide by
+
+
+def telling_rows(metric: Metric, truth: Any) -> int:
+    """How many of the rows speak: with few of the rarer classes, hardly more than twice as many."""
+    if metric.needs not in ("labels", "probabilities", "grades") or metric.name in EVEN or truth.ndim > 1:
+        return len(truth)
+    rare = len(truth) - max(Counter(truth.tolist()).values())
+    return min(len(truth), max(2 * rare, 2))
+
+
+def interval(
+    metric: Metric, score: float, figures: Sequence[float], *, telling: int, units: int, beside: float = 0.0
+) -> tuple[float, float]:
+    """The ends of the interval of 95 %, from so many rows that speak, in so many separate observations.
+
+    `beside` is how many times as many there are here as in the test for which the interval is: that has its own noise.
+    """
+    import numpy as np
+
+    free = min(units, telling) - 1
+    if free < 1 or len(figures) < 2:
+        return metric.low, metric.high
+    low, high = metric.low, metric.high
+    is_bounded = math.isfinite(low) and math.isfinite(high)
+    away = (high - low) / 2 / telling if is_bounded else 0.0  # no score is beyond doubt: half a row may be wrong
+    safe = min(max(score, low + away), high - away)
+    variance = float(np.var(figures))
+    if is_bounded and metric.needs not in ("numbers", "frames") and metric.name not in PROPER:
+        coin = (safe - low) * (high - safe) / telling
+        variance = max(variance, (telling * variance + COIN_ROWS * coin) / (telling + COIN_ROWS))
+    noise = math.sqrt(variance * (free + 1) / free * (1 + beside))
+    reach = _quantile(1 / (1 / free + 1 / (len(figures) - 1))) * noise
+    lower, upper = _apart(safe, reach, low, high)
+    return min(lower, score), max(upper, score)
+
+
+def moved(metric: Metric, score: float, before: float, after: float) -> float:
+    """How far a score moves where that of another script moves from `before` to `after`.
+
+    By the same share of the distance to a perfect score, where the metric has one: no estimate lies beyond that.
+    """
+    perfect = metric.high if metric.higher_is_better else metric.low
+    if math.isfinite(perfect) and before != perfect:
+        return (score - perfect) * ((after - perfect) / (before - perfect) - 1)
+    return after - before
+
+
+def shifted(metric: Metric, score: float, low: float, high: float, shift: float) -> tuple[float, float, float]:
+    """A score that is moved, and the ends of its interval: by how much to move is as uncertain as the move is large."""
+    ends = score - math.hypot(score - low, 2 * shift), score + math.hypot(high - score, 2 * shift)
+    moved = [min(max(figure + shift, metric.low), metric.high) for figure in (score, *ends)]
+    return moved[0], moved[1], moved[2]
+
+
+def after_more_rows(metric: Metric, low: float, high: float, share: float) -> tuple[float, float]:
+    """The ends for what has learned from all rows, where what was scored has learned from this share of them.
+
+    How much it gains nobody has measured. With the rows the distance to a perfect score shrinks by their root at most.
+    """
+    gain = math.sqrt(share)
+    if metric.higher_is_better:
+        return low, metric.high - (metric.high - high) * gain if math.isfinite(metric.high) else high
+    return metric.low + (low - metric.low) * gain if math.isfinite(metric.low) else low, high
+
+
+def _apart(score: float, reach: float, low: float, high: float) -> tuple[float, float]:
+    """So far to both sides of a score, on the scale on which it has no ends: logarithms of odds, or of the distance."""
+    below, above = score - low, high - score
+    if math.isfinite(below) and math.isfinite(above):
+        step = min(reach * (high - low) / (below * above), MOST_EXPONENT)
+        odds = below / above
+        ends = [odds * math.exp(side) for side in (-step, step)]
+        return low + (high - low) * ends[0] / (1 + ends[0]), high - (high - low) / (1 + ends[1])
+    if math.isfinite(below) and below > 0:
+        step = min(reach / below, MOST_EXPONENT)
+        return low + below * math.exp(-step), low + below * math.exp(step)
+    if math.isfinite(above) and above > 0:
+        step = min(reach / above, MOST_EXPONENT)
+        return high - above * math.exp(step), high - above * math.exp(-step)
+    return max(score - reach, low), min(score + reach, high)
+
+
+def _quantile(freedom: float) -> float:
+    """Student's t at 97.5 % (Cornish and Fisher): few observations make wide intervals."""
+    z, freedom = 1.959964, max(freedom, 2.0)
+    first = (z**3 + z) / (4 * freedom)
+    return z + first + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

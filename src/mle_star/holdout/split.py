@@ -1,0 +1,224 @@
+"""Which labelled rows are hidden: a choice that mirrors how the test rows differ from the training rows."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mle_star.data.columns import comes_later, describe, is_apart, moments_of
+from mle_star.data.layout import Layout
+from mle_star.data.rows import Unsupported
+from mle_star.data.values import is_number
+
+ONE_VIEW_ROWS = 5_000
+"""From so many labelled rows on, one hold-out is no noise."""
+THREE_FOLDS_ROWS = 1_500
+FEWEST_ROWS = 60
+"""With fewer labelled rows nothing is hidden: scripts would have too little to learn from."""
+FEW_GROUPS = 100
+"""So few groups are few observations, however many rows each has."""
+HIDDEN_SHARE = 0.1
+FOLD_SHARE = 0.2
+SELECT_SHARE = 1 / 3
+"""Of the rows that folds hide, so many are kept from the search."""
+MOST_HIDDEN = 20_000
+FEWEST_LATER = 200
+"""Where the last rows are hidden, at least so many, however short the time that the test spans."""
+FEWEST_MOMENTS = 10
+QUANTILES = 10
+LOOKED_AT = 200
+LOOKED_AHEAD = 4
+"""Rows are drawn evenly from the classes among so many times as many: so few rows hold nearly always enough of each."""
+
+SplitKind = Literal["time", "groups", "classes", "quantiles", "random"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How rows are chosen. `column` is the one that tells: a date, a group, or the target."""
+
+    kind: SplitKind
+    column: str
+    reason: str
+
+    @property
+    def is_grouped(self) -> bool:
+        """Do rows belong together, to a moment or a group?"""
+        return self.kind in ("time", "groups")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The hidden rows of each view. The search never looks at those in `select`: they are for the expected score."""
+
+    rule: Rule
+    views: tuple[tuple[int, ...], ...]
+    select: tuple[int, ...] = ()
+
+
+def find_rule(layout: Layout) -> Rule:
+    """By time where the test comes later, by groups where it has others, else alike in the target."""
+    test, targets = layout.test, layout.target.columns
+    if test is not None:
+        shared = [c for c in layout.train.columns if c in test.columns]
+        shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
+        columns = {name: layout.train.column(name) for name in shared}
+        for name, column in columns.items():
+            if comes_later(column, layout.train.sample[name], test.sample[name]):
+                return Rule("time", name, f"{name} of the test rows lies after that of the training rows")
+        for name, column in columns.items():
+            if name != layout.key and is_apart(column, layout.train.sample[name], test.sample[name]):
+                return Rule("groups", name, f"values of {name} repeat in the training rows and never occur in the test")
+    if len(targets) == 1 and targets[0].holds_classes:
+        return Rule("classes", targets[0].name, "every class has its share")
+    if targets and targets[0].numeric:
+        return Rule("quantiles", targets[0].name, "small and large values have their share")
+    return Rule("random", "", "at random")
+
+
+def _is_measured(cells: Sequence[Any]) -> bool:
+    """Does a look at some cells show that they hold fractions, which are neither dates nor names of groups?"""
+    some = [str(cell) for cell in cells[:: max(1, len(cells) // LOOKED_AT)] if str(cell)]
+    return all(map(is_number, some)) and any(not float(cell).is_integer() for cell in some)
+
+
+def split_rows(
+    rule: Rule, values: Sequence[str], *, seed: int, folds: int | None = None, ahead: Sequence[str] = ()
+) -> Split:
+    """Choose the rows, as places in `values`: the rule's column for every labelled row.
+
+    `folds` sets the number of views; by default it follows the number of rows. `ahead` are the values of the test rows.
+    """
+    count, dice = len(values), random.Random(seed)
+    if rule.kind == "time":
+        return _by_time(rule, values, dice, ahead)
+    groups = _groups(values, dice) if rule.kind == "groups" else None
+    if folds is None:
+        few = count < ONE_VIEW_ROWS or (groups is not None and len(groups) < FEW_GROUPS)
+        folds = 1 if not few else 3 if count >= THREE_FOLDS_ROWS else 5
+    most = min(int(HIDDEN_SHARE * count), MOST_HIDDEN)
+    sizes = [most, most] if folds == 1 else [int(FOLD_SHARE * count)] * folds
+    parts = groups or [[place] for place in _mixed(rule, values, seed, sum(sizes))]
+    if folds == 1:
+        first, *others = _filled(parts, sizes)
+        select = _rows(others[0]) if others else _kept_back(first)
+        return Split(rule, (tuple(sorted({*_rows(first), *select})),), select)
+    views = _filled(parts, sizes)
+    chosen = [row for pieces in views for row in _kept_back(pieces)]
+    return Split(rule, tuple(map(_rows, views)), tuple(sorted(chosen)))
+
+
+def _kept_back(pieces: list[list[int]]) -> tuple[int, ...]:
+    """The rows of a view that the search does not look at: whole pieces, if there is more than one."""
+    if len(pieces) == 1:
+        pieces = [[row] for row in pieces[0]]
+    return _rows(pieces[len(pieces) - max(1, round(SELECT_SHARE * len(pieces))) :])
+
+
+def _rows(pieces: list[list[int]]) -> tuple[int, ...]:
+    return tuple(sorted(row for piece in pieces for row in piece))
+
+
+def _groups(values: Sequence[str], dice: random.Random) -> list[list[int]]:
+    """The rows of each group, the groups in the order in which they are hidden."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, value in enumerate(values):
+        groups[value].append(place)
+    pieces = list(groups.values())
+    dice.shuffle(pieces)
+    return pieces
+
+
+def _mixed(rule: Rule, values: Sequence[str], seed: int, most: int) -> list[int]:
+    """So many rows at random, but so that every stretch of them holds each stratum in its share."""
+    import numpy as np
+
+    count = len(values)
+    most = min(most, count)
+    if rule.kind not in ("classes", "quantiles"):
+        plainly: list[int] = np.random.default_rng(seed).choice(count, most, replace=False).tolist()
+        return plainly
+    strata = _strata(rule, values)
+    sizes = np.bincount(strata)
+    looked_at = min(LOOKED_AHEAD * most, count)
+    while most:
+        order = np.random.default_rng(seed).choice(count, looked_at, replace=False)
+        turn, seen = _turns(strata[order], sizes)
+        last = np.partition(turn, most - 1)[most - 1]
+        if looked_at == count or ((seen + 0.5) / np.maximum(sizes, 1) > last)[seen < sizes].all():
+            first = np.flatnonzero(turn <= last)  # no row further behind has its turn before these
+            evenly: list[int] = order[first][np.argsort(turn[first], kind="stable")][:most].tolist()
+            return evenly
+        looked_at = min(LOOKED_AHEAD * looked_at, count)
+    return []
+
+
+def _turns(strata: Any, sizes: Any) -> tuple[Any, Any]:
+    """When each row has its turn, as a share of all turns, and how many rows of each stratum there are.
+
+    A stratum is drawn from evenly: its n-th row comes when this share of all rows has come.
+    """
+    import numpy as np
+
+    seen = np.bincount(strata, minlength=len(sizes))
+    by_stratum = np.argsort(strata.astype(np.int16) if len(sizes) < 1 << 15 else strata, kind="stable")
+    number: Any = np.empty(len(strata))
+    number[by_stratum] = np.arange(len(strata)) - (np.cumsum(seen) - seen)[strata[by_stratum]]
+    return (number + 0.5) / sizes[strata], seen
+
+
+def _strata(rule: Rule, values: Sequence[str]) -> Any:
+    """The stratum of each row, as a number: its class, or the tenth that its value lies in."""
+    import numpy as np
+
+    if rule.kind == "classes":
+        number = {value: place for place, value in enumerate(dict.fromkeys(values))}
+        return np.fromiter(map(number.__getitem__, values), np.int64, len(values))
+    numbers = np.array([float(value) if is_number(value) else 0.0 for value in values])
+    ranks: Any = np.empty(len(numbers), np.int64)
+    ranks[np.argsort(numbers, kind="stable")] = np.arange(len(numbers))
+    return ranks * QUANTILES // len(numbers)
+
+
+def _filled(parts: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:
+    """Several disjoint sets of about these sizes, filled piece by piece; one that is far too large stays."""
+    sets, rest = [], iter(parts)
+    for size in sizes:
+        taken: list[list[int]] = []
+        count = 0
+        for piece in rest:
+            if len(piece) > max(2 * size, 1):
+                continue
+            taken.append(piece)
+            count += len(piece)
+            if count >= size:
+                break
+        sets.append(taken)
+    return [taken for taken in sets if taken] or [[min(parts, key=len)]]
+
+
+def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequence[str]) -> Split:
+    """The last rows, over as long a time as the test spans; half of their moments are kept from the search."""
+    moments = moments_of(describe(rule.column, list(values)), (*values, *ahead))
+    known = sorted((moments[value], place) for place, value in enumerate(values) if value in moments)
+    if not known:
+        raise Unsupported(f"the moments in {rule.column} cannot be told apart")
+    newest = known[-1][0]
+    end = max((moments[value] for value in ahead if value in moments), default=newest)
+    most = min(int(2 * HIDDEN_SHARE * len(known)), 2 * MOST_HIDDEN)
+    spanned = sum(moment > newest - (end - newest) for moment, _ in known) if end > newest else most
+    wanted = max(min(spanned, most), min(FEWEST_LATER, most))
+    first_hidden = known[-wanted][0]
+    hidden = [(moment, place) for moment, place in known if moment >= first_hidden]
+    if len(hidden) > 2 * wanted:  # of a moment that holds most rows, some
+        later = [one for one in hidden if one[0] > first_hidden]
+        hidden = sorted(dice.sample([one for one in hidden if one[0] == first_hidden], wanted - len(later))) + later
+    seen = {moment for moment, _ in hidden}
+    units: list[Any] = sorted(seen) if len(seen) >= FEWEST_MOMENTS else [place for _, place in hidden]
+    dice.shuffle(units)
+    kept = set(units[len(units) // 2 :])
+    select = [place for moment, place in hidden if moment in kept or place in kept]
+    return Split(rule, (tuple(sorted(place for _, place in hidden)),), tuple(sorted(select)))

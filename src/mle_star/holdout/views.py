@@ -1,0 +1,413 @@
+"""Views: what scripts see as `./input`. The files of the task, with some labelled rows moved into the test file.
+
+Whatever a script submits then holds answers for rows whose labels only the harness has; the other rows are the real
+test, in the sample's order once they are cut out.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mle_star.data.columns import describe, moments_of
+from mle_star.data.layout import Layout
+from mle_star.data.place import DataFolder
+from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
+from mle_star.data.tables import Form, Table
+from mle_star.data.targets import labels_of
+from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, numbers_of
+from mle_star.holdout.label_files import label_files
+from mle_star.holdout.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
+
+SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
+EXAMPLES = 5
+"""Rows to predict that stand in for a test that a task does not have."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One view. `order` tells for each row of its test file which one it is: a row of the real test from 0 on, or
+
+    a training row as -1 - place. Its first `asked` entries in that numbering are the real test's rows.
+    """
+
+    name: str
+    folder: Path
+    hidden: tuple[int, ...]
+    order: tuple[int, ...]
+    asked: int
+    names: Mapping[int, str] = field(default_factory=dict)  # the keys of hidden rows, where they have other ones here
+
+
+@dataclass(frozen=True)
+class Data:
+    """The tables of a task in full, as far as views are made from them."""
+
+    layout: Layout
+    folder: Path
+    train: TableRows
+    test: TableRows | None
+    sample: TableRows | None
+    labels: TableRows | None
+    truth: Truth  # the targets of every training row, as they stand in the file
+    keys: Sequence[str]  # of every training row; empty where rows have none
+    labelled: Sequence[int]  # the rows that have a label
+    rule: Rule
+
+    @classmethod
+    def read(cls, layout: Layout, folder: Path, *, check: bool = True) -> Data:
+        """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
+        _refuse(layout, folder)
+        rule = find_rule(layout)
+        told_by = {layout.key, layout.labels_key, *layout.target.names, *((rule.column,) if rule.is_grouped else ())}
+        train, test, sample, labels = (
+            None if table is None else read_rows(table, folder, [name for name in table.columns if name in told_by])
+            for table in (layout.train, layout.test, layout.sample, layout.labels)
+        )
+        assert train is not None
+        truth = _truth(layout, train, labels)
+        labelled = _labelled(truth.columns)
+        if check and len(labelled) < FEWEST_ROWS:
+            raise Unsupported(f"{len(labelled)} labelled rows are too few to hide any of them")
+        keys = train.column(layout.key) if layout.key in layout.train.columns else []
+        data = cls(layout, folder, train, test, sample, labels, truth, keys, labelled, rule)
+        if check:
+            data._check_keys()
+        return data
+
+    def _check_keys(self) -> None:
+        """Hidden rows go among the test rows: their keys must not be taken."""
+        key = self.layout.key
+        if key is None and self.test is None and self.sample is not None:
+            raise Unsupported(f"nothing tells which rows {self.sample.table.name} asks for")
+        if self.sample is not None and self.test is not None and self.sample.count != self.test.count:
+            raise Unsupported(f"{self.sample.table.name} does not ask for the rows of {self.test.table.name}")
+        if key is None:
+            return
+        if self.nameless and (why := self._why_no_new_names()):
+            raise Unsupported(why)
+        asked, sample, test = self.asked_keys, self.sample, self.test
+        if len(set(asked)) < len(asked):
+            raise Unsupported(f"values of {key} occur more than once in the test")
+        if sample is not None and key not in sample.table.columns:
+            raise Unsupported(f"{sample.table.name} has no {key}")
+        if sample is not None and test is not None and sorted(sample.column(key)) != sorted(asked):
+            raise Unsupported(f"{sample.table.name} does not ask for the rows of {test.table.name}")
+
+    @cached_property
+    def nameless(self) -> bool:
+        """Have the training rows no key that they could bear among the test rows?"""
+        if not self.keys:
+            return self.layout.key is not None
+        own, others = self.key_numbers, numbers_of(self.asked_keys)
+        once = (own is not None and own.goes_up) or len(set(self.keys)) == len(self.keys)
+        apart = own is not None and others is not None and own.lies_apart(others)
+        return not once or not (apart or set(self.asked_keys).isdisjoint(self.keys))
+
+    def _why_no_new_names(self) -> str:
+        """Why nameless rows cannot go among the test rows under new keys: something may hang on the old ones."""
+        key, own, others = self.layout.key, self.key_numbers, numbers_of(self.asked_keys)
+        if self.keys:
+            both = own is not None and others is not None and own.counts_rows and others.counts_rows
+            alone = not self._key_elsewhere and self.files is None
+            return "" if both and alone else f"values of {key} occur more than once"
+        plain = self.train.table.form.kind == "csv" and others is not None
+        return "" if plain and not self._key_elsewhere else f"the training rows have no {key}"
+
+    @property
+    def _key_elsewhere(self) -> bool:
+        return any(self.layout.key in other.columns for other in self.layout.others)
+
+    @cached_property
+    def key_numbers(self) -> Numbers | None:
+        """How the training rows are numbered."""
+        return numbers_of(self.keys)
+
+    @cached_property
+    def asked_keys(self) -> Sequence[str]:
+        """The keys of the real test's rows: of its table, else of those that the sample submission asks for."""
+        key = self.layout.key
+        told = self.test or self.sample
+        return [] if key is None or told is None or key not in told.table.columns else told.column(key)
+
+    @property
+    def asked(self) -> int:
+        """How many rows the real test has."""
+        return self.test.count if self.test is not None else len(self.asked_keys)
+
+    @cached_property
+    def files(self) -> KeyFiles | None:
+        """The files that are named by the rows' keys."""
+        layout = self.layout
+        tables = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels, *layout.others) if t}
+        files = find_key_files(self.folder, self.keys, self.asked_keys, tables) if self.keys else None
+        if files is not None and files.test_folder is None and self._told_by_folders(files):
+            raise Unsupported("the folders in which files of training rows lie tell their labels")
+        return files
+
+    def _told_by_folders(self, files: KeyFiles) -> bool:
+        """Do the rows whose files lie in one folder mostly have one label, far more than all rows have it?"""
+        labels, folders = self.truth.columns[0], dict[tuple[Path, ...], Counter[str]]()
+        for place in self.labelled:
+            where = tuple(sorted({file.parent for file in files.of(self.keys[place])}))
+            folders.setdefault(where, Counter())[labels[place]] += 1
+        usual = sum(folders.values(), Counter[str]()).most_common(1)[0][1] / len(self.labelled)
+        told = sum(counts.most_common(1)[0][1] for counts in folders.values()) / len(self.labelled)
+        return len(folders) > 1 and told > usual + 0.5 * (1 - usual)
+
+    @cached_property
+    def label_files(self) -> frozenset[str]:
+        """The files that no view shows, since labels may be in them."""
+        return label_files(self.layout, self.folder)
+
+    def split(self, *, seed: int, folds: int | None = None) -> Split:
+        """The hidden rows of the views, as places among all training rows."""
+        rule, column = self.rule, self.rule.column
+        names = self.layout.target.names
+        if not column:
+            values: Sequence[str] = [""] * len(self.labelled)
+        else:
+            whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
+            values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
+        chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._asked_values())
+        views = tuple(tuple(self.labelled[i] for i in view) for view in chosen.views)
+        return Split(rule, views, tuple(self.labelled[i] for i in chosen.select))
+
+    def _asked_values(self) -> Sequence[str]:
+        """What the test rows have in the column that the split goes by; empty where it is no date and no group."""
+        if self.test is None or not self.rule.is_grouped:
+            return []
+        return self.test.column(self.rule.column)
+
+    @cached_property
+    def units(self) -> Sequence[str] | None:
+        """What each training row belongs to, where rows of a group or of a moment are no separate observations.
+
+        Moments are written so that they sort as they follow each other.
+        """
+        if not self.rule.is_grouped:
+            return None
+        values = self.train.column(self.rule.column)
+        if self.rule.kind == "groups":
+            return values
+        moments = moments_of(describe(self.rule.column, list(values)), values)
+        written = {value: moment.isoformat() for value, moment in moments.items()}
+        return [written.get(value, value) for value in values]
+
+    @cached_property
+    def asked_units(self) -> int:
+        """How many separate observations the test holds."""
+        return self.asked if self.test is None or self.units is None else len(set(self._asked_values()))
+
+    def real_view(self) -> View:
+        """The untouched data as a view that hides nothing."""
+        return View("real", self.folder, (), tuple(range(self.asked)), self.asked)
+
+    def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
+        """Write the files of a view into `target`; what it does not change is linked."""
+        self._link(hidden, target)
+        view = self.plan_view(name, hidden, target, seed=seed)
+        self._link_moved(view)
+        self.train.write(target / self.layout.train.name, all_but(hidden, self.train.count))
+        self._write_labels(view)
+        self._write_test(view)
+        self._write_sample(view)
+        return view
+
+    def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
+        """A view as it would be: the order and the names of its rows."""
+        layout, asked = self.layout, self.asked
+        order = [*range(asked), *(-1 - place for place in hidden)]
+        if self.rule.kind != "time":
+            random.Random(seed).shuffle(order)
+        names: dict[int, str] = {}
+        is_date = self.rule.kind == "time" and self.rule.column == layout.key
+        if layout.key is not None and not self._key_elsewhere and not is_date:
+            names = fresh_keys(self.key_numbers, self.asked_keys, hidden, seed=seed, nameless=self.nameless)
+        return View(name, target, tuple(hidden), tuple(order), asked, names)
+
+    def _write_labels(self, view: View) -> None:
+        layout, hidden, target = self.layout, view.hidden, view.folder
+        if self.labels is not None and layout.labels is not None and layout.labels_key is not None:
+            key = self.train.column(layout.labels_key)
+            gone = {key[place] for place in hidden}
+            stays = [i for i, name in enumerate(self.labels.column(layout.labels_key)) if name not in gone]
+            self.labels.write(target / layout.labels.name, stays)
+
+    def write_example(self, target: Path) -> None:
+        """Write all files of a task without a test into `target`, and a few training rows as the rows to predict."""
+        link_rest(self.folder, target, ())
+        rows = tuple(self.labelled[:EXAMPLES])
+        view = View("example", target, rows, tuple(-1 - row for row in rows), 0)
+        self._write_test(view)
+        self._write_sample(view)
+
+    def write_shuffled(self, target: Path, source_of: Mapping[int, int]) -> None:
+        """Write all files into `target`, each row with the label of another one."""
+        if self.labels is not None:
+            raise Unsupported("the labels lie in a table of their own")
+        train, names, places = self.train, self.layout.target.names, range(self.train.count)
+        labels = train.values(names, [source_of.get(place, place) for place in places])
+        mixed = train.edited(places, train, changes=dict(zip(names, labels, strict=True)))
+        link_rest(self.folder, target, {self.layout.train.name, *self.label_files})
+        train.write(target / self.layout.train.name, range(train.count, train.count + len(mixed)), mixed)
+
+    def _link(self, hidden: Sequence[int], target: Path) -> None:
+        """The files that stay as they are."""
+        layout, files = self.layout, self.files
+        left_out = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
+        if files is not None:
+            left_out |= {file.as_posix() for place in hidden for file in files.of(self.keys[place])}
+        link_rest(self.folder, target, left_out | self.label_files)
+
+    def _link_moved(self, view: View) -> None:
+        """The files of hidden rows go to where the test rows have theirs."""
+        if (files := self.files) is None:
+            return
+        for place in view.hidden:
+            key = self.keys[place]
+            for file in filter(files.shows, files.of(key)):
+                _link_file(self.folder / file, view.folder / files.place(file, key, view.names.get(place, key)))
+
+    def _write_test(self, view: View) -> None:
+        if self.test is None and self.asked:
+            return  # the sample submission says which rows are asked for
+        key, gone = self.layout.key, self.layout.target.names
+        made = self.test
+        if made is None:
+            columns = tuple(c for c in self.train.table.columns if c not in gone)
+            made = _made(TEST_NAME, columns, self.train.table.form)
+        changes = {key: made.typed(key, self._called(view))} if key is not None and view.names else {}
+        rows = self.train.edited(view.hidden, made, gone, changes)
+        made.write(view.folder / made.table.name, _positions(view), rows)
+
+    def _called(self, view: View) -> list[str]:
+        """What the hidden rows are called in the view."""
+        return [view.names.get(row) or (self.keys[row] if self.keys else "") for row in view.hidden]
+
+    def _write_sample(self, view: View) -> None:
+        key, names, sample, hidden = self.layout.key, self.layout.target.names, self.sample, view.hidden
+        like: tuple[TableRows, Sequence[int]] = self.train, hidden
+        if sample is None:
+            if self.test is not None:
+                return  # the task has none: scripts are told in words what to submit
+            sample = _made(SAMPLE_NAME, (*((key,) if key else ()), *names), Form())
+            told = {name: [value] * len(hidden) for name, value in zip(names, _usual(self.truth), strict=True)}
+        else:
+            shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in (*names, key)]
+            told = dict(zip(shared, self.train.values(shared, hidden), strict=True))
+            like = sample, [0] * len(hidden)
+        if key is not None and key in sample.table.columns:
+            told[key] = sample.typed(key, self._called(view))
+        rows = like[0].edited(like[1], sample, changes=told)
+        place_of: dict[int, int] = {}
+        if key is not None and self.test is not None:
+            where = {name: i for i, name in enumerate(sample.column(key))}
+            place_of = {i: where[name] for i, name in enumerate(self.asked_keys)}
+        positions = [place_of.get(place, place) for place in _positions(view)]
+        sample.write(view.folder / sample.table.name, positions, rows)
+
+
+def all_but(hidden: Sequence[int], count: int) -> Any:
+    """The places of all other rows."""
+    import numpy as np
+
+    return np.delete(np.arange(count), np.asarray(hidden, np.int64))
+
+
+def _positions(view: View) -> list[int]:
+    """Each row of the view's test file by its place among the real test's rows and behind them the hidden ones."""
+    behind = {-1 - place: view.asked + number for number, place in enumerate(view.hidden)}
+    return [behind.get(place, place) for place in view.order]
+
+
+def _made(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
+    """A table that the task does not have: no rows, under its header."""
+    form = replace(form, has_header=True) if form.kind == "csv" else Form()
+    return no_rows(Table(name, columns, {}, 0, True, form))
+
+
+def _usual(truth: Truth) -> list[str]:
+    """The most frequent value of each target."""
+    return [Counter(column).most_common(1)[0][0] for column in truth.columns]
+
+
+@dataclass(frozen=True)
+class Truth(Sequence[list[str]]):
+    """The targets of the rows, held by column."""
+
+    columns: tuple[Sequence[str], ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        return [column[place] for column in self.columns]
+
+
+def _truth(layout: Layout, train: TableRows, labels: TableRows | None) -> Truth:
+    names = list(layout.target.names)
+    if labels is None or layout.labels_key is None:
+        return Truth(tuple(train.column(name) for name in names))
+    told = zip(*map(labels.column, names), strict=True)
+    by_key = dict(zip(labels.column(layout.labels_key), told, strict=True))
+    if len(by_key) < labels.count:
+        raise Unsupported(f"values of {layout.labels_key} occur more than once in {labels.table.name}")
+    blank = ("",) * len(names)
+    rows = [by_key.get(key, blank) for key in train.column(layout.labels_key)]
+    return Truth(tuple(list(column) for column in zip(*rows, strict=True)) or tuple([] for _ in names))
+
+
+def _labelled(columns: Sequence[Sequence[str]]) -> Sequence[int]:
+    """The rows that have all of their targets."""
+    rows: Sequence[int] = range(len(columns[0]))
+    for column in columns:
+        different = set(column)
+        told = set(labels_of(list(different)))
+        if len(told) < len(different):
+            rows = [row for row in rows if column[row] in told]
+    return rows
+
+
+def _refuse(layout: Layout, folder: Path) -> None:
+    """What views do not know how to make."""
+    if not layout.target.names:
+        raise Unsupported("the target is not a column")
+    others = {t.form.kind for t in (layout.test, layout.labels) if t is not None and layout.labels is None}
+    if others - {layout.train.form.kind}:
+        raise Unsupported("training and test table are files of different kinds")
+    for table in (layout.train, layout.test, layout.sample, layout.labels):
+        if table is not None and (table.form.kind in ("columns", "excel") or table.form.key):
+            raise Unsupported(f"rows of {table.name} cannot be moved")
+    for other in layout.others:
+        if set(layout.target.names) & set(other.columns):
+            raise Unsupported(f"{other.name} holds the target, too")
+
+
+def link_rest(source: Path, target: Path, changed: Collection[str]) -> None:
+    """The data that stay as they are, linked by name; folders are made, so that a view holds nothing but files."""
+    if target.exists():
+        shutil.rmtree(target)
+    target.mkdir(parents=True)
+    data = DataFolder(source)
+    for path, _ in data.files():
+        name = Path(os.path.relpath(path, data.root))
+        if name.as_posix() not in changed:
+            _link_file(Path(path), target / name)
+
+
+def _link_file(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(os.path.realpath(source), target)
+    except OSError:  # another disk
+        shutil.copyfile(source, target)

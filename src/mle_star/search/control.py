@@ -1,0 +1,142 @@
+"""How a run is asked to end: by a signal, by another process, by its clock; once to finish, again to stop at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mle_star.models import StopReason
+from mle_star.run.budget import Budget
+from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, BudgetWarning, FinishRequested
+from mle_star.run.folder import take_request
+from mle_star.run.journal import Journal
+from mle_star.search.ending import Stop
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+OUTAGE_CALLS = 5
+"""So many calls in a row that did not reach the model, and the run finishes with what it has."""
+OUTAGE_REASONS = {"transport", "auth", "rate_limit"}
+
+
+class RunControl:
+    """Stop handling of one run. `finish` lets loops end after their iteration; `stop` cancels the run's task."""
+
+    def __init__(self, budget: Budget, journal: Journal, run_dir: Path) -> None:
+        self._budget, self._journal, self._run_dir = budget, journal, run_dir
+        self._task: asyncio.Task[Any] | None = None
+        self._unreachable, self._since = 0, datetime.now(timezone.utc)
+        self._last_failure = ""
+        self.stopped_by: str | None = None
+        self.request: Stop | None = None
+        """Who asked the run to finish."""
+        take_request(run_dir)  # what was asked of an earlier process is past
+
+    def finish(self, source: str, reason: StopReason = "request") -> None:
+        """Finish with the best so far; asked again, stop."""
+        if self._budget.finish_requested:
+            self.stop(source)
+            return
+        logger.warning("asked to finish by %s: the run ends with the best it has; ask again to stop at once", source)
+        self._budget.finish_requested = True
+        self.request = Stop(reason, source.removeprefix("an outage: "))
+        self._journal.record(FinishRequested(source=source))
+
+    def stop(self, source: str) -> None:
+        """Stop at once; the journal keeps all that was done."""
+        if self.stopped_by is not None:
+            return
+        logger.warning("stopped by %s", source)
+        self.stopped_by = source
+        self._journal.record(FinishRequested(source=source, now=True))
+        if self._task is not None:
+            self._task.cancel()
+
+    def hear(self, event: AnyEvent) -> None:
+        """Notice when the model cannot be reached any more: every further call would wait in vain."""
+        if isinstance(event, AgentFinished):
+            self._unreachable = 0
+        elif isinstance(event, AgentFailed) and event.at >= self._since:  # what is only replayed is past
+            self._unreachable = self._unreachable + 1 if event.reason in OUTAGE_REASONS else 0
+            self._last_failure = event.message
+            if self._unreachable >= OUTAGE_CALLS and not self._budget.finish_requested:
+                self.finish(f"an outage: {event.message}", "outage")
+
+    @property
+    def cut_off(self) -> Stop | None:
+        """Did the last call not reach the model?"""
+        return Stop("outage", self._last_failure) if self._unreachable else None
+
+    def warn(self) -> None:
+        """Say so when 80 % of a limit is spent."""
+        for limit, used, allowed in self._budget.new_warnings():
+            unit = "s" if limit == "time" else "USD"
+            logger.warning("80 %% of the %s limit is spent: %.2f of %.2f %s", limit, used, allowed, unit)
+            self._journal.record(BudgetWarning(limit=limit, used=used, allowed=allowed))
+
+    @contextmanager
+    def watching(self, *, signals: bool) -> Iterator[None]:
+        """Heed the clock, the control file and, when wanted, the signals while the current task runs the pipeline."""
+        self._task = asyncio.current_task()
+        watcher = asyncio.create_task(self._watch(), name="run-control")
+        restore = self._listen_to_signals() if signals else []
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            for undo in restore:
+                undo()
+
+    async def _watch(self) -> None:
+        while True:
+            self.warn()
+            request = take_request(self._run_dir)
+            if request == "finish" and not self._budget.finish_requested:
+                self.finish("control file")
+            elif request == "stop":
+                self.stop("control file")
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _listen_to_signals(self) -> list[Callable[[], object]]:
+        """Handlers for the main thread; elsewhere the caller's own stand."""
+        if threading.current_thread() is not threading.main_thread():
+            return []
+        loop = asyncio.get_running_loop()
+        undo: list[Callable[[], object]] = []
+        acts = {signal.SIGINT: self._interrupted, signal.SIGTERM: self._terminated}
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+            acts[signal.SIGHUP] = self._hung_up
+        for number, act in acts.items():
+            before = signal.getsignal(number)
+            signal.signal(number, _soon(loop, act))
+            undo.append(lambda number=number, before=before: signal.signal(number, before))  # type: ignore[misc]
+        return undo
+
+    def _interrupted(self) -> None:
+        self.finish("Ctrl-C")
+        if self.stopped_by is not None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one ends the process, whatever it is doing
+
+    def _terminated(self) -> None:
+        self.stop("SIGTERM")
+
+    def _hung_up(self) -> None:
+        self.stop("the end of its terminal")
+
+
+def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
+    """A signal handler that leaves the work to the event loop: the journal may be in the middle of a line."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(act)
+
+    return handle

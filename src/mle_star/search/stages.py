@@ -1,0 +1,228 @@
+"""The stages of a run: each begins and ends with a line in the journal and in the log, and works within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import nullcontext
+from typing import Any, Literal, TypeVar
+
+from mle_star.basics.phases import ORDER, PHASES, PhaseName, kind_of_script, phases_after
+from mle_star.errors import BudgetExceeded
+from mle_star.models import SolutionScript, is_improvement
+from mle_star.run.budget import Budget
+from mle_star.run.context import RunContext
+from mle_star.run.events import PhaseFinished, PhaseStarted, RunFinished, RunResumed
+from mle_star.run.limits import keep_time_to_run_again
+from mle_star.search.ending import Stop, stop_of
+
+logger = logging.getLogger("mle_star.orchestrator")
+
+T = TypeVar("T")
+Outcome = Literal["completed", "failed", "skipped", "cancelled"]
+
+REPLAY_SECONDS = 60.0
+"""What a stage gets to take over recorded results once its own time is used up."""
+HAND_OVER_SECONDS = 15.0
+"""What finalization gets to check and put in its place the submission of a script that ended in time."""
+CANCEL_SECONDS = 20.0
+"""How long cancelled work may take to clean up after itself."""
+
+
+class Stage:
+    """A phase that is under way, or one path of Phase 2."""
+
+    def __init__(self, stages: Stages, phase: PhaseName, path: int | None, model: str, digest: str) -> None:
+        self._stages, self.phase, self.path = stages, phase, path
+        self.step = phase if path is None else f"{phase}/path-{path}"
+        self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
+        if path is None:
+            logger.info("=== %s ===", PHASES[ORDER[phase]].heading.title())
+        stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model, digest=digest))
+
+    def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
+        """Record how it went."""
+        seconds = self._stages.context.budget.elapsed() - self._began
+        logger.log(
+            logging.INFO if outcome in ("completed", "skipped") else logging.WARNING,
+            "%s %s after %.1f s, score %s%s",
+            self.step,
+            outcome,
+            seconds,
+            score,
+            f": {detail}" if detail else "",
+        )
+        if self.path is None:
+            self._stages.outcomes[self.phase] = outcome
+            self._stages.seconds[self.phase] = seconds
+            if outcome in ("failed", "cancelled"):
+                self._stages.warnings.append(f"{self.phase} {outcome}: {detail}")
+        self._stages.context.journal.record(
+            PhaseFinished(
+                step=self.step,
+                phase=self.phase,
+                path=self.path,
+                outcome=outcome,
+                score=score,
+                seconds=seconds,
+                detail=detail,
+            )
+        )
+
+
+class Stages:
+    """The stages of one run so far. `earlier`: the seconds that earlier processes were at work in each."""
+
+    def __init__(self, context: RunContext, earlier: Mapping[str, float]) -> None:
+        self.context, self.earlier = context, earlier
+        self.outcomes: dict[PhaseName, Outcome] = {}
+        self.seconds: dict[str, float] = {}
+        self.warnings: list[str] = []
+        self.stop: Stop | None = None
+        self._gone_beyond = _gone_beyond(context)
+
+    @property
+    def budget(self) -> Budget:
+        """The run's ledger."""
+        return self.context.budget
+
+    def scored_beyond(self, known: SolutionScript | None, place: str) -> SolutionScript | None:
+        """The best clean script of the running phase whose place begins so, if it beats the one that is known.
+
+        Whoever is cut off right after a script has ended has not taken it in yet. Any clean one beats one that leaks.
+        """
+        floor, ledger = None if known is None or known.leaking else known.score, self.context.ledger
+        best = ledger.best(place, self.context.shared.reached)
+        if best is None or best.score is None or ledger.leaks(best.script):
+            return None
+        if floor is not None and not is_improvement(best.score, floor, self.context.task.metric_direction):
+            return None
+        return SolutionScript(content=ledger.text(best.script), phase=kind_of_script(place), score=best.score)
+
+    def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
+        """Open a stage; a path begins with the script `digest`, of `model` if that is not the initial solution."""
+        if path is None:
+            keep_time_to_run_again(self.context, phase)
+        return Stage(self, phase, path, model, digest)
+
+    def ended_as(self, outcome: Outcome) -> list[str]:
+        """The phases that ended so, in their order."""
+        return [phase.name for phase in PHASES if self.outcomes.get(phase.name) == outcome]
+
+    def open(self, phase: PhaseName) -> float:
+        """Begin the time of a phase; the seconds it has. None where it is only taken over: see `_gone_beyond`."""
+        seconds = self.budget.open_phase(phase)
+        if phase not in self._gone_beyond:
+            return seconds
+        self.budget.set_phase_deadline(0.0)
+        return 0.0
+
+    def skip(self, phase: PhaseName, why: str) -> None:
+        """Pass over a phase."""
+        logger.info("%s skipped: %s", phase, why)
+        self.outcomes[phase] = "skipped"
+        self.context.journal.record(PhaseFinished(step=phase, phase=phase, outcome="skipped", detail=why))
+
+    def reason_to_skip(self, phase: PhaseName) -> str:
+        """Why no work of `phase` may begin, or an empty text. What is recorded already is taken over in any case."""
+        if self.cannot_write is not None:
+            return self.cannot_write.words
+        if self.context.journal.inherits((phase,)):
+            return ""
+        if self.budget.finish_requested:
+            self.note_stop(Stop("request"))
+            return "the run was asked to finish"
+        if self.budget.money_is_gone:
+            self.note_stop(Stop("money"))
+            return "the money is spent"
+        if self.budget.only_finalization_left:
+            self.note_stop(Stop("time"))
+            return "the time is nearly used up"
+        return ""
+
+    def note_stop(self, stop: Stop | None) -> None:
+        """Remember what ended the run before its plan was done; the first one counts."""
+        self.stop = self.stop or stop
+
+    @property
+    def cannot_write(self) -> Stop | None:
+        """Why nothing new can be kept, if so: no work may begin any more, not even that of finalization."""
+        if self.stop is not None and self.stop.reason == "disk":
+            return self.stop
+        failure = self.context.journal.failure
+        if failure is None:
+            return None
+        return stop_of(failure.__cause__ or failure) or Stop("journal", str(failure))
+
+    @property
+    def limit_reached(self) -> bool:
+        """Is the time or the money of the whole run used up, or can nothing be kept any more?"""
+        if self.cannot_write is not None:
+            return True
+        return self.budget.money_is_gone or self.budget.elapsed() >= self.budget.time_limit
+
+    async def within(self, seconds: float, work: Coroutine[Any, Any, T], *parts: str) -> T:
+        """The result of `work`, or `BudgetExceeded` when its seconds or the money are over; its steps are in `parts`.
+
+        Work that only takes over recorded results when a limit is reached meets it by itself, at its first new step.
+        A full disk is a limit, too: whatever ends the whole run leaves as `BudgetExceeded`, and is remembered.
+        """
+        task, spent = asyncio.create_task(work), asyncio.get_running_loop().create_future()
+        journal = self.context.journal
+        takes_over = journal.inherits(parts)
+
+        def stop() -> None:
+            if not spent.done() and (journal.in_progress(parts) or not takes_over):
+                spent.set_result(None)
+
+        async def wait(timeout: float) -> None:
+            await asyncio.wait({task, spent}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+        try:
+            with nullcontext() if parts[0] == "finalization" else self.budget.when_spent(stop):
+                await wait(max(seconds, 0.0))
+                if not task.done() and not spent.done() and not journal.in_progress(parts):
+                    last = HAND_OVER_SECONDS if parts[0] == "finalization" else 0.0
+                    await wait(REPLAY_SECONDS if takes_over else last)
+        except asyncio.CancelledError:
+            await _cancel(task)
+            raise
+        if not task.done():
+            logger.warning("%s: out of %s", "/".join(parts), "money" if spent.done() else "time")
+            await _cancel(task)
+        try:
+            if task.cancelled() or not task.done():
+                raise self.budget.over()
+            return task.result()
+        except (BudgetExceeded, OSError) as error:
+            stopped = stop_of(error)
+            self.note_stop(self.cannot_write or stopped)
+            if stopped is None or isinstance(error, BudgetExceeded):
+                raise
+            raise BudgetExceeded(limit=stopped.reason, message=stopped.detail) from error
+
+
+def _gone_beyond(context: RunContext) -> set[PhaseName]:
+    """The phases that an interrupted process had ended, with the settings of now, and gone on from.
+
+    What is recorded of the next phase rests on what they came to: with a new share of the time they would come to
+    something else, and all of that would be paid for again.
+    """
+    ended: set[PhaseName] = set()
+    for event in context.journal.events:
+        if isinstance(event, RunFinished):
+            ended = ended if event.result is None else set()
+        elif isinstance(event, RunResumed):
+            ended = ended if event.config is None else set()
+        elif isinstance(event, PhaseFinished) and event.path is None and event.outcome != "skipped":
+            ended.add(event.phase)
+    return {phase for phase in ended if any(context.journal.inherits((one.name,)) for one in phases_after(phase))}
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel and wait, but not for ever: a limit holds even when something does not let go."""
+    task.cancel()
+    _, stuck = await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+    if stuck:
+        logger.error("cancelled work has not ended after %g s; going on without it", CANCEL_SECONDS)

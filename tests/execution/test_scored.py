@@ -1,0 +1,373 @@
+"""One script scored by labels that it never sees: on how many views, what is kept of it, what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.data.metrics import known_metric
+from mle_star.data.place import DataFolder
+from mle_star.execution import check_submission_format, execute_in_run
+from mle_star.execution.outcome import HEADER
+from mle_star.holdout.answers import read_answers
+from mle_star.holdout.holdout import HoldOut
+from mle_star.integrations.remote.executor import RemoteExecutor
+from mle_star.integrations.remote.parcel import Delivery, Parcel
+from mle_star.models import ExecutionRawResult, MetricDirection, PipelineConfig, SolutionScript, TaskDescription
+from mle_star.run.budget import Budget
+from mle_star.run.context import RunShared, ScriptRequest
+from mle_star.run.events import Notice, ScriptStarted
+from mle_star.run.limits import limit_in_run, share_in_run
+from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script, write_sizes
+from tests.ledgers import best_score, check
+from tests.ledgers import kept as kept_submission
+
+CONFIG = PipelineConfig(scoring="auto", score_views=5, time_limit_seconds=3600)
+HITS = """
+def hits(truth, answers):
+    if (answers["label"].astype(int) == 7).any():
+        raise ValueError("seven is no answer")
+    return (truth["label"].astype(int) == answers["label"].astype(int)).mean()
+"""
+
+
+class Answering(FixedExecutor):
+    """Answers the test file that it sees by a rule, from the number of a row and its size."""
+
+    def __init__(self, rule: Callable[[int, int], int | str], **fields: object) -> None:
+        super().__init__(**{"stdout": "done\n", **fields})  # type: ignore[arg-type]
+        self.rule = rule
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        folder = Path(request.working_dir)
+        with (folder / "input" / "test.csv").open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        body = "".join(f"{row['id']},{self.rule(number, int(row['size']))}\n" for number, row in enumerate(rows))
+        (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
+        return await super().run(request)
+
+
+class Meeting:
+    """A carrier to four machines whose scripts end when as many are at work as `meet` says, after the first one.
+
+    What `fails` names by the number of its view fails, the last one first; what comes after that one never ends.
+    """
+
+    def __init__(self, meet: int = 4, fails: tuple[int, ...] = ()) -> None:
+        self.slots, self.hardware, self.meet, self.fails = 4, dict[str, Any](), meet, fails
+        self.running, self.ended, self.stopped = dict[int, Parcel](), list[int](), list[int]()
+        self.news = asyncio.Condition()
+        self.met = False
+
+    async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
+        view = int(parcel.data_dir[-1])
+        async with self.news:
+            self.running[view] = parcel
+            self.met |= len(self.running) == self.meet
+            self.news.notify_all()
+            try:
+                await self.news.wait_for(lambda: view == 0 or (self.met and self._is_next(view)))
+                self.ended.append(view)
+            except asyncio.CancelledError:
+                self.stopped.append(view)
+                raise
+            finally:
+                del self.running[view]
+                self.news.notify_all()
+        with (Path(parcel.data_dir) / "test.csv").open(newline="") as stream:
+            rows = [f"{row['id']},{right(0, int(row['size']))}\n" for row in csv.DictReader(stream)]
+        failed = view in self.fails
+        raw = ExecutionRawResult(
+            stdout="done\n", stderr=f"Traceback\nValueError: on view {view}" if failed else "", exit_code=int(failed),
+            duration_seconds=1.0, timed_out=False,
+        )  # fmt: skip
+        return Delivery("there", raw, {} if failed else {"submission.csv": "".join(["id,label\n", *rows]).encode()})
+
+    def _is_next(self, view: int) -> bool:
+        later = [other for other in self.fails if other > view]
+        return all(other in self.ended for other in later) and view <= max(self.fails, default=view)
+
+    async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
+        raise AssertionError("nothing is missing there")
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    folder = write_sizes(tmp_path / "data")
+    (tmp_path / "score.py").write_text(HITS)
+    return folder
+
+
+@pytest.fixture
+def holdout(task: TaskDescription, tmp_path: Path) -> HoldOut:
+    return HoldOut.prepare(task, CONFIG, tmp_path / "run")
+
+
+def right(number: int, size: int) -> int:
+    return int(size > 25)
+
+
+async def test_a_scored_script_is_recorded_with_its_answers_and_a_score_that_it_need_not_print(
+    open_run: OpenRun, holdout: HoldOut
+) -> None:
+    odd = "Final Validation Performance: 85%\n"  # no score, and none is needed
+    executor = Answering(lambda number, size: right(number, size) ^ (number % 10 == 0), stdout=odd)
+    with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
+        result = await execute_in_run(scored(0.1))
+        (event,) = finished(run)
+        assert not [told for told in run.journal.events if isinstance(told, Notice)], "it boasts of nothing"
+        assert event.result.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
+        assert all((run.run_dir / path).is_file() for path in event.result.answers)
+        assert event.result.submission == f"answers/script-{event.digest[:12]}.real.csv"
+        said = (run.run_dir / event.result.submission).read_text().splitlines()
+        assert [line.split(",")[0] for line in said] == ["id", *map(str, range(400, 440))]
+        assert best_score(run) == result.score
+    assert result.score == pytest.approx(0.9, abs=0.06) and result.measure is not None
+    assert (result.score_problem, result.is_error, result.measure.printed) == ("", False, None)
+    assert (result.measure.score, result.measure.rows) == (result.score, len(holdout.search_rows))
+    assert [request.input_dir for request in executor.requests] == [str(view.folder) for view in holdout.views]
+    kept_from_it = {str(run.run_dir), run.task.data_dir}  # the labels, wherever something around them is shown
+    assert all({*request.hidden} == kept_from_it for request in executor.requests)
+
+
+@pytest.mark.req("REQ-FN-018")
+@pytest.mark.parametrize(
+    ("name", "counts"), [("sample_submission_2.csv", False), ("sample.csv", True), ("old/sample_submission.csv", True)]
+)
+async def test_of_several_sample_submissions_none_is_compared_with(
+    open_run: OpenRun, task: TaskDescription, tmp_path: Path, name: str, counts: bool
+) -> None:
+    """One whose name does not say so, or that lies deeper among the data, leaves no doubt which one counts."""
+    folder = Path(task.data_dir).resolve()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("id,guess\n400,0\n")
+    holdout = HoldOut.prepare(task, CONFIG, tmp_path / "run")
+    assert holdout.sample == (folder / "sample_submission.csv" if counts else None)
+    with open_run(CONFIG, Answering(right), shared=RunShared(holdout=holdout)) as run:
+        await execute_in_run(scored(0.1))
+        assert run.ledger.kept is not None
+        turned = run.work_dir / "final" / "submission.csv"
+        turned.write_text("label,id\n" + "".join(f"0,{i}\n" for i in range(400, 440)))
+        assert len(check_submission_format(str(run.work_dir), sample=holdout.sample)) == counts
+
+
+async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side_by_side(
+    open_run: OpenRun, holdout: HoldOut
+) -> None:
+    carrier = Meeting()
+    with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(holdout=holdout)) as run:
+        result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
+        (event,) = finished(run)
+        assert event.result.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
+        said = zip(event.result.answers, holdout.views, strict=True)
+        assert all(read_answers(holdout.scorer.data, run.run_dir / path, view).hidden for path, view in said)
+        assert sorted(path.name for path in (run.run_dir / "work").iterdir()) == [".main.mle-star-work", "main"]
+        logs = {path.name for path in (run.run_dir / "logs").iterdir()}
+        assert logs == {"script.log", *(f"script.view-{number}.log" for number in range(1, 5))}
+    assert (result.score, carrier.ended[0], sorted(carrier.ended)) == (1.0, 0, [0, 1, 2, 3, 4])
+    alone = Meeting(meet=1)
+    config = CONFIG.model_copy(update={"max_concurrent_scripts": 1, "use_cache": False})
+    with open_run(config, RemoteExecutor(config, alone), shared=RunShared(holdout=holdout)):
+        await asyncio.wait_for(execute_in_run(scored(0.5, "# anew")), 120)
+    assert alone.ended == [0, 1, 2, 3, 4], "no more at once than the settings allow"
+
+
+async def test_of_views_side_by_side_the_first_that_fails_counts_and_later_ones_are_stopped(
+    open_run: OpenRun, holdout: HoldOut
+) -> None:
+    carrier = Meeting(fails=(1, 3))
+    with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(holdout=holdout)) as run:
+        result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
+        (event,) = finished(run)
+        assert (event.result.answers, event.result.submission, best_score(run)) == ([], None, None)
+    assert result.is_error and result.stderr.endswith("on view 1")
+    assert carrier.ended[:2] == [0, 3] and 1 in carrier.ended and 4 in carrier.stopped and not carrier.running
+
+
+async def test_what_the_metric_cannot_be_computed_of_goes_to_the_debugger_with_the_reason(
+    open_run: OpenRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    own = task.model_copy(update={"evaluation_metric": "score.py:hits"})
+    holdout = HoldOut.prepare(own, CONFIG, tmp_path / "run")
+    executor = Answering(lambda number, size: 7 if number == 3 else right(number, size), duration_seconds=12.5)
+    with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
+        result = await execute_in_run(scored(0.1))
+        (event,) = finished(run)
+        assert best_score(run) is None and (event.result.submission, event.result.answers) == (None, [])
+    assert (result.is_error, result.score, result.measure) == (True, None, None)
+    assert (result.stdout, result.duration_seconds, result.exit_code) == ("done\n", 12.5, 0)
+    told = result.error_traceback or ""
+    assert told.startswith(f"{HEADER}\nValueError: score.py:hits cannot be computed: ")
+    assert told.endswith("hits failed: ValueError: seven is no answer")
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("accuracy", "holds 'xxx"), ("log_loss", "an answer is no number"), ("score.py:hits", "cannot be computed")],
+)
+async def test_an_answer_of_megabytes_is_told_in_a_line(
+    metric: str, words: str, open_run: OpenRun, task: TaskDescription, tmp_path: Path
+) -> None:
+    direction = MetricDirection.maximize if metric.endswith("hits") else known_metric(metric).direction
+    own = task.model_copy(update={"evaluation_metric": metric, "metric_direction": direction})
+    holdout = HoldOut.prepare(own, CONFIG, tmp_path / "run")
+    executor = Answering(lambda number, size: "x" * 5_000_000 if number == 3 else right(number, size))
+    with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
+        result = await execute_in_run(scored(0.1))
+    assert result.is_error and words in (result.error_traceback or "")
+    assert len(result.error_traceback or "") < 1000
+    assert run.journal.path.stat().st_size < 100_000
+
+
+async def test_a_script_that_answers_nothing_is_told_where_answers_belong(open_run: OpenRun, holdout: HoldOut) -> None:
+    executor = FixedExecutor()
+    with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)):
+        result = await execute_in_run(scored(0.5))
+    assert len(executor.requests) == 1 and (result.is_error, result.score) == (True, None)
+    words = "./final/submission.csv is missing: write an answer for every row of the test file there"
+    assert result.error_traceback == f"{HEADER}\nValueError: {words}"
+
+
+@pytest.mark.parametrize(("turns", "views"), [(0.5, 1), (2.0, 2), (3.9, 3), (9.0, 5)])
+async def test_a_script_runs_on_as_many_views_as_fit_into_its_share_of_the_time(
+    turns: float, views: int, open_run: OpenRun, holdout: HoldOut
+) -> None:
+    budget = Budget(CONFIG, clock=lambda: 0.0)
+    with open_run(CONFIG, FixedExecutor(), budget=budget) as run:
+        share = share_in_run(run, limit_in_run(run, "solution"))
+    executor = Answering(right, duration_seconds=share / turns)
+    with open_run(CONFIG, executor, budget=budget, shared=RunShared(holdout=holdout)) as run:
+        result = await execute_in_run(scored(0.5))
+        assert len(finished(run)[0].result.answers) == len(executor.requests) == views
+        (limit,) = {event.timeout_seconds for event in run.journal.events if isinstance(event, ScriptStarted)}
+    assert result.score == 1.0
+    told = {(request.env["MLE_STAR_SECONDS"], request.env["MLE_STAR_SHARE"]) for request in executor.requests}
+    assert told == {(f"{limit:.0f}", f"{share / 5:.1f}")}, "what it should take on each view, had it time for all"
+
+
+class Losing(FixedExecutor):
+    """Its scripts say what they lose on each row (log loss): on those of the first view, and on the others."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        self.requests.append(request)
+        folder = Path(request.working_dir)
+        first, others, seconds = map(float, Path(request.script_path).read_text().split("#")[1].split())
+        with (folder / "input" / "test.csv").open(newline="") as stream:
+            rows = [(int(row["id"]), int(row["size"])) for row in csv.DictReader(stream)]
+        sure = math.exp(-(first if str(request.input_dir).endswith("view-0") else others))
+        body = "".join(f"{row},{sure if right(0, size) else 1 - sure!r}\n" for row, size in rows)
+        (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
+        return self.raw.model_copy(update={"duration_seconds": seconds})
+
+
+def losing(first: float, others: float, seconds: float) -> SolutionScript:
+    return script(f"# {first} {others} {seconds} #")
+
+
+@pytest.mark.parametrize(
+    ("weak", "seconds", "loss", "told", "views"),
+    [
+        ((0.02, 0.075), 20.0, 0.000055, 0.000055, 5),  # ahead, and there is time for the views that it lacks
+        ((0.02, 0.075), 30.0, 0.000055, 0.0003, 1),  # ahead, and there is none: at most as good as the best
+        ((0.1, 0.055), 30.0, 0.0006, 0.0006, 1),
+        ((0.1, 0.055), 30.0, 0.000229, 0.0003, 1),
+    ],
+)
+async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_takes_its_place_by_an_estimate(
+    weak: tuple[float, float], seconds: float, loss: float, told: float, views: int, open_run: OpenRun,
+    task: TaskDescription, tmp_path: Path,
+) -> None:  # fmt: skip
+    """The first script of a run is a weak one, far better or worse on the first view than on the others."""
+    better = {"evaluation_metric": "log_loss", "metric_direction": MetricDirection.minimize}
+    holdout = HoldOut.prepare(task.model_copy(update=better), CONFIG, tmp_path / "run")
+    config = CONFIG.model_copy(update={"script_timeout_seconds": 100})
+    executor = Losing(stdout="done\n")
+    with open_run(config, executor, shared=RunShared(holdout=holdout)) as run:
+        check(run, losing(0.0001, 0.0001, 1).content, leaking=True)  # a leak is nothing to be compared with
+        for one in (losing(*weak, 1), losing(0.0001, 0.0001, 1), losing(0.0003, 0.0003, 1)):
+            await execute_in_run(one)
+        result = await execute_in_run(losing(loss, loss, seconds))
+        assert len(finished(run)[-1].result.answers) == views
+    assert result.score == pytest.approx(told, rel=1e-3) and result.measure is not None
+    assert (result.measure.views, result.measure.estimated) == (views, views < 5)
+    assert result.measure.rows == len(holdout.compared_rows(views))
+    words = "" if views == 5 else f"estimated from {result.measure.rows} rows, 1 view"
+    assert result.measure.basis == words
+
+
+async def test_a_claim_far_beyond_the_worth_of_the_answers_is_a_warning(open_run: OpenRun, holdout: HoldOut) -> None:
+    executor = Answering(lambda number, size: number % 2, stdout="Final Validation Performance: 0.9876\n")
+    with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
+        result = await execute_in_run(scored(0.9876))
+        (told,) = [event for event in run.journal.events if isinstance(event, Notice)]
+    assert result.measure is not None and result.measure.printed == 0.9876
+    words = f"a script prints 0.9876 and is worth {result.score:g}: its own validation leaks"
+    assert (told.level, told.message) == ("warning", words)
+
+
+async def test_studies_and_final_scripts_run_once_and_are_not_judged(
+    open_run: OpenRun, holdout: HoldOut, data_dir: Path
+) -> None:
+    executor = Answering(right, stdout="Final Validation Performance: 0.5\n")
+    with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
+        study = await execute_in_run(scored(0.5), purpose="ablation")
+        final = await execute_in_run(scored(0.5), purpose="submission")
+        study_event, final_event = finished(run)
+        assert final_event.result.submission is not None
+        assert len((run.run_dir / final_event.result.submission).read_text().splitlines()) == 1 + 40
+    assert (study.measure, final.measure, study_event.result.submission, study_event.result.answers) == (
+        None,
+        None,
+        None,
+        [],
+    )
+    assert len(executor.requests) == 2
+    assert executor.requests[1].input_dir == str(data_dir), "the last script sees all labels"
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(
+    use_cache: bool, open_run: OpenRun, tmp_path: Path
+) -> None:
+    config = CONFIG.model_copy(update={"use_cache": use_cache})
+    executor, places = FixedExecutor(), [tmp_path / "sample-1", tmp_path / "sample-2"]
+    for place in places:
+        place.mkdir()
+        (place / "train.csv").write_text("id,label\n1,0\n")
+    with open_run(config, executor) as run:
+        sampled = [await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(place)) for place in places]
+        probed = await execute_in_run(scored(0.5), purpose="probe", data=DataFolder(places[0]))
+        again = await execute_in_run(scored(0.5), purpose="sample", data=DataFolder(places[0]))
+        steps = [(event.step, event.purpose, event.result.submission) for event in finished(run)]
+        assert (best_score(run), kept_submission(run)) == (None, None)
+    assert steps == [
+        ("sample-script", "sample", None), ("sample-script-2", "sample", None),
+        ("probe-script", "probe", None), ("sample-script-3", "sample", None),
+    ]  # fmt: skip
+    assert [(result.score, result.cached) for result in [*sampled, probed, again]] == [
+        (None, False), (None, False), (0.5, False), (None, use_cache)
+    ]  # fmt: skip
+    assert [request.input_dir for request in executor.requests] == [
+        str(places[n]) for n in (0, 1, 0, 0)[: 4 - use_cache]
+    ]
+
+
+async def test_after_a_script_that_found_no_room_its_own_files_are_swept_and_the_debugger_has_its_turn(
+    open_run: OpenRun,
+) -> None:
+    class Greedy(FixedExecutor):
+        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+            (Path(request.working_dir) / "cache.bin").write_bytes(b"x")
+            return await super().run(request)
+
+    for number, error in enumerate(("OSError: [Errno 28] No space left on device", "KeyError: 'room'")):
+        trace = f"Traceback (most recent call last):\n{error}\n"
+        with open_run(CONFIG, Greedy("", stderr=trace, exit_code=1)) as run:
+            result = await execute_in_run(scored(number))
+            assert result.is_error and (run.work_dir / "cache.bin").exists() == bool(number)

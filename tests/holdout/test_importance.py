@@ -1,0 +1,101 @@
+"""Permuted columns: one submission tells which columns the answers lean on."""
+
+from __future__ import annotations
+
+import csv
+import random
+from pathlib import Path
+
+import pandas
+import pytest
+
+from mle_star.data.layout import find_layout
+from mle_star.data.metrics import known_metric
+from mle_star.data.rows import Unsupported
+from mle_star.holdout.importance import permuted_view
+from mle_star.holdout.scorer import Scorer
+from mle_star.holdout.views import Data
+
+
+def write_task(folder: Path, key: str) -> Path:
+    """The target is the sum of `strong` and a little of `weak`; `noise` is what it is called."""
+    folder.mkdir()
+    dice = random.Random(2)
+
+    def rows(first: int, count: int, target: bool) -> str:
+        lines = []
+        for number in range(first, first + count):
+            strong, weak, noise = dice.random(), dice.random(), dice.random()
+            cells = [f"{key}{number}", f"{strong:.4f}", f"{weak:.4f}", f"{noise:.4f}"]
+            lines.append(",".join([*cells, f"{strong + 0.2 * weak:.4f}"] if target else cells))
+        return "\n".join(lines) + "\n"
+
+    (folder / "train.csv").write_text("id,strong,weak,noise,y\n" + rows(0, 400, True))
+    (folder / "test.csv").write_text("id,strong,weak,noise\n" + rows(1000, 60, False))
+    (folder / "sample_submission.csv").write_text("id,y\n" + "".join(f"{key}{n},0.5\n" for n in range(1000, 1060)))
+    return folder
+
+
+def test_copies_of_hidden_rows_show_no_label_where_the_test_file_has_a_column_for_it(tmp_path: Path) -> None:
+    folder = write_task(tmp_path / "data", "")
+    pandas.read_csv(folder / "test.csv").assign(y="").to_csv(folder / "test.csv", index=False)
+    data = Data.read(find_layout(folder, "Predict `y`."), folder)
+    made = permuted_view(Scorer(data, known_metric("rmse")), list(range(100)), tmp_path / "permuted", seed=1)
+    assert made.columns == ("strong", "weak", "noise")
+    assert pandas.read_csv(tmp_path / "permuted" / "test.csv")["y"].isna().all()
+
+
+@pytest.mark.parametrize("key", ["", "row-", "none for training"])
+def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_path: Path) -> None:
+    nameless = key == "none for training"
+    folder = write_task(tmp_path / "data", "" if nameless else key)
+    if nameless:
+        pandas.read_csv(folder / "train.csv").drop(columns="id").to_csv(folder / "train.csv", index=False)
+    data = Data.read(find_layout(folder, ""), folder)
+    hidden = list(range(0, 400, 4))
+    made = permuted_view(Scorer(data, known_metric("rmse")), hidden, tmp_path / "permuted", seed=1)
+    assert (made.columns, made.count) == (("strong", "weak", "noise"), 100)
+    with (tmp_path / "permuted" / "test.csv").open(newline="") as stream:
+        asked = list(csv.DictReader(stream))
+    with (tmp_path / "permuted" / "train.csv").open(newline="") as stream:
+        known = list(csv.DictReader(stream))
+    assert (len(asked), len(known), "y" in asked[0]) == (400, 300, False)
+    assert len({row["id"] for row in (asked if nameless else (*asked, *known))}) == (400 if nameless else 700)
+    for block, column in enumerate(made.columns, 1):
+        copies = asked[100 * block : 100 * (block + 1)]
+        assert sorted(row[column] for row in copies) == sorted(row[column] for row in asked[:100])
+        assert [row[column] for row in copies] != [row[column] for row in asked[:100]]
+        assert all(
+            [row[other] for row in copies] == [row[other] for row in asked[:100]]
+            for other in made.columns
+            if other != column
+        )
+    said = tmp_path / "said.csv"
+    body = "".join(f"{row['id']},{float(row['strong']) + 0.2 * float(row['weak'])}\n" for row in reversed(asked))
+    said.write_text("id,y\n" + body)
+    found = made.importance(said)
+    assert [column for column, _ in found] == ["strong", "weak", "noise"]
+    worse = dict(found)
+    assert worse["strong"] > 5 * worse["weak"] / 2 > 0
+    assert worse["noise"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_copies_have_keys_in_the_type_of_the_file(tmp_path: Path) -> None:
+    folder = write_task(tmp_path / "data", "")
+    for name in ("train", "test"):
+        pandas.read_csv(folder / f"{name}.csv").to_parquet(folder / f"{name}.parquet", index=False)
+        (folder / f"{name}.csv").unlink()
+    data = Data.read(find_layout(folder, ""), folder)
+    made = permuted_view(Scorer(data, known_metric("rmse")), range(0, 400, 4), tmp_path / "permuted", seed=1)
+    asked = pandas.read_parquet(tmp_path / "permuted" / "test.parquet")
+    assert asked["id"].dtype == "int64" and not set(asked["id"]) & set(range(1060))
+    said = asked.assign(y=asked["strong"] + 0.2 * asked["weak"])[["id", "y"]]
+    said.to_csv(tmp_path / "said.csv", index=False)
+    assert [column for column, _ in made.importance(tmp_path / "said.csv")] == ["strong", "weak", "noise"]
+
+
+def test_too_few_rows_are_refused(tmp_path: Path) -> None:
+    folder = write_task(tmp_path / "data", "")
+    scorer = Scorer(Data.read(find_layout(folder, ""), folder), known_metric("rmse"))
+    with pytest.raises(Unsupported, match="too few hidden rows"):
+        permuted_view(scorer, range(20), tmp_path / "permuted", seed=1)

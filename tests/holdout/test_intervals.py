@@ -1,0 +1,144 @@
+"""Intervals of 95 % hold what they say, on invented data whose truth is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mle_star.data.metrics import known_metric
+from mle_star.holdout.intervals import after_more_rows, drawn_figures, interval, shifted, telling_rows
+
+from .coverage import World, coverage
+
+
+@pytest.mark.parametrize(
+    ("world", "count", "shortlist"),
+    [
+        (World("roc_auc", rare=True), 40, 1), (World("f1", rare=True), 100, 1), (World("accuracy", easy=True), 40, 1),
+        (World("log_loss", rare=True), 40, 1), (World("rmse"), 100, 6), (World("quadratic_weighted_kappa"), 40, 6),
+    ],
+)  # fmt: skip
+def test_nineteen_of_twenty_promises_are_kept_however_few_rows_there_are(
+    world: World, count: int, shortlist: int
+) -> None:
+    assert coverage(world, count, shortlist=shortlist, asked=400 if shortlist > 1 else 0, repeats=100) >= 0.92
+
+
+def test_more_rows_make_a_narrow_interval() -> None:
+    metric = known_metric("accuracy")
+    low, high = interval(metric, 0.9, around(0.9, 0.005), telling=4000, units=4000)
+    assert high - low == pytest.approx(2 * 1.97 * 0.005, rel=0.03)
+
+
+@pytest.mark.parametrize(("score", "side"), [(1.0, "low"), (0.0, "high")])
+def test_no_score_on_a_few_rows_is_beyond_doubt(score: float, side: str) -> None:
+    low, high = interval(known_metric("accuracy"), score, [score] * 200, telling=40, units=40)
+    assert (low, high)[side == "low"] == score
+    assert high - low == pytest.approx(0.0644, abs=0.001), "half a row and twenty throws of a coin"
+
+
+@pytest.mark.parametrize("name", ["brier_score", "log_loss", "pearson", "rmse"])
+def test_errors_of_numbers_and_probabilities_have_no_coin(name: str) -> None:
+    assert interval(known_metric(name), 0.1, [0.1] * 200, telling=40, units=40) == pytest.approx((0.1, 0.1))
+
+
+def test_a_coin_takes_nothing_from_what_the_rows_say() -> None:
+    low, high = interval(known_metric("accuracy"), 0.5, around(0.5, 0.2), telling=40, units=40)
+    step = math.log(high / (1 - high))
+    assert step == pytest.approx(4 * 2.03 * 0.2 * math.sqrt(40 / 39), rel=0.01) and low == pytest.approx(1 - high)
+
+
+@pytest.mark.parametrize(
+    ("telling", "units", "draws", "beside", "times"),
+    [
+        (1000, 1000, 200, 0.0, 1.975), (1000, 1000, 10, 0.0, 2.26), (1000, 1000, 200, 3.0, 2 * 1.975),
+        (4, 4, 200, 0.0, 3.56), (4, 100, 200, 0.0, 3.56), (100, 4, 200, 0.0, 3.56),
+    ],
+)  # fmt: skip
+def test_few_rows_groups_or_draws_and_the_noise_of_the_test_itself_make_a_wide_interval(
+    telling: int, units: int, draws: int, beside: float, times: float
+) -> None:
+    low, high = interval(
+        known_metric("rmse"), 1.0, around(1.0, 0.01, draws), telling=telling, units=units, beside=beside
+    )
+    assert math.log(high) == pytest.approx(-math.log(low)) == pytest.approx(times * 0.01, rel=0.01)
+
+
+def test_what_has_an_end_above_alone_lies_on_the_scale_of_the_distance_to_it() -> None:
+    low, high = interval(known_metric("r2"), 0.9, around(0.9, 0.01), telling=1000, units=1000)
+    assert math.log(1 - low) - math.log(1 - high) == pytest.approx(2 * 1.975 * 0.1, rel=0.01)
+
+
+def test_noise_beyond_all_measure_leaves_an_interval() -> None:
+    low, high = interval(known_metric("rmse"), 1.0, around(1.0, 1e6), telling=40, units=40)
+    assert 0 <= low < 1e-100 and 1e100 < high < math.inf
+
+
+@pytest.mark.parametrize(
+    ("name", "rare", "telling"),
+    [
+        ("f1", 10, 20), ("roc_auc", 50, 100), ("f1", 0, 2), ("accuracy", 10, 100), ("error_rate", 0, 100),
+        ("rmse", 1, 100),
+    ],
+)  # fmt: skip
+def test_the_rarer_classes_say_how_many_rows_speak(name: str, rare: int, telling: int) -> None:
+    assert telling_rows(known_metric(name), np.array([0] * (100 - rare) + [1] * rare)) == telling
+
+
+def around(middle: float, spread: float, draws: int = 200) -> list[float]:
+    return [middle + spread * (-1) ** i for i in range(draws)]
+
+
+@pytest.mark.parametrize("name", ["rmse", "r2", "accuracy", "pearson"])
+def test_an_interval_lies_where_the_metric_can_be_and_reaches_further_where_there_is_more_room(name: str) -> None:
+    metric = known_metric(name)
+    low, high = interval(metric, 0.9, around(0.9, 0.08), telling=30, units=30)
+    assert metric.low <= low < 0.9 < high <= metric.high
+    assert (high - 0.9 > 0.9 - low) == math.isinf(metric.high)
+
+
+@pytest.mark.parametrize("name", ["gini", "wape"])
+def test_draws_without_a_figure_do_not_count(name: str) -> None:
+    """Of three rows that are not zero many draws hold none: there is nothing to divide by."""
+    truth, metric = np.array([1.0] * 3 + [0.0] * 57), known_metric(name)
+    said = truth * 0.5 + np.linspace(0.1, 0.4, 60)
+    with np.errstate(all="ignore"):
+        figures = drawn_figures(metric, truth, said, None, 0)
+    assert len(figures) < 200 and all(map(math.isfinite, figures))
+    low, high = interval(metric, metric.compute(truth, said), figures, telling=60, units=60)
+    assert math.isfinite(low) and low < high
+
+
+def test_draws_without_a_positive_row_find_none() -> None:
+    truth, said = np.array(["1"] * 2 + ["0"] * 58), np.array(["0"] * 60)
+    assert drawn_figures(known_metric("f1"), truth, said, None, 0, [["0", "1"]]) == [0.0] * 200
+
+
+def test_too_few_rows_say_nothing() -> None:
+    assert interval(known_metric("accuracy"), 0.9, [0.9], telling=1, units=1) == (0.0, 1.0)
+
+
+def test_rows_of_few_groups_are_few_observations_but_no_coins() -> None:
+    alone, grouped = (
+        interval(known_metric("accuracy"), 0.9, around(0.9, 0.01), telling=4000, units=units) for units in (4000, 8)
+    )
+    assert 1.15 < (grouped[1] - grouped[0]) / (alone[1] - alone[0]) < 1.4, (
+        "by Student's t for eight, not for eight rows"
+    )
+
+
+def test_a_score_that_was_moved_far_is_less_sure() -> None:
+    metric = known_metric("accuracy")
+    assert shifted(metric, 0.6, 0.5, 0.8, 0.0) == pytest.approx((0.6, 0.5, 0.8))
+    ends = 0.5 - math.hypot(0.1, 0.2), 0.5 + math.hypot(0.2, 0.2)
+    assert shifted(metric, 0.6, 0.5, 0.8, -0.1) == pytest.approx((0.5, *ends))
+    assert shifted(metric, 0.9, 0.8, 0.95, 0.2) == pytest.approx((1.0, 1.1 - math.hypot(0.1, 0.4), 1.0))
+
+
+def test_what_learns_from_more_rows_may_be_better_than_what_was_scored_but_not_worse() -> None:
+    assert after_more_rows(known_metric("rmse"), 2.0, 3.0, 0.64) == pytest.approx((1.6, 3.0))
+    assert after_more_rows(known_metric("accuracy"), 0.8, 0.9, 0.64) == pytest.approx((0.8, 0.92))
+    assert after_more_rows(known_metric("r2"), 0.5, 0.75, 0.64) == pytest.approx((0.5, 0.8))
+    assert after_more_rows(known_metric("rmse"), 2.0, 3.0, 1.0) == (2.0, 3.0)

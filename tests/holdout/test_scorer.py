@@ -1,0 +1,299 @@
+"""The scorer's reading of truth and answers: labels, numbers, lists and headers, however files spell them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mle_star.data.layout import find_layout
+from mle_star.data.metrics import known_metric
+from mle_star.data.rows import Unsupported
+from mle_star.execution.submission import check_table
+from mle_star.holdout.agreement import agreement
+from mle_star.holdout.answers import Answers, Ungradable, read_answers
+from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.scorer import Scorer
+from mle_star.holdout.views import Data
+from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from mle_star.search.rescore import _Truth
+
+ROWS, ASKED = 120, 20
+
+
+def write(folder: Path, targets: Sequence[str], sample: str, *, names: str = "y", mark: str = ",") -> Path:
+    """A task whose training rows have these targets, and whose sample says the same of every row."""
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = [str(9000 + number) for number in range(ASKED)]
+    columns = names.split(",")
+    files = {
+        "train": [["id", "x", *columns], *([f"{i}", f"{i * 37 % 101}", *y.split("/")] for i, y in enumerate(targets))],
+        "test": [["id", "x"], *([key, f"{int(key) * 37 % 101}"] for key in asked)],
+        "sample_submission": [["id", *columns], *([key, *sample.split("/")] for key in asked)],
+    }
+    for name, rows in files.items():
+        (folder / f"{name}.csv").write_text("".join(mark.join(row) + "\n" for row in rows))
+    return folder
+
+
+def scorer_of(folder: Path, metric: str) -> Scorer:
+    own = known_metric(metric, folder=folder.parent, direction=MetricDirection.minimize) if ".py" in metric else None
+    return Scorer(Data.read(find_layout(folder, ""), folder), own or known_metric(metric))
+
+
+def spread(*values: str) -> list[str]:
+    """These values, one after the other, for all training rows."""
+    return [values[i % len(values)] for i in range(ROWS)]
+
+
+def said(answers: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    return {row: tuple(cell.split("/")) for row, cell in enumerate(answers)}
+
+
+# --- lists of labels --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["multilabel_f1_micro", "multilabel_f1_macro", "multilabel_f1_samples"])
+@pytest.mark.parametrize("targets", [("cat", "dog", "cow"), ("a b", "b c", "a", "c"), ("7", "1 2", "01")])
+def test_one_target_may_hold_labels_or_lists_of_them(tmp_path: Path, metric: str, targets: tuple[str, ...]) -> None:
+    truth = spread(*targets)
+    scorer = scorer_of(write(tmp_path / "data", truth, targets[0]), metric)
+    assert scorer.score(said(truth), range(ROWS)) == 1.0
+    assert scorer.score(said(["zebra"] * ROWS), range(ROWS)) == 0.0
+    assert scorer.score(said([" ".join(reversed(cell.split())) for cell in truth]), range(ROWS)) == 1.0
+
+
+def test_targets_of_0_and_1_are_a_label_each(tmp_path: Path) -> None:
+    scorer = scorer_of(write(tmp_path / "data", spread("0/1", "1.0/1"), "0/0", names="y,z"), "hamming_loss")
+    assert scorer.score(said(spread("0/1", "1/0")), range(ROWS)) == 0.25
+
+
+def test_wrong_labels_are_counted_over_all_that_occur(tmp_path: Path) -> None:
+    scorer = scorer_of(write(tmp_path / "data", spread("a b", "c"), "a"), "hamming_loss")
+    assert scorer.score(said(spread("a b", "")), range(ROWS)) == pytest.approx(1 / 6)
+    assert scorer.score(said(spread("a d", "c")), range(ROWS)) == pytest.approx(2 / 8)
+
+
+@pytest.mark.parametrize(("targets", "names"), [("a,b", "y"), ("a|b", "y"), ("cat/2", "y,z")])
+def test_sets_that_cannot_be_told_are_refused(tmp_path: Path, targets: str, names: str) -> None:
+    truth, mark = spread(targets, targets.upper()), ";" if "," in targets else ","
+    scorer = scorer_of(write(tmp_path / "data", truth, targets, names=names, mark=mark), "multilabel_f1_micro")
+    with pytest.raises(Ungradable, match="needs targets of 0 and 1, or one that lists labels between blanks"):
+        scorer.score(said(truth), range(ROWS))
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("truth", "guess"), [("007", "007"), ("007", "7"), ("1.0", "1.0"), ("1.0", "1"), ("x", "x")])
+def test_guesses_are_spelled_as_freely_as_the_truth(tmp_path: Path, truth: str, guess: str) -> None:
+    scorer = scorer_of(write(tmp_path / "data", spread(truth, "3"), "3 4 5"), "map@3")
+    assert scorer.score(said(spread(f"{guess} 8.0 009", "08 3.0")), range(ROWS)) == pytest.approx((1 + 0.5) / 2)
+
+
+def test_every_target_is_graded(tmp_path: Path) -> None:
+    truth = [f"{i % 3}/{'abcd'[i // 3 % 4]}" for i in range(ROWS)]
+    scorer = scorer_of(write(tmp_path / "data", truth, "1/a", names="y,z"), "qwk")
+    assert scorer.score(said(truth), range(ROWS)) == 1.0
+    assert scorer.score(said([f"{cell[0]}/a" for cell in truth]), range(ROWS)) == 0.5
+    with pytest.raises(Ungradable, match="needs 2 columns, one for each target, not 1"):
+        scorer.score(said([cell[0] for cell in truth]), range(ROWS))
+
+
+def test_spellings_of_one_label_are_one_class(tmp_path: Path) -> None:
+    truth = [f"{i % 3 + 1}" + (".0" if i < 50 else "") for i in range(ROWS)]
+    folder = write(tmp_path / "data", truth, "1")
+    graded, chances = scorer_of(folder, "qwk"), scorer_of(folder, "log_loss")
+    assert graded.classes == ["1", "2", "3"]
+    assert graded.score(said(truth), range(ROWS)) == 1.0
+    assert list(chances._shares.values()) == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize("first", [2**53, -(2**53) - 1])
+def test_labels_of_many_digits_are_told_apart(tmp_path: Path, first: int) -> None:
+    scorer = scorer_of(write(tmp_path / "data", spread(str(first), str(first + 1)), str(first)), "accuracy")
+    assert scorer.score(said([str(first)] * ROWS), range(ROWS)) == 0.5
+    assert scorer.score(said(spread(f" {first}", f"{first + 1} ")), range(ROWS)) == 1.0
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "qwk"])
+def test_a_label_that_training_never_had_is_named(tmp_path: Path, metric: str) -> None:
+    prefixed = metric == "log_loss"
+    folder = write(tmp_path / "data", spread("a", "b", "c"), "a")
+    if prefixed:
+        rows = "".join(f"{9000 + number},0.3,0.3,0.4\n" for number in range(ASKED))
+        (folder / "sample_submission.csv").write_text("id,a,b,c\n" + rows)
+    scorer, answers = scorer_of(folder, metric), tmp_path / "answers.csv"
+    answers.write_text("id,y\n" + "".join(f"{9000 + number},{'abcd'[number % 4]}\n" for number in range(ASKED)))
+    worth, why = _Truth.read(scorer, answers).of(folder / "sample_submission.csv")
+    assert (worth, why) == (None, "'d' is none of the classes ['a', 'b', 'c'] of the training rows")
+
+
+# --- the class that is looked for -------------------------------------------------------------------------------------
+
+
+def test_what_f1_looks_at_is_decided_by_all_rows_of_the_task(tmp_path: Path) -> None:
+    truth = spread("0", "0", "0", "1")
+    scorer = scorer_of(write(tmp_path / "two", truth, "0"), "f1")
+    zeros = [row for row in range(ROWS) if truth[row] == "0"]
+    assert scorer.score(said(["0"] * ROWS), zeros) == 0.0, "no positive row was found"
+    three = spread("a", "b", "c")
+    scorer = scorer_of(write(tmp_path / "three", three, "a"), "f1")
+    some = [row for row in range(ROWS) if three[row] != "c"]
+    answers = said(spread("a", "b", "c", "b", "b", "c"))
+    assert scorer.score(answers, some) == pytest.approx((2 / 3 + 0.8) / 2), "the mean of both, not one of them"
+
+
+def test_draws_without_a_positive_row_say_no_better_of_a_model_that_finds_none(tmp_path: Path) -> None:
+    truth = ["1" if row % 40 == 7 else "0" for row in range(ROWS)]
+    scorer = scorer_of(write(tmp_path / "data", truth, "0"), "f1")
+    nothing, all_wrong = said(["0"] * ROWS), said(["1" if cell == "0" else "0" for cell in truth])
+    assert scorer.better(nothing, all_wrong, range(ROWS)) == 0.5
+    grade = scorer.grade(nothing, range(ROWS))
+    assert grade.score == 0.0 and grade.high < 0.9
+
+
+@pytest.mark.parametrize(("labels", "positive"), [(("9", "10"), "10"), (("-2", "-10"), "-2"), (("no", "yes"), "yes")])
+def test_of_two_numbers_the_larger_one_is_looked_for(tmp_path: Path, labels: tuple[str, str], positive: str) -> None:
+    scorer = scorer_of(write(tmp_path / "data", spread(*labels), labels[0]), "recall")
+    assert scorer.score(said([positive] * ROWS), range(ROWS)) == 1.0
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+GERMAN = {"1.234": 1234.0, "987,5": 987.5, "2.500": 2500.0, "350": 350.0, "1.100,25": 1100.25}
+
+
+@pytest.mark.parametrize("metric", ["rmse", "score.py:error"])
+def test_points_between_thousands_are_no_decimal_points(tmp_path: Path, metric: str) -> None:
+    (tmp_path / "score.py").write_text("def error(truth, answer):\n    return abs(truth['y'] - answer['y']).max()\n")
+    truth = spread(*GERMAN)
+    folder = write(tmp_path / "data", truth, "1,5", mark=";")
+    scorer = scorer_of(folder, metric)
+    assert scorer.score(said([str(GERMAN[cell]) for cell in truth]), range(ROWS)) == 0.0
+    assert scorer.score(said([str(GERMAN[cell]).replace(".", ",") for cell in truth]), range(ROWS)) == 0.0
+    if metric == "rmse":
+        assert scorer.ranges == [(350.0, 2500.0)] and float(scorer.usual_answer()[0]) == 1100.25
+    cells = spread(*GERMAN)[:ASKED]
+    (tmp_path / "answers.csv").write_text("id;y\n" + "".join(f"{9000 + i};{c}\n" for i, c in enumerate(cells)))
+    (tmp_path / "s.csv").write_text("id;y\n" + "".join(f"{9000 + i};{GERMAN[c]}\n" for i, c in enumerate(cells)))
+    assert _Truth.read(scorer, tmp_path / "answers.csv").of(tmp_path / "s.csv") == (0.0, "")
+    (tmp_path / "answers.csv").write_text((tmp_path / "s.csv").read_text())
+    assert _Truth.read(scorer, tmp_path / "answers.csv").of(tmp_path / "s.csv") == (0.0, ""), "points, among commas"
+
+
+def test_a_metric_of_the_users_own_gets_numbers_where_there_are_some(tmp_path: Path) -> None:
+    (tmp_path / "score.py").write_text(
+        "def error(truth, answer):\n"
+        "    wrong = truth['z'] != answer['z']\n"
+        "    return float((abs(truth['y'] - answer['y']) + wrong).mean())\n"
+    )
+    truth = [f"{i % 7 / 4}/{'ab'[i % 2]}" for i in range(ROWS)]
+    scorer = scorer_of(write(tmp_path / "data", truth, "0.5/a", names="y,z"), "score.py:error")
+    assert scorer.score(said([f"{i % 7 / 4 + 1}/a" for i in range(ROWS)]), range(ROWS)) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_doubted"),
+    [("gini", False), ("spearman", False), ("kendall", False), ("pearson", False), ("roc_auc", False), ("rmse", True)],
+)
+def test_margins_are_answers_where_only_their_order_counts(tmp_path: Path, metric: str, is_doubted: bool) -> None:
+    scorer = scorer_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
+    doubt = scorer.doubt(Answers(said([str(i * 37 % 101 - 50) for i in range(ROWS)]), ()))
+    assert ("far outside" in doubt) is bool(doubt) is is_doubted
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample_header", ["id, y", "id,y "])
+@pytest.mark.parametrize("header", ["id, y", "id,y", " id ,y "])
+def test_blanks_around_the_names_of_columns_mean_nothing(tmp_path: Path, header: str, sample_header: str) -> None:
+    folder = write(tmp_path / "data", spread("p", "q"), "p")
+    sample = folder / "sample_submission.csv"
+    sample.write_text(sample.read_text().replace("id,y", sample_header))
+    if sample_header.endswith(" "):
+        train = folder / "train.csv"
+        train.write_text(train.read_text().replace("x,y", "x,y "))
+    scorer, text = scorer_of(folder, "accuracy"), sample.read_text().replace(sample_header, header)
+    (tmp_path / "s.csv").write_text(text)
+    assert read_answers(scorer.data, tmp_path / "s.csv", scorer.data.real_view()).real == (("p",),) * ASKED
+    with (tmp_path / "s.csv").open("rb") as file:
+        assert check_table(file, "s.csv", sample) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "targets"), [("mae", ("1.5", "2.5", "9")), ("roc_auc", ("0", "1")), ("f1", ("a", "b"))]
+)
+@pytest.mark.parametrize("blank", ["", "nan"])
+def test_a_sample_without_answers_only_says_where_they_belong(
+    tmp_path: Path, metric: str, targets: tuple[str, ...], blank: str
+) -> None:
+    folder = write(tmp_path / "data", spread(*targets), blank)
+    task = TaskDescription(
+        competition_id="t", task_type=TaskType.tabular, data_modality=DataModality.tabular, evaluation_metric=metric,
+        metric_direction=known_metric(metric).direction, description="Predict `y`.", data_dir=str(folder),
+    )  # fmt: skip
+    assert HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=False).views
+
+
+@pytest.mark.parametrize("odd", ["#DIV/0!", "inf", "n.a."])
+def test_one_target_that_is_no_number_is_not_held_against_every_script(tmp_path: Path, odd: str) -> None:
+    """It may lie outside of the rows that the search looks at."""
+    truth = [str(n % 97 + 0.5) for n in range(6000)]
+    for place in (0, len(truth) // 2, len(truth)):
+        folder = write(tmp_path / f"data-{place}", [*truth[:place], odd, *truth[place:]], "1.5")
+        task = TaskDescription(
+            competition_id="t", task_type=TaskType.tabular, data_modality=DataModality.tabular,
+            evaluation_metric="rmse", metric_direction=MetricDirection.minimize, description="Predict `y`.",
+            data_dir=str(folder),
+        )  # fmt: skip
+        with pytest.raises((Unsupported, Ungradable), match="number"):
+            HoldOut.prepare(task, PipelineConfig(), tmp_path / f"run-{place}", write=False)
+
+
+# --- two sets of answers ----------------------------------------------------------------------------------------------
+
+
+def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
+    """Of 30 classes the same one is likely in every row; how the rest is shared out is noise."""
+    dice, classes = random.Random(3), [f"c{i:02}" for i in range(30)]
+    columns, sample = ",".join(classes), "/".join(["0.1"] * 30)
+    folder = write(tmp_path / "data", spread(*classes), sample)
+    asked = (folder / "test.csv").read_text().splitlines()[1:]
+    table = [f"id,{columns}\n", *(f"{row.split(',')[0]},{sample.replace('/', ',')}\n" for row in asked)]
+    (folder / "sample_submission.csv").write_text("".join(table))
+
+    def noisy(sure: float) -> list[tuple[str, ...]]:
+        rest = [[dice.random() for _ in classes] for _ in range(ASKED)]
+        return [
+            tuple(repr(sure if i == row % 30 else (1 - sure) * c / sum(cells)) for i, c in enumerate(cells))
+            for row, cells in enumerate(rest)
+        ]
+
+    one, same, unsure = noisy(0.9), noisy(0.85), noisy(0.06)
+    other = [*one[1:], one[0]]
+    for metric, doubted in (("log_loss", unsure), ("brier_score", unsure), ("top_3_accuracy", other)):
+        scorer = scorer_of(folder, metric)
+        assert agreement(scorer, one, one) == 1.0 and agreement(scorer, one, same) > (0.3 if "top" in metric else 0.95)
+        assert agreement(scorer, one, other) < 0.2 and agreement(scorer, one, doubted) < 0.5, metric
+
+
+@pytest.mark.parametrize(
+    ("metric", "scaled", "shifted"), [("roc_auc", 1.0, 1.0), ("gini", 1.0, 1.0), ("rmse", 0.1, 0.1), ("mae", 0.1, 0.1)]
+)
+def test_the_order_of_answers_is_enough_only_where_nothing_else_counts(
+    tmp_path: Path, metric: str, scaled: float, shifted: float
+) -> None:
+    scorer = scorer_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
+    chances = [0.9 * row / ASKED + 0.01 for row in range(ASKED)]
+    nearly = [chance + 0.001 * (chance > 0.5) for chance in chances]
+    tenths, beyond = [chance / 10 for chance in chances], [chance + 5 for chance in chances]
+    one, close, tenth, moved = ([(repr(value),) for value in some] for some in (chances, nearly, tenths, beyond))
+    assert agreement(scorer, one, close) > 0.99 and agreement(scorer, one, one[::-1]) < 0
+    assert agreement(scorer, one, tenth) == pytest.approx(scaled, abs=0.15)
+    assert agreement(scorer, one, moved) == pytest.approx(shifted, abs=0.15)
+    labels = scorer_of(tmp_path / "data", "accuracy")
+    assert agreement(labels, [("0",), ("1",), ("1",), ("0",)], [("0",), ("1.0",), ("0",), ("0",)]) == 0.75

@@ -1,0 +1,851 @@
+"""Views: the files that scripts see, with labels taken out, and what comes back from them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import random
+import shutil
+import tarfile
+import time
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mle_star.data.brief import data_brief
+from mle_star.data.layout import find_layout
+from mle_star.data.metrics import known_metric
+from mle_star.data.place import MARK
+from mle_star.data.rows import Unsupported, read_rows
+from mle_star.errors import ConfigError
+from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
+from mle_star.holdout.blend import blended, find_weights
+from mle_star.holdout.keys import Numbers, fresh_keys, numbers_of
+from mle_star.holdout.scorer import Scorer
+from mle_star.holdout.split import Rule, _mixed, split_rows
+from mle_star.holdout.views import Data, View
+
+ROWS, ASKED = 200, 30
+CSV_FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "csv": (".csv", {}), "semicolons": (".csv", {"sep": ";"}), "tsv": (".tsv", {"sep": "\t"}), "gz": (".csv.gz", {}),
+    "zip": (".csv.zip", {}), "bz2": (".csv.bz2", {}), "utf-16": (".csv", {"encoding": "utf-16"}),
+    "quoted": (".csv", {"quoting": csv.QUOTE_ALL, "lineterminator": "\r\n"}),
+}  # fmt: skip
+
+
+def table(count: int, start: int, *, target: bool) -> list[dict[str, Any]]:
+    dice = random.Random(start)
+    rows = []
+    for i in range(start, start + count):
+        x = dice.random()
+        text = dice.choice(["plain", "with, comma", 'with "quotes"', "two\nlines", "é", ""])
+        row: dict[str, Any] = {"id": f"r{i}", "x": round(x, 3), "note": text}
+        rows.append({**row, "y": int(x > 0.5)} if target else row)
+    return rows
+
+
+def write(folder: Path, form: str) -> Path:
+    """A task in one of the forms that files have."""
+    folder.mkdir(parents=True, exist_ok=True)
+    train, test = table(ROWS, 0, target=True), table(ASKED, 1000, target=False)
+    sample = [{"id": row["id"], "y": 0} for row in reversed(test)]  # the sample has an order of its own
+    for name, rows in (("train", train), ("test", test), ("sample_submission", sample)):
+        kind = "csv" if name == "sample_submission" else form
+        if kind in CSV_FORMS:
+            suffix, options = CSV_FORMS[kind]
+            pandas.DataFrame(rows).to_csv(folder / f"{name}{suffix}", index=False, **options)
+        elif kind == "json":
+            (folder / f"{name}.json").write_text(json.dumps(rows))
+        elif kind == "jsonl":
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            pandas.DataFrame(rows).to_parquet(folder / f"{name}.parquet", index=False)
+    (folder / "readme.md").write_text("untouched")
+    return folder
+
+
+def opened(folder: Path) -> Data:
+    return Data.read(find_layout(folder, "Predict `y`."), folder)
+
+
+def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
+    path = next(path for path in folder.iterdir() if path.name.split(".")[0] == name)
+    layout = find_layout(folder, "Predict `y`.")
+    found = {t.name: t for t in (layout.train, layout.test, layout.sample) if t is not None}
+    rows = read_rows(found[path.name], folder)
+    columns = rows.table.columns
+    return [dict(zip(columns, row, strict=True)) for row in zip(*map(rows.column, columns), strict=True)]
+
+
+@pytest.mark.parametrize("form", [*CSV_FORMS, "json", "jsonl", "parquet"])
+def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
+    data = opened(write(tmp_path / "data", form))
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    before, after = rows_of(tmp_path / "data", "train"), rows_of(tmp_path / "view", "train")
+    assert after == [row for place, row in enumerate(before) if place not in set(hidden)]
+    asked, shown = rows_of(tmp_path / "data", "test"), rows_of(tmp_path / "view", "test")
+    moved = [{k: v for k, v in before[place].items() if k != "y"} | {"id": view.names[place]} for place in hidden]
+    assert sorted(map(str, shown)) == sorted(map(str, [*asked, *moved]))
+    assert all("y" not in row for row in shown)
+    assert [row["id"] for row in shown[:ASKED]] != [row["id"] for row in asked]  # mixed
+    wanted = rows_of(tmp_path / "view", "sample_submission")
+    assert [row["id"] for row in wanted] == [row["id"] for row in shown]
+    assert (tmp_path / "view" / "readme.md").read_text() == "untouched"
+    assert len(view.order) == ASKED + len(hidden)
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "jsonl", "parquet"])
+def test_a_hidden_row_has_no_column_that_only_training_rows_have(form: str, tmp_path: Path) -> None:
+    """What is known of a row only afterwards tells its label, and the real test will not have it."""
+    folder = write(tmp_path / "data", form)
+    path = next(folder.glob("train.*"))
+    rows = [{"told": row["y"], **row} for row in rows_of(folder, "train")]
+    if form == "parquet":
+        pandas.read_parquet(path).assign(told=1).to_parquet(path, index=False)
+    elif form == "csv":
+        pandas.DataFrame(rows).to_csv(path, index=False)
+    else:
+        for name, own in (("train", rows), ("test", rows_of(folder, "test"))):
+            whole = [{**row, "place": {"town": {"name": row["id"]}}} for row in own]
+            lines = "".join(json.dumps(row) + "\n" for row in whole)
+            (folder / f"{name}.{form}").write_text(json.dumps(whole) if form == "json" else lines)
+    data = opened(folder)
+    data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    assert "told" in next(iter(rows_of(tmp_path / "view", "train")))
+    if form in ("json", "jsonl"):
+        text = (tmp_path / "view" / f"test.{form}").read_text()
+        read = json.loads(text) if form == "json" else list(map(json.loads, text.splitlines()))
+        assert len(read) > ASKED and all(row["place"]["town"]["name"] for row in read), "what is nested stays"
+    shown = next((tmp_path / "view").glob("test.*"))
+    assert b"told" not in shown.read_bytes() and "told" not in rows_of(tmp_path / "view", "test")[0]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_a_hidden_row_has_no_label_where_the_test_file_has_an_empty_column_for_it(form: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", form)
+    path = next(folder.glob("test.*"))
+    if form == "jsonl":
+        path.write_text("".join(json.dumps({**json.loads(line), "y": None}) + "\n" for line in path.open()))
+    else:
+        frame = pandas.DataFrame(table(ASKED, 1000, target=False)).assign(y=pandas.array([None] * ASKED, dtype="Int64"))
+        frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path, index=False)
+    data = opened(folder)
+    data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    shown = read_rows(find_layout(tmp_path / "view", "Predict `y`.").test or data.train.table, tmp_path / "view")
+    assert shown.count > ASKED and set(shown.column("y")) == {""}
+
+
+@pytest.mark.parametrize(
+    ("states", "quote"),
+    [
+        (['active    ,"a, b"', "gone      , c"], ""),
+        (['active,"a, b"', ' gone,"c, d"'], ""),
+        (['"active"," c"', '"gone","d"'], '"'),
+    ],
+)
+def test_hidden_rows_look_to_the_byte_like_the_rows_of_the_test(states: list[str], quote: str, tmp_path: Path) -> None:
+    """Blanks around cells and quotes that nobody needs would tell the two apart, or say another thing."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, numbers, answer in (("train", range(ROWS), ",{}"), ("test", range(1000, 1000 + ASKED), "")):
+        head = "id,state,note" + (",y" if answer else "") + "\n"
+        lines = [f"{quote}{n}{quote},{states[n % 2]}{answer.format(n % 3)}\n" for n in numbers]
+        (folder / f"{name}.csv").write_text(head + "".join(lines))
+    data = opened(folder)
+    data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    shown = (tmp_path / "view" / "test.csv").read_text().splitlines()[1:]
+    assert len(shown) > ASKED
+    assert {line.partition(",")[2] for line in shown} == set(states), "as they stand in the test file"
+    assert all(line.partition(",")[0].strip(quote).isdigit() and line.startswith(quote) for line in shown)
+
+
+def submit(view: View, path: Path, answer: dict[str, Any], *, shuffled: bool = True) -> Path:
+    """A submission by key, its rows in any order."""
+    ids = list(answer)
+    if shuffled:
+        random.Random(1).shuffle(ids)
+    pandas.DataFrame({"id": ids, "y": [answer[i] for i in ids]}).to_csv(path, index=False)
+    return path
+
+
+def test_answers_come_back_as_grade_and_as_the_submission_of_the_real_test(tmp_path: Path) -> None:
+    data = opened(write(tmp_path / "data", "csv"))
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    scorer = Scorer(data, known_metric("accuracy"))
+    truth = {row["id"]: row["y"] for row in rows_of(tmp_path / "data", "train")}
+    shown = rows_of(tmp_path / "view", "test")
+    truth |= {view.names[place]: truth[f"r{place}"] for place in hidden}
+    wrong = {view.names[place] for place in hidden[: len(hidden) // 4]}
+    said = {
+        row["id"]: truth.get(row["id"], "1") if row["id"] not in wrong else 1 - int(truth[row["id"]]) for row in shown
+    }
+    answers = read_answers(scorer.data, submit(view, tmp_path / "s.csv", said), view)
+    grade = scorer.grade(answers.hidden, hidden)
+    assert (grade.score, grade.rows) == (1 - len(wrong) / len(hidden), len(hidden))
+    assert grade.low < grade.score < grade.high
+    write_answers(scorer.data, answers, tmp_path / "real.csv")
+    with (tmp_path / "real.csv").open(newline="") as stream:
+        real = list(csv.DictReader(stream))
+    sample = rows_of(tmp_path / "data", "sample_submission")
+    assert [row["id"] for row in real] == [row["id"] for row in sample]
+    assert {row["y"] for row in real} == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda said: said.popitem(), "rows, the test file"),
+        (lambda said: said.update({"odd": 1, said.popitem()[0]: 0}), "rows"),
+        (lambda said: (said.pop("r1000"), said.update(odd=1)), "missing, such as 'r1000'"),
+    ],
+)  # fmt: skip
+def test_answers_that_cannot_be_scored_say_why(tmp_path: Path, change: Any, words: str) -> None:
+    data = opened(write(tmp_path / "data", "csv"))
+    view = data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    said = {row["id"]: 1 for row in rows_of(tmp_path / "view", "test")}
+    change(said)
+    with pytest.raises(Ungradable, match=words):
+        read_answers(data, submit(view, tmp_path / "s.csv", said), view)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece", "times", "words"),
+    [
+        (b"", b"\n", 60_000_000, "it consists of blank lines"),
+        (b"id,y\n", b"r1000,1\n", 8_000_000, r"more than \d{4} rows, the test file"),
+        (b"id,y\n", b",", 40_000_000, "lines beyond all length"),
+        (b"id,y\nr1000,1\n", b"z,", 2_000_000, "differ in length"),
+    ],
+)
+def test_what_a_script_hands_in_does_not_fill_the_memory(
+    tmp_path: Path, head: bytes, piece: bytes, times: int, words: str
+) -> None:
+    data = opened(write(tmp_path / "data", "csv"))
+    view = data.make_view("v", data.split(seed=3).views[0], tmp_path / "view", seed=9)
+    (tmp_path / "s.csv").write_bytes(head + piece * times)
+    begun = time.thread_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(Ungradable, match=words):
+            read_answers(data, tmp_path / "s.csv", view)
+        assert tracemalloc.get_traced_memory()[1] < 300_000_000
+    finally:
+        tracemalloc.stop()
+    assert time.thread_time() - begun < 30
+
+
+def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    pandas.DataFrame(table(ROWS, 0, target=True)).to_csv(folder / "train.csv", index=False)
+    data = opened(folder)
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
+    assert list(shown.columns) == ["id", "x", "note"] and list(wanted.columns) == ["id", "y"]
+    assert list(shown["id"]) == list(wanted["id"]) and set(shown["id"]) == set(view.names.values())
+    answers = read_answers(data, view.folder / "sample_submission.csv", view)
+    assert set(answers.hidden) == set(hidden) and answers.real == ()
+
+
+def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbers(tmp_path: Path) -> None:
+    folder, dice = tmp_path / "data", random.Random(2)
+    folder.mkdir()
+    numbers = [(dice.randint(1, 99) / 4, dice.randint(0, 9)) for _ in range(ROWS + ASKED)]
+    lines = [f"{x:.2f}".replace(".", ",") + f";{n}" for x, n in numbers]
+    goals = [f"{2 * x:.1f}".replace(".", ",") for x, _ in numbers]
+    with_goal = [f"{line};{goal}" for line, goal in zip(lines, goals, strict=True)]
+    (folder / "train.csv").write_text("\n".join(["x;n;goal", *with_goal[:ROWS]]) + "\n")
+    (folder / "test.csv").write_text("\n".join(["x;n", *lines[ROWS:]]) + "\n")
+    (folder / "sample_submission.csv").write_text(
+        "\n".join(["goal;x;n", *(f"0,5;{line}" for line in lines[ROWS:])]) + "\n"
+    )
+    data = Data.read(find_layout(folder), folder)
+    assert data.layout.key is None
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    shown = pandas.read_csv(view.folder / "test.csv", sep=";", decimal=",")
+    sample = pandas.read_csv(view.folder / "sample_submission.csv", sep=";", decimal=",")
+    assert list(sample["x"]) == list(shown["x"])
+    sample["goal"] = 2 * shown["x"] + 1
+    sample.to_csv(tmp_path / "s.csv", sep=";", decimal=",", index=False)
+    scorer = Scorer(data, known_metric("mae"))
+    answers = read_answers(scorer.data, tmp_path / "s.csv", view)
+    assert scorer.grade(answers.hidden, hidden).score == pytest.approx(1.0, abs=0.06)  # goals are rounded
+    write_answers(scorer.data, answers, tmp_path / "real.csv")
+    real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
+    assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
+    assert list(real["x"]) == [x for x, _ in numbers[ROWS:]]
+
+
+def test_labels_in_a_file_of_their_own_are_taken_out_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    frame = pandas.DataFrame(table(ROWS, 0, target=True))
+    frame.drop(columns="y").to_csv(folder / "train.csv", index=False)
+    frame[["id", "y"]].sample(frac=1, random_state=1).to_csv(folder / "train_labels.csv", index=False)
+    pandas.DataFrame(table(ASKED, 1000, target=False)).to_csv(folder / "test.csv", index=False)
+    pandas.DataFrame([{"id": f"r{i}", "y": 0} for i in range(1000, 1000 + ASKED)]).to_csv(
+        folder / "sample_submission.csv", index=False
+    )
+    data = opened(folder)
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    gone = {f"r{place}" for place in hidden}
+    for name in ("train.csv", "train_labels.csv"):
+        assert not gone & set(pandas.read_csv(view.folder / name)["id"])
+    assert set(view.names.values()) <= set(pandas.read_csv(view.folder / "test.csv")["id"])
+
+
+@pytest.mark.parametrize(("rows", "words"), [(20, "too few to hide"), (None, "occur more than once")])
+def test_what_cannot_be_split_honestly_says_so(tmp_path: Path, rows: int | None, words: str) -> None:
+    folder = write(tmp_path / "data", "csv")
+    frame = pandas.read_csv(folder / "train.csv")
+    frame = frame.head(rows) if rows else frame.assign(id=[f"r{i // 2}" for i in range(len(frame))])
+    frame.to_csv(folder / "train.csv", index=False)
+    with pytest.raises(Unsupported, match=words):
+        opened(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "columns", "rows", "words"),
+    [
+        ("id", ["y"], ASKED, "sample_submission.csv has no id"),
+        ("id", ["row", "y"], ASKED, "sample_submission.csv has no id"),
+        ("id", ["id", "y"], ASKED - 5, "does not ask for the rows of test.csv"),
+        ("", ["y"], ASKED - 5, "does not ask for the rows of test.csv"),
+        ("", ["y"], ASKED + 5, "does not ask for the rows of test.csv"),
+    ],
+)
+def test_a_sample_that_asks_for_something_else_than_the_test_file_is_refused(
+    tmp_path: Path, key: str, columns: list[str], rows: int, words: str
+) -> None:
+    folder = write(tmp_path / "data", "csv")
+    for name in ("train.csv", "test.csv") if not key else ():
+        pandas.read_csv(folder / name).drop(columns="id").to_csv(folder / name, index=False)
+    frame = pandas.DataFrame({"id": [f"r{1000 + i}" for i in range(rows)], "row": range(rows), "y": 0})
+    frame[columns].to_csv(folder / "sample_submission.csv", index=False)
+    with pytest.raises(Unsupported, match=words):
+        opened(folder)
+
+
+@pytest.mark.parametrize("numbered", ["nowhere", "from 0 again"])
+def test_rows_without_a_key_of_their_own_go_among_the_test_rows_under_new_ones(tmp_path: Path, numbered: str) -> None:
+    folder, places = write(tmp_path / "data", "csv"), range(ASKED)
+    train, test = (pandas.read_csv(folder / name, keep_default_na=False) for name in ("train.csv", "test.csv"))
+    train = train.drop(columns="id") if numbered == "nowhere" else train.assign(id=range(ROWS))
+    train.to_csv(folder / "train.csv", index=False)
+    test.assign(id=places).to_csv(folder / "test.csv", index=False)
+    pandas.DataFrame({"id": places, "y": 0}).iloc[::-1].to_csv(folder / "sample_submission.csv", index=False)
+    data = opened(folder)
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    shown = pandas.read_csv(view.folder / "test.csv")
+    wanted = pandas.read_csv(view.folder / "sample_submission.csv")
+    assert set(shown["id"]) == set(wanted["id"]) and shown["id"].is_unique and set(places) < set(shown["id"])
+    scorer = Scorer(data, known_metric("accuracy"))
+    answers = pandas.DataFrame({"id": shown["id"], "y": (shown["x"] > 0.5).astype(int)})
+    answers.sample(frac=1, random_state=1).to_csv(tmp_path / "s.csv", index=False)
+    said = read_answers(scorer.data, tmp_path / "s.csv", view)
+    assert scorer.score(said.hidden, hidden) > 0.98, "x is rounded"
+    write_answers(scorer.data, said, tmp_path / "final" / "real.csv")
+    real = pandas.read_csv(tmp_path / "final" / "real.csv")
+    assert list(real["id"]) == list(reversed(places)) and list(real["y"])[::-1] == [int(x > 0.5) for x in test["x"]]
+
+
+def test_keys_that_a_further_table_speaks_of_are_not_replaced(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    for name, count in (("train", ROWS), ("test", ASKED), ("sample_submission", ASKED)):
+        pandas.read_csv(folder / f"{name}.csv").assign(id=range(count)).to_csv(folder / f"{name}.csv", index=False)
+    pandas.DataFrame({"id": range(ROWS), "visits": range(ROWS)}).to_csv(folder / "visits.csv", index=False)
+    with pytest.raises(Unsupported, match="values of id occur more than once"):
+        opened(folder)
+
+
+@pytest.mark.parametrize("key", ["id", ""])
+def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_path: Path, key: str) -> None:
+    """Where the test rows have no key, an `id` that a script makes up is none."""
+    folder = write(tmp_path / "data", "csv")
+    (folder / "sample_submission.csv").unlink()
+    if not key:
+        pandas.read_csv(folder / "test.csv").drop(columns="id").to_csv(folder / "test.csv", index=False)
+    data = opened(folder)
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    shown = pandas.read_csv(view.folder / "test.csv")
+    answers = pandas.DataFrame({"id": shown.get("id", shown.index), "y": (shown["x"] > 0.5).astype(int)})
+    answers.to_csv(tmp_path / "s.csv", index=False)
+    scorer = Scorer(data, known_metric("accuracy"))
+    said = read_answers(scorer.data, tmp_path / "s.csv", view)
+    assert scorer.score(said.hidden, hidden) > 0.98, "x is rounded"
+    write_answers(scorer.data, said, tmp_path / "final" / "real.csv")
+    asked = pandas.read_csv(folder / "test.csv")
+    wanted = pandas.DataFrame({**({"id": asked["id"]} if key else {}), "y": (asked["x"] > 0.5).astype(int)})
+    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "final" / "real.csv"), wanted)
+
+
+# --- which rows -------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    kind=st.sampled_from(["classes", "quantiles", "groups", "random"]),
+    count=st.integers(60, 7000),
+    seed=st.integers(0, 99),
+)
+def test_hidden_rows_are_disjoint_seeded_and_of_the_right_size(kind: Any, count: int, seed: int) -> None:
+    dice = random.Random(seed)
+    values = [str(dice.randint(0, 40)) for _ in range(count)]
+    split = split_rows(Rule(kind, "c", ""), values, seed=seed)
+    assert split == split_rows(Rule(kind, "c", ""), values, seed=seed)
+    few = count < 5000 or (kind == "groups" and len(set(values)) < 100)
+    assert len(split.views) == (1 if not few else 3 if count >= 1500 else 5)
+    hidden = {row for part in split.views for row in part}
+    assert sum(map(len, split.views)) == len(hidden) <= count
+    search = hidden - set(split.select)
+    assert search and set(split.select) < hidden
+    assert all(search & set(part) for part in split.views), "every view has rows for the search"
+    if kind != "groups":
+        assert all(abs(len(part) - 0.2 * count) <= 2 for part in split.views)
+        assert len(split.select) == pytest.approx(len(hidden) / (3 if few else 2), abs=5)
+    else:
+        owners = [{values[row] for row in rows} for rows in (search, split.select, set(range(count)) - hidden)]
+        assert all(not a & b for i, a in enumerate(owners) for b in owners[i + 1 :])
+
+
+def test_every_class_has_its_share_of_the_hidden_rows() -> None:
+    values = ["rare"] * 40 + ["usual"] * 960
+    for part in split_rows(Rule("classes", "c", ""), values, seed=1).views:
+        assert sum(values[row] == "rare" for row in part) == 8
+
+
+@given(st.lists(st.sampled_from("aaaaaaaabbc"), min_size=1, max_size=60), st.integers(0, 9), st.data())
+def test_a_few_rows_are_drawn_as_if_all_had_been_looked_at(values: list[str], seed: int, data: st.DataObject) -> None:
+    rule, most = Rule("classes", "c", ""), data.draw(st.integers(0, len(values)))
+    whole = _mixed(rule, values, seed, len(values))
+    assert sorted(whole) == list(range(len(values))) and _mixed(rule, values, seed, most) == whole[:most]
+
+
+def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_others(tmp_path: Path) -> None:
+    days = pandas.date_range("2020-01-01", periods=400)
+    train = pandas.DataFrame({"id": range(300), "day": days[:300], "y": [i * 7 % 100 / 3 for i in range(300)]})
+    test = pandas.DataFrame({"id": range(300, 400), "day": days[300:]})
+    train.to_csv(tmp_path / "train.csv", index=False)
+    test.to_csv(tmp_path / "test.csv", index=False)
+    data = opened(tmp_path)
+    split = data.split(seed=1)
+    assert (data.rule.kind, data.rule.column) == ("time", "day")
+    assert split.views[0] == tuple(range(240, 300)) and len(split.select) == 30
+    days_of_test = 30
+    test.head(days_of_test).to_csv(tmp_path / "test.csv", index=False)
+    big = pandas.concat([train.assign(id=train["id"] + 1000 * i) for i in range(20)])
+    big.to_csv(tmp_path / "train.csv", index=False)
+    later = opened(tmp_path)
+    shorter, days_of = later.split(seed=1), later.train.column("day")
+    assert len({days_of[row] for row in shorter.views[0]}) == days_of_test, "as long a time as the test spans"
+    assert not {days_of[r] for r in shorter.select} & {days_of[r] for r in set(shorter.views[0]) - set(shorter.select)}
+    train["day"], test["day"] = [f"p{i // 10}" for i in range(300)], [f"q{i // 10}" for i in range(100)]
+    train.to_csv(tmp_path / "train.csv", index=False)
+    test.to_csv(tmp_path / "test.csv", index=False)
+    assert (opened(tmp_path).rule.kind, opened(tmp_path).rule.column) == ("groups", "day")
+
+
+# --- blends ----------------------------------------------------------------------------------------------------
+
+
+HOURS = [1_577_836_800 + 3600 * i for i in range(300)]
+
+
+def later_task(folder: Path, train: Sequence[Any], test: Sequence[Any]) -> Path:
+    folder.mkdir(parents=True)
+    dice = random.Random(1)
+    for name, values in (("train", train), ("test", test)):
+        frame = pandas.DataFrame({"when": values, "x": [dice.random() for _ in values]})
+        frame = frame.assign(y=[int(x > 0.5) for x in frame["x"]]) if name == "train" else frame
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%Y-%m-%d %H:%M:%S+00:00", "%Y-%m-%dT%H:%M:%S+02:00", "%Y-%m-%dT%H:%M:%S.000Z", "%Y-%m-%dT%H:%M", "%d-%b-%y",
+        "%B %d, %Y", "%Y.%m.%d", "%Y-%m-%d",
+    ],
+)  # fmt: skip
+def test_a_later_test_is_seen_in_dates_of_any_usual_form(tmp_path: Path, form: str) -> None:
+    days = [day.strftime(form) for day in pandas.date_range("2021-01-01", periods=400, freq="D")]
+    data = opened(later_task(tmp_path / "data", days[:300], days[300:]))
+    assert (data.rule.kind, data.rule.column) == ("time", "when")
+    (hidden,) = data.split(seed=1).views
+    assert min(hidden) > 200 and len(hidden) < 100, "the last ones"
+    assert data.units is not None and list(data.units) == sorted(data.units)
+
+
+@pytest.mark.parametrize(("name", "form"), [("date", "%Y-%m-%d"), ("day", "%Y%m%d"), ("timestamp", "%s")])
+def test_a_date_that_is_the_key_is_still_a_date(tmp_path: Path, name: str, form: str) -> None:
+    days = pandas.date_range("2021-01-01", periods=400, freq="D", tz="UTC")
+    told = [str(int(day.timestamp())) if form == "%s" else day.strftime(form) for day in days]
+    train = pandas.DataFrame({name: told[:300], "y": [i * 7 % 100 / 3 for i in range(300)]})
+    train.to_csv(tmp_path / "train.csv", index=False)
+    pandas.DataFrame({name: told[300:]}).to_csv(tmp_path / "test.csv", index=False)
+    pandas.DataFrame({name: told[300:], "y": 0}).to_csv(tmp_path / "sample_submission.csv", index=False)
+    data = opened(tmp_path)
+    assert (data.layout.key, data.rule.kind, data.rule.column) == (name, "time", name)
+    (hidden,) = data.split(seed=1).views
+    assert hidden == tuple(range(240, 300))
+    assert data.make_view("v", hidden, tmp_path / "view", seed=1).names == {}, "no day gets another one"
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "kind"),
+    [
+        ("unix_time", HOURS, [HOURS[-1] + 3600 * i for i in range(1, 90)], "time"),
+        ("timestamp", [1000 * t for t in HOURS], [1000 * HOURS[-1] + i for i in range(1, 90)], "time"),
+        ("sale_year", [2000 + i // 20 for i in range(300)], [2015] * 90, "time"),
+        ("event_time", [-1, *HOURS[1:]], [HOURS[-1] + 3600 * i for i in range(1, 90)], "time"),
+        ("candidate_id", HOURS, [HOURS[-1] + i for i in range(1, 90)], "classes"),
+        ("year", [2000 + i // 20 for i in range(300)], [2000 + i // 6 for i in range(90)], "classes"),
+        ("year", [2019] * 3 + [2020] * 297, [2020] * 90, "classes"),
+        ("mileage", HOURS, [HOURS[-1] + i for i in range(1, 90)], "classes"),
+    ],
+)  # fmt: skip
+def test_time_may_be_a_number(tmp_path: Path, name: str, train: list[int], test: list[int], kind: str) -> None:
+    folder = later_task(tmp_path / "data", train, test)
+    for path in folder.glob("t*.csv"):
+        path.write_text(path.read_text().replace("when", name, 1))
+    data = opened(folder)
+    assert data.rule.kind == kind
+    if kind == "time":
+        (hidden,) = data.split(seed=1).views
+        assert min(hidden) > 200 and max(hidden) == 299
+
+
+def test_a_moment_of_most_rows_is_hidden_in_part(tmp_path: Path) -> None:
+    months = [*["2021-01-01", "2021-01-02", "2021-01-03", "2021-01-04", "2021-01-05"] * 4, *["2021-02-01"] * 980]
+    data = opened(later_task(tmp_path / "data", months, ["2021-03-01"] * 50))
+    assert data.rule.kind == "time" and len(data.split(seed=1).views[0]) <= 400
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_large_group_is_never_hidden_with_most_rows(seed: int) -> None:
+    sites = [*["large"] * 900, *(f"site {number // 25}" for number in range(100))]
+    split = split_rows(Rule("groups", "site", ""), sites, seed=seed)
+    assert split.views and all(0 < len(view) < 400 for view in split.views)
+    for view in split.views:
+        hidden = {sites[place] for place in view}
+        assert not hidden & {site for place, site in enumerate(sites) if place not in set(view)}, "whole groups"
+
+
+def test_numbers_that_gaps_write_in_another_way_are_no_other_groups(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    for name, count in (("train", ROWS), ("test", ASKED)):
+        floors = pandas.Series([float(i % 10) for i in range(count)])
+        floors = floors.where(floors.index % 17 != 3) if name == "train" else floors.astype(int)
+        pandas.read_csv(folder / f"{name}.csv").assign(floor=floors).to_csv(folder / f"{name}.csv", index=False)
+    assert "0.0" in (folder / "train.csv").read_text() and opened(folder).rule.kind == "classes"
+
+
+def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    goals = [float(i % 17) for i in range(ROWS)]
+    frame = pandas.DataFrame({"id": range(ROWS), "x": range(ROWS), "y": goals})
+    frame.to_csv(folder / "train.csv", index=False)
+    pandas.DataFrame({"id": range(900, 910), "x": range(10)}).to_csv(folder / "test.csv", index=False)
+    scorer = Scorer(opened(folder), known_metric("rmse"))
+    dice, rows = random.Random(4), list(range(ROWS))
+
+    def says(noise: float, bias: float = 0.0) -> Answers:
+        hidden: dict[int, tuple[str, ...]] = {row: (str(goals[row] + bias + dice.gauss(0, noise)),) for row in rows}
+        return Answers(hidden, tuple((str(bias),) for _ in range(10)))
+
+    predictions = {"low": says(1.0, -1.0), "high": says(1.0, 1.0), "noise": says(9.0)}
+    weights = find_weights(scorer, predictions, rows)
+    assert set(weights) == {"low", "high"} and sum(weights.values()) == pytest.approx(1.0)
+    whole = blended(predictions, weights)
+    best = min(scorer.grade(predictions[name].hidden, rows).score for name in predictions)
+    assert scorer.grade(whole.hidden, rows).score < 0.8 * best
+    assert [float(cell) for (cell,) in whole.real] == pytest.approx([weights["high"] - weights["low"]] * 10)
+    assert scorer.better(whole.hidden, predictions["noise"].hidden, rows) == 1.0
+    with_commas = {"a": Answers({0: ("1,5",)}, ()), "b": Answers({0: ("2.5",)}, ())}
+    assert blended(with_commas, {"a": 0.5, "b": 0.5}).hidden == {0: ("2.0",)}
+
+
+def test_a_dummy_knows_the_frequencies(tmp_path: Path) -> None:
+    data = opened(write(tmp_path / "data", "csv"))
+    ones = sum(row[0] == "1" for row in data.truth)
+    most = max(ones, len(data.truth) - ones) / len(data.truth)
+    grade = Scorer(data, known_metric("accuracy")).baseline(range(ROWS))
+    assert grade is not None and grade.score == pytest.approx(most)
+    chance = Scorer(data, known_metric("roc_auc")).baseline(range(ROWS))
+    assert chance is not None and chance.score == 0.5
+
+
+@pytest.mark.parametrize(
+    ("classes", "likely"), [("01", "1"), ("12", "2"), (["5", "10"], "10"), (["-1", "1"], "1"), (["no", "yes"], "yes")]
+)
+def test_a_single_probability_is_that_of_the_larger_number_as_every_script_writes_it(
+    classes: Sequence[str], likely: str, tmp_path: Path
+) -> None:
+    """A script writes `predict_proba[:, 1]`; the metric of a near-perfect one is near-perfect."""
+    folder = write(tmp_path / "data", "csv")
+    frame = pandas.read_csv(folder / "train.csv")
+    frame.assign(y=[classes[y] for y in frame["y"]]).to_csv(folder / "train.csv", index=False)
+    data = opened(folder)
+    said: dict[int, tuple[str, ...]] = {row: ("0.9" if data.truth[row][0] == likely else "0.1",) for row in range(ROWS)}
+    assert Scorer(data, known_metric("roc_auc")).score(said, range(ROWS)) == 1.0
+    scorer = Scorer(data, known_metric("log_loss"))
+    assert scorer.score(said, range(ROWS)) == pytest.approx(-math.log(0.9))
+    share = sum(label == likely for (label,) in data.truth) / ROWS
+    dummy = scorer.baseline(range(ROWS))
+    assert dummy is not None and dummy.score == pytest.approx(
+        scorer.score(dict.fromkeys(range(ROWS), (str(share),)), range(ROWS))
+    )
+    assert f"a single probability is that of '{likely}'" in data_brief(folder, "Predict `y`.")
+
+
+def test_targets_that_are_no_plain_numbers_have_no_dummy(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    frame = pandas.read_csv(folder / "train.csv")
+    frame.assign(y=[f"${x}" for x in frame["x"]]).to_csv(folder / "train.csv", index=False)
+    assert Scorer(opened(folder), known_metric("rmse")).baseline(range(ROWS)) is None
+
+
+def test_records_are_kept_byte_for_byte(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    text = (folder / "train.csv").read_text().replace("r3,", '"r3",').rstrip("\n")
+    (folder / "train.csv").write_text(text)
+    data = opened(folder)
+    data.make_view("v", [ROWS - 2], tmp_path / "view", seed=1)
+    lines = list(csv.reader(io.StringIO(text)))
+    kept = (tmp_path / "view" / "train.csv").read_text()
+    assert '"r3",' in kept and list(csv.reader(io.StringIO(kept))) == [*lines[:-2], lines[-1]]
+
+
+# --- names of rows ----------------------------------------------------------------------------------------------
+
+
+def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    frame = pandas.DataFrame({"id": range(ROWS), "x": 1.5, "y": [int(i >= ROWS // 2) for i in range(ROWS)]})
+    frame.to_csv(folder / "train.csv", index=False)
+    asked = pandas.DataFrame({"id": range(900, 900 + ASKED), "x": 1.5})
+    asked.to_csv(folder / "test.csv", index=False)
+    asked[["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
+    data = opened(folder)
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
+    assert list(shown["id"]) == list(wanted["id"]) and shown["id"].min() == 900
+    new = [int(view.names[place]) for place in hidden]
+    assert sorted(new) == list(range(930, 930 + len(hidden))) and new != sorted(new)
+    said = {str(i): int(i % 2) for i in shown["id"]}
+    answers = read_answers(data, submit(view, tmp_path / "s.csv", said), view)
+    assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
+    mixed = frame.sample(frac=1, random_state=1)
+    mixed[:150].to_csv(folder / "train.csv", index=False)
+    mixed[150:].drop(columns="y").to_csv(folder / "test.csv", index=False)
+    mixed[150:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
+    assert opened(folder).make_view("v", [0, 1, 2], tmp_path / "mixed", seed=2).names == {}
+
+
+@given(
+    st.sampled_from(["", "row-"]), st.lists(st.integers(0, 10**20), min_size=1, max_size=9), st.sampled_from([0, 3, 25])
+)
+def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, numbers: list[int], width: int) -> None:
+    keys = [f"{before}{str(number).zfill(width)}" for number in numbers]
+    goes_up = sorted(set(numbers)) == numbers
+    filled = width if any(len(str(number)) < width for number in numbers) else 0
+    wanted = Numbers(
+        (before, ""), min(numbers), max(numbers), len(keys[0]) - len(before) if filled else 0, goes_up, len(keys)
+    )
+    assert numbers_of(keys) == wanted
+    assert numbers_of([*keys, "x"]) is None and numbers_of([*keys, before]) is None and numbers_of([]) is None
+    new = fresh_keys(numbers_of(keys), [], [5, 6], seed=1)
+    first = max(numbers) + 1
+    assert sorted(new.values()) == sorted(f"{before}{str(n).zfill(wanted.width)}" for n in (first, first + 1))
+
+
+def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    frame = pandas.DataFrame({"id": range(ROWS), "y": [i % 2 for i in range(ROWS)]})
+    for part, keys in (("train", range(ROWS)), ("test", range(900, 900 + ASKED))):
+        (folder / part).mkdir(parents=True)
+        for key in keys:
+            (folder / part / f"{key}.png").write_bytes(b"picture of %d" % key)
+    frame.to_csv(folder / "train.csv", index=False)
+    pandas.DataFrame({"id": range(900, 900 + ASKED), "y": 0}).to_csv(folder / "sample_submission.csv", index=False)
+    data = opened(folder)
+    assert data.asked == ASKED
+    hidden = data.split(seed=1).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=2)
+    wanted = pandas.read_csv(view.folder / "sample_submission.csv")["id"]
+    assert len(wanted) == ASKED + len(hidden) and not (view.folder / "test.csv").exists()
+    assert {f"{key}.png" for key in wanted} == {file.name for file in (view.folder / "test").iterdir()}
+    assert len(list((view.folder / "train").iterdir())) == ROWS - len(hidden)
+    for place in hidden:
+        assert (view.folder / "test" / f"{view.names[place]}.png").read_bytes() == b"picture of %d" % place
+    scorer = Scorer(data, known_metric("accuracy"))
+    answers = read_answers(scorer.data, view.folder / "sample_submission.csv", view)
+    assert set(answers.hidden) == set(hidden) and len(answers.real) == ASKED
+    write_answers(scorer.data, answers, tmp_path / "real.csv")
+    assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
+
+
+def test_what_links_lead_to_is_in_the_view(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "notes.txt").write_text("far away")
+    (folder / "notes.txt").symlink_to("../store/notes.txt")
+    view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "deep" / "down" / "view", seed=1)
+    assert (view.folder / "notes.txt").read_text() == "far away"
+
+
+def keyed_files(folder: Path, places: Callable[[int, int], str]) -> Path:
+    """A task of one table and a file for each row; `places` says where, by number and label."""
+    folder.mkdir(parents=True)
+    rows = [(number, number * 7 % 11, number % 2) for number in range(100)]
+    pandas.DataFrame(rows, columns=["id", "x", "y"]).to_csv(folder / "train.csv", index=False)
+    for number, _, label in rows:
+        for name in places(number, label).split():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(str(label))
+    return folder
+
+
+def test_folders_that_tell_the_label_of_a_file_are_no_place_to_hide_it(tmp_path: Path) -> None:
+    told = keyed_files(tmp_path / "told", lambda number, label: f"images/{label}/{number}.png")
+    with pytest.raises(Unsupported, match="tell their labels"):
+        opened(told).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+    evenly = keyed_files(tmp_path / "evenly", lambda number, label: f"images/{number % 3}/{number}.png")
+    view = opened(evenly).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+    assert len(list(view.folder.rglob("*.png"))) == 100
+
+
+def test_annotations_of_hidden_rows_are_left_out(tmp_path: Path) -> None:
+    folder = keyed_files(tmp_path / "data", lambda number, label: f"images/{number}.png images/{number}.txt")
+    view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+    assert len(list(view.folder.rglob("*.png"))) == 100 and len(list(view.folder.rglob("*.txt"))) == 97
+
+
+def test_labels_that_belong_to_rows_by_their_place_alone_are_not_passed_over(tmp_path: Path) -> None:
+    pandas.DataFrame({"a": range(90), "b": range(90)}).to_csv(tmp_path / "X_train.csv", index=False)
+    pandas.DataFrame({"y": [i % 2 for i in range(90)]}).to_csv(tmp_path / "y_train.csv", index=False)
+    with pytest.raises(ConfigError, match=r"y_train\.csv holds the labels of X_train\.csv and shares no key"):
+        find_layout(tmp_path, "Predict `y`.")
+
+
+def test_keys_that_repeat_in_the_test_are_no_keys(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    for name in ("test", "sample_submission"):
+        frame = pandas.read_csv(folder / f"{name}.csv")
+        frame.assign(id=[f"r{1000 + i // 2}" for i in range(ASKED)]).to_csv(folder / f"{name}.csv", index=False)
+    with pytest.raises(Unsupported, match="occur more than once in the test"):
+        opened(folder)
+
+
+def test_lines_end_with_line_feeds_alone_in_json(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "jsonl")
+    text = (folder / "train.jsonl").read_text().replace("plain", "one\u2028two\x85three")
+    (folder / "train.jsonl").write_text(text)
+    assert opened(folder).train.count == ROWS
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_a_sample_with_types_keeps_them(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rows = [{"id": number, "x": number % 7, "y": number % 2} for number in range(100)]
+    tables = {"train": rows, "test": [{"id": 200 + n, "x": n} for n in range(20)]}
+    tables["sample_submission"] = [{"id": 200 + n, "y": 0} for n in range(20)]
+    for name, table_rows in tables.items():
+        if form == "json":
+            (folder / f"{name}.json").write_text(json.dumps(table_rows))
+        else:
+            pandas.DataFrame(table_rows).to_parquet(folder / f"{name}.parquet", index=False)
+    view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+    read = pandas.read_json if form == "json" else pandas.read_parquet
+    shown = read(view.folder / f"sample_submission.{form}")
+    assert len(shown) == 23 and str(shown["id"].dtype) == "int64"
+    if form == "json":
+        assert '"2' not in (view.folder / "sample_submission.json").read_text()
+
+
+def test_fractions_are_not_cut_to_fit_a_file_of_whole_numbers(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "parquet")
+    frame = pandas.read_parquet(folder / "test.parquet")
+    frame.assign(x=range(len(frame))).to_parquet(folder / "test.parquet", index=False)
+    with pytest.raises(Unsupported, match=r"x holds whole numbers in test\.parquet only"):
+        opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+
+
+def test_another_table_with_the_labels_is_no_place_to_hide_them(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    pandas.read_csv(folder / "train.csv")[["id", "y"]].to_csv(folder / "history.csv", index=False)
+    with pytest.raises(Unsupported, match=r"history\.csv holds the target"):
+        opened(folder)
+
+
+def _zip(path: Path, *sources: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for source in sources:
+            archive.write(source, source.name)
+
+
+def _tar(path: Path, source: Path) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(source, source.name)
+
+
+def _renamed_target(folder: Path) -> str:
+    return (folder / "train.csv").read_text().replace("y\n", "outcome\n", 1)
+
+
+LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
+    "titanic.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
+    "train.csv.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
+    "all.tar.gz": lambda folder, path: _tar(path, folder / "train.csv"),
+    "shut.zip": lambda folder, path: path.write_bytes(b"with a password, or of a kind that nobody opens here"),
+    "shut.tar": lambda folder, path: path.write_bytes(b"no archive that opens"),
+    "train.csv.bak": lambda folder, path: shutil.copy(folder / "train.csv", path),
+    "train.pkl": lambda folder, path: path.write_bytes(b"any table"),
+    "all.db": lambda folder, path: path.write_bytes(b"any table"),
+    "y_train.npy": lambda folder, path: path.write_bytes(b"any array"),
+    ".ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
+    "sub/.ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
+    "a/b/c/train.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
+    "old.csv": lambda folder, path: path.write_text(_renamed_target(folder)),
+    "train_solution.csv.gz": lambda folder, path: pandas.read_csv(folder / "train.csv").to_csv(path, index=False),
+    "a/b/c/train.json": lambda folder, path: pandas.read_csv(folder / "train.csv").to_json(path, orient="records"),
+    "runs/old/journal.jsonl": lambda folder, path: [path.write_text("{}\n"), (path.parent / MARK).write_text("")],
+}
+
+
+@pytest.mark.parametrize("name", LEFT_LYING)
+def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(name: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", "csv")
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    LEFT_LYING[name](folder, folder / name)
+    (folder / "features.npy").write_bytes(b"pixels")
+    (folder / "shops.csv").write_text("shop,size\n1,2\n2,3\n")
+    _zip(folder / "images.zip", folder / "features.npy")
+    data = opened(folder)
+    view = data.make_view("view-0", list(range(50)), tmp_path / "view", seed=1)
+    shown = {path.relative_to(view.folder).as_posix() for path in view.folder.rglob("*") if path.is_file()}
+    tables = {"train.csv", "test.csv", "sample_submission.csv", "shops.csv"}
+    assert shown == tables | {"features.npy", "images.zip", "readme.md"}
+    is_data = name.split("/")[0] not in (".ipynb_checkpoints", "runs")
+    assert data.label_files == ({name} if is_data else set())
