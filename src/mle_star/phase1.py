@@ -19,7 +19,7 @@ from mle_star.basics.texts import digest_of
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
 from mle_star.knowledge import known_models
-from mle_star.method.families import built_in, family_of
+from mle_star.method.codeblocks import built_in, family_of
 from mle_star.models import (
     AgentType,
     Phase1Result,

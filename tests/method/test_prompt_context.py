@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.method.families import built_in, family_of
+from mle_star.method.codeblocks import built_in, family_of
 from mle_star.models import (
     AgentType,
     EvaluationResult,

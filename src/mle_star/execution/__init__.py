@@ -44,8 +44,7 @@ from mle_star.execution.workspace import (
     setup_working_directory,
     write_script,
 )
-from mle_star.method.ranking import is_better_solution, rank_solutions
-from mle_star.method.scores import parse_score
+from mle_star.method.scores import is_better_solution, parse_score, rank_solutions
 from mle_star.models import ExecutionRawResult
 
 __all__ = [

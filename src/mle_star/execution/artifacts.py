@@ -10,7 +10,7 @@ import re
 import shutil
 
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
-from mle_star.method.ranking import best_first
+from mle_star.method.scores import best_first
 from mle_star.run.context import RunContext
 from mle_star.run.events import BestImproved, ScriptFinished, SubmissionKept
 from mle_star.run.folder import RunFolder, place_copy, write_whole

@@ -6,8 +6,7 @@ import ast
 import re
 import textwrap
 import warnings
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -19,30 +18,8 @@ FENCE_LINE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*?)[ \t]*$")
 _INDENTED_FENCE = re.compile(r"^([ \t]+)(?:`{3,}[^`]*|~{3,}.*)$")
 _PYTHON_TAG = re.compile(r"(?:(?:i?python|py|pycon)[\d.]*(?:\W.*)?)?|\S+\.py\b.*", re.IGNORECASE)
 _INSTALL = re.compile(r"\s*[$!%]?\s*(?:sudo\s+)?(?:python3?\s+-m\s+)?[\w-]+\s+install\s")
-_STATEMENTS = (
-    ast.Import,
-    ast.ImportFrom,
-    ast.Assign,
-    ast.AnnAssign,
-    ast.AugAssign,
-    ast.NamedExpr,
-    ast.Call,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.If,
-    ast.For,
-    ast.AsyncFor,
-    ast.While,
-    ast.With,
-    ast.AsyncWith,
-    ast.Try,
-    ast.Match,
-    ast.Return,
-    ast.Raise,
-    ast.Assert,
-    ast.Delete,
-)
+_WORDS = (ast.Expr, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal)
+"""Statements that a word or a sentence of prose may look like."""
 _BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # all that the parser throws at text
 
 
@@ -81,7 +58,8 @@ def has_extractable_code(response: str, *, by_line: bool = False) -> bool:
     if blocks:
         return any((by_line or block.is_python) and block.text for block in blocks)
     tree = parsed(response.strip())
-    return tree is not None and any(isinstance(node, _STATEMENTS) for node in ast.walk(tree))
+    nodes = [] if tree is None else ast.walk(tree)
+    return any(isinstance(node, (ast.stmt, ast.Call)) and not isinstance(node, _WORDS) for node in nodes)
 
 
 def parsed(code: str) -> ast.Module | None:
@@ -118,8 +96,8 @@ def locate_block(block: str, script: str) -> str | None:
         return None
     if _place(script, wanted) is not None:
         return wanted
-    wanted = "\n".join(line.rstrip() for line in wanted.split("\n"))
-    return _locate_ignoring_trailing_blanks(wanted, script)
+    lines = r"[^\S\n]*\n".join(re.escape(line.rstrip()) for line in wanted.split("\n"))
+    return next((found for found in re.findall(lines, script) if _place(script, found) is not None), None)
 
 
 def replacement(script: str, old: str, new: str, *, first: bool = False) -> tuple[str, str]:
@@ -285,36 +263,11 @@ def _unbalanced(rest: list[str], token: Token) -> str:
 
 def _cut_blank_borders(text: str) -> str:
     lines = text.split("\n")
-    while lines and not lines[0].strip():
-        del lines[0]
-    while lines and not lines[-1].strip():
-        del lines[-1]
-    return "\n".join(lines)
+    filled = [number for number, line in enumerate(lines) if line.strip()]
+    return "\n".join(lines[filled[0] : filled[-1] + 1]) if filled else ""
 
 
 # --- places in scripts -----------------------------------------------------------------------------------
-
-
-def _locate_ignoring_trailing_blanks(wanted: str, script: str) -> str | None:
-    stripped: list[str] = []
-    plain_starts: list[int] = []  # where each line starts in the stripped text, ...
-    script_starts: list[int] = []  # ... and where in the script
-    plain = original = 0
-    for line in script.split("\n"):
-        stripped.append(line.rstrip())
-        plain_starts.append(plain)
-        script_starts.append(original)
-        plain += len(stripped[-1]) + 1
-        original += len(line) + 1
-    found = _place("\n".join(stripped), wanted)
-    if found is None:
-        return None
-
-    def in_script(position: int) -> int:
-        line = bisect_right(plain_starts, position) - 1
-        return script_starts[line] + position - plain_starts[line]
-
-    return script[in_script(found) : in_script(found + len(wanted))]
 
 
 def _indentation(script: str, start: int) -> tuple[str, bool]:
@@ -348,3 +301,31 @@ def _shift(new: str, indent: str, is_before: bool) -> str:
     ]
     shifted = "\n".join(lines)
     return shifted.removeprefix(indent) if is_before else shifted
+
+
+# --- what a script is built on ----------------------------------------------------------------------------
+
+MOST_NAMES = 8
+_FAMILIES = {
+    "boosting": r"boost|lgbm|lightgbm|xgb|gbm|gbdt",
+    "trees": r"forest|extra ?trees|decision ?tree|bagging",
+    "neighbours": r"neighbou?r|knn",
+    "linear": r"ridge|lasso|linear|logistic|elastic|bayes|tf-?idf",
+    "kernels": r"\bsv[mcr]\b|support vector|gaussian process|kernel",
+    "networks": r"net|mlp|perceptron|transformer|bert|gpt|cnn|vit\b|lstm|gru|tabpfn|torch|keras|neural",
+}
+_BUILT = re.compile(r"\b([A-Z][a-z]\w*|[A-Z]{2,}\w*[a-z]\w*|[A-Z]{2,4})\(")
+
+
+def family_of(name: str, used: Sequence[str] = ()) -> str:
+    """The family of a model, by its name, else by the classes that its code makes use of; empty when neither tells."""
+    for text in (name, " ".join(used)):
+        for family, words in _FAMILIES.items():
+            if re.search(words, text, re.IGNORECASE):
+                return family
+    return ""
+
+
+def built_in(code: str, most: int = MOST_NAMES) -> list[str]:
+    """The classes that a script makes objects of (models, encoders, splitters), in order, each once."""
+    return list(dict.fromkeys(_BUILT.findall(re.sub(r"#.*", "", code))))[:most]

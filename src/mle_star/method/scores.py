@@ -1,12 +1,17 @@
-"""Scores in the output of scripts. Pure functions of text."""
+"""Scores: reading them in the output of scripts, and the order among scripts that have one. Pure functions."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cmp_to_key
+from typing import TypeVar
 
-from mle_star.models import SCORE_PATTERN
+from mle_star.models import SCORE_PATTERN, EvaluationResult, MetricDirection, SolutionScript, is_improvement
+
+T = TypeVar("T")
 
 _PHRASE = "Final Validation Performance:"
 _HIT = re.compile(SCORE_PATTERN)
@@ -111,3 +116,38 @@ def _finite(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+# --- order; only `is_improvement` knows which score is better ---------------------------------------------
+
+
+def is_better_solution(new_result: EvaluationResult, old_score: float, direction: MetricDirection) -> bool:
+    """Does a run without error beat a known score, strictly?"""
+    if new_result.is_error or new_result.score is None:
+        return False
+    return is_improvement(new_result.score, old_score, direction)
+
+
+def best_first(items: Iterable[T], score: Callable[[T], float | None], direction: MetricDirection) -> list[T]:
+    """The items by their scores; those without one come last, ties keep their order."""
+
+    def compare(left: T, right: T) -> int:
+        first, second = score(left), score(right)
+        if first is None or second is None:
+            return (first is None) - (second is None)
+        if is_improvement(first, second, direction):
+            return -1
+        return 1 if is_improvement(second, first, direction) else 0
+
+    return sorted(items, key=cmp_to_key(compare))
+
+
+def rank_solutions(
+    solutions: list[SolutionScript], results: list[EvaluationResult], direction: MetricDirection
+) -> list[tuple[SolutionScript, EvaluationResult]]:
+    """Best first: scored ones, then those without a score, then all that failed; ties keep their order."""
+    if len(solutions) != len(results):
+        raise ValueError(f"{len(solutions)} solutions but {len(results)} results")
+    scored = list(zip(solutions, results, strict=True))
+    ran, failed = ([pair for pair in scored if pair[1].is_error is error] for error in (False, True))
+    return [*best_first(ran, lambda pair: pair[1].score, direction), *failed]

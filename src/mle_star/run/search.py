@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mle_star.basics.texts import TRACEBACK_HEADER
-from mle_star.method.ranking import rank_solutions
+from mle_star.method.scores import rank_solutions
 from mle_star.models import (
     CodeBlock,
     DataContaminationResult,
