@@ -24,7 +24,6 @@ from mle_star.models import (
     TaskType,
 )
 from mle_star.orchestrator import run_pipeline
-from mle_star.results.leaderboard import leaderboard_rows
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.events import (
     AgentFinished,
@@ -40,6 +39,7 @@ from mle_star.sdk import build_system_prompt
 from mle_star.search.rescore import rescore
 from mle_star.search.setup import gather_facts
 from mle_star.views import write_report
+from mle_star.views.leaderboard import leaderboard_rows
 from tests.method.conftest import crash
 from tests.pipeline.conftest import QuickRun, events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, levels

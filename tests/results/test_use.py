@@ -24,8 +24,6 @@ from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor
 from mle_star.models import ExecutionRawResult
-from mle_star.results.export import export_run, needs
-from mle_star.results.leaderboard import promote
 from mle_star.results.model import complete, load_model
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.context import ScriptRequest
@@ -33,6 +31,8 @@ from mle_star.run.folder import first_line, last_config
 from mle_star.run.journal import Journal, read_journal
 from mle_star.search.rescore import rescore
 from mle_star.views import RunStory
+from mle_star.views.export import export_run, needs
+from mle_star.views.leaderboard import promote
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.verdict import Verdict
 from tests.execution.conftest import FixedExecutor
@@ -445,7 +445,7 @@ def test_an_export_is_all_that_another_machine_needs(
     assert done.returncode != 0 and done.stderr.strip().endswith("new.csv lacks kind")
     target = Path(alone)
     card = (target / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "measured on 30 rows that it never saw" in card and "`rooms`, `kind`" in card
+    assert "measured on hidden rows (30)" in card and "`rooms`, `kind`" in card
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
     assert main(["export", str(house_run.path), str(target)]) == 1
     assert "is not empty" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 TRACEBACK_HEADER = "Traceback (most recent call last):"
@@ -37,6 +38,17 @@ def plural(count: int, noun: str) -> str:
     """`3 rows`, `1 row`, `2 classes`, `1,000 scripts`."""
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def score(value: float | None) -> str:
+    """A score with as many digits as tell scores apart, the same number wherever it is shown."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) >= 10_000:
+        return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.4g}"
+    return "0" if value == 0 else f"{value:#.5g}".rstrip(".")
 
 
 def storable(value: Any) -> Any:

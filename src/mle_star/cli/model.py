@@ -74,7 +74,7 @@ def export(run_folder: Run, target: Annotated[Path, typer.Argument(metavar="DIR"
     Examples:
       mle-star export latest houses-model/
     """
-    from mle_star.results.export import export_run
+    from mle_star.views.export import export_run
 
     for path in export_run(run_folder, target):
         typer.echo(path)
@@ -97,9 +97,9 @@ def leaderboard(
     """
     from rich.text import Text
 
-    from mle_star.results.leaderboard import leaderboards
     from mle_star.run.finding import find_run, runs_folder, runs_in
     from mle_star.views import text
+    from mle_star.views.leaderboard import leaderboards
 
     runs = [find_run(name) for name in run_folders] if run_folders else runs_in(runs_folder())
     if not runs:
@@ -175,8 +175,8 @@ def promote(
     Examples:
       mle-star promote latest phase1/candidate-0
     """
-    from mle_star.results.leaderboard import promote as make_final
     from mle_star.views import text, write_report
+    from mle_star.views.leaderboard import promote as make_final
 
     chosen, score = make_final(run_folder, step)
     write_report(run_folder)

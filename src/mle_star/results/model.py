@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from mle_star.basics.texts import score
 from mle_star.config import PREFIX, load_config
 from mle_star.data.columns import moments_of
 from mle_star.data.layout import Layout, find_layout
@@ -45,7 +46,6 @@ from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.finding import find_run
 from mle_star.run.folder import RunFolder, is_running, with_own_data
-from mle_star.views import text
 
 logger = logging.getLogger(__name__)
 
@@ -314,11 +314,14 @@ def read_result(run_dir: Path) -> FinalResult:
 def score_in_words(result: FinalResult) -> str:
     """The score of a result, the interval, and who measured it."""
     task, expected = result.task, result.expected
-    score = text.score(result.final_solution.score)
-    words = f"{task.evaluation_metric} {score} ({task.metric_direction.better_word} is better)"
+    words = (
+        f"{task.evaluation_metric} {score(result.final_solution.score)} ({task.metric_direction.better_word} is better)"
+    )
     if expected is not None and expected.low is not None and expected.high is not None:
-        words += f", between {text.score(expected.low)} and {text.score(expected.high)}"
-    return words + (", measured on hidden rows" if expected and expected.measured == "harness" else ", self-reported")
+        words += f", between {score(expected.low)} and {score(expected.high)}"
+    if expected is None or expected.measured != "harness":
+        return f"{words}, self-reported"
+    return f"{words}, measured on hidden rows" + (f" ({expected.rows:,})" if expected.rows else "")
 
 
 def script_of(content: str, score: float | None = None) -> SolutionScript:

@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import takewhile
 
 from mle_star.basics.texts import plural as plural
+from mle_star.basics.texts import score as score
 from mle_star.models import MetricDirection
 
 MAX_LINE = 2000
@@ -87,17 +88,6 @@ def _short_line(line: str, limit: int) -> str:
 
 
 # --- numbers ---------------------------------------------------------------------------------------------
-
-
-def score(value: float | None) -> str:
-    """A score with as many digits as tell scores apart, the same number wherever it is shown."""
-    if value is None:
-        return "–"
-    if not math.isfinite(value):
-        return str(value)
-    if abs(value) >= 10_000:
-        return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.4g}"
-    return "0" if value == 0 else f"{value:#.5g}".rstrip(".")
 
 
 def ticks(values: Sequence[float]) -> list[str]:

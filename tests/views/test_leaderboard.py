@@ -8,8 +8,8 @@ import pytest
 
 from mle_star.cli.app import main
 from mle_star.models import FinalResult, Measure, Phase1Result, SolutionPhase, SolutionScript
-from mle_star.results.leaderboard import leaderboard_rows
 from mle_star.run.events import AnyEvent, RunFinished, ShortlistScored
+from mle_star.views.leaderboard import leaderboard_rows
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.story import RunStory
 from tests.views.journals import Invented

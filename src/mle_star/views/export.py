@@ -16,7 +16,7 @@ from mle_star.execution import inspect_interpreter
 from mle_star.execution.fitted import STATE, fitted_digest, restore_fitted
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
-from mle_star.results.model import SAMPLE_NAME, TEST_NAME, Model
+from mle_star.results.model import SAMPLE_NAME, TEST_NAME, Model, score_in_words
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 
@@ -122,15 +122,7 @@ def needs(scripts: list[str], installed: dict[str, str]) -> list[str]:
 
 
 def _card(model: Model, result: FinalResult, target: Path) -> str:
-    task, expected, layout = result.task, result.expected, model.layout
-    better = f"({task.metric_direction.better_word} is better)"
-    score = f"{task.evaluation_metric}: **{text.score(result.final_solution.score)}** {better}"
-    if expected is not None and expected.measured == "harness":
-        score += f", measured on {expected.rows} rows that it never saw"
-        if expected.low is not None and expected.high is not None:
-            score += f", between {text.score(expected.low)} and {text.score(expected.high)} (95 %)"
-    else:
-        score += ", as the script itself measured it: nobody else has checked it"
+    task, layout = result.task, model.layout
     tables = [table.name for table in (layout.train, layout.labels, *layout.others) if table is not None]
     use = "`python predict.py NEW.csv PREDICTIONS.csv` predicts rows of your own."
     if not (target / "predict.py").is_file():
@@ -141,7 +133,7 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
         run=model.run_dir.name,
         model=result.config.model,
         description=task.description,
-        score=f"{score}.",
+        score=f"{score_in_words(result)}.",
         files=", ".join(f"`{name}`" for name in tables),
         use=use,
         asked=f"the rows of `{layout.test.name}`" if layout.test else "a few rows as an example",
