@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,30 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m mle_star.cli.app --help | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("moment", ["mle_star.errors", "pydantic", "pandas", "mle_star.orchestrator"])
+def test_three_quick_ctrl_c_before_there_is_a_journal_are_one_line_and_exit_code_130(
+    moment: str, tmp_path: Path
+) -> None:
+    table, run_dir = tmp_path / "houses.csv", tmp_path / "run"
+    table.write_text("size,price\n" + "".join(f"{row % 17},{row % 17 * 2}\n" for row in range(300)), encoding="utf-8")
+    words = ["run", str(table), "--target", "price", "--model", "offline", "--output", str(run_dir)]
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "mle_star", *words], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    imported = (line.rpartition("|")[2].strip() for line in process.stderr)
+    assert next((name for name in imported if name == moment), None)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.03)
+    lines = [line for line in process.stderr.read().splitlines() if not line.startswith("import time:")]
+    assert process.wait(60) in (130, -signal.SIGINT), (
+        lines
+    )  # Python itself may end by the signal, which shells call 130
+    assert lines[-1] == "mle-star: interrupted" and "Traceback" not in "".join(lines)
+    assert not run_dir.exists(), "the copy of the data is gone"
 
 
 def test_typer_still_has_the_base_class_that_errors_are_told_by() -> None:

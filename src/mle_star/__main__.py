@@ -1,8 +1,37 @@
-"""`python -m mle_star` is the command `mle-star`."""
+"""The command `mle-star`, also as `python -m mle_star`: heeds Ctrl-C before anything that takes time is imported."""
 
+import signal
 import sys
+import time
+from types import FrameType
 
-from mle_star.cli.app import main
+EXIT_INTERRUPTED = 130
+QUICK_SECONDS = 1.0
+"""Whoever presses Ctrl-C several times within this time means it once: what the first began is not broken off."""
+_last = -QUICK_SECONDS
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        from mle_star.cli.app import main as run_command
+
+        code = run_command()
+    except KeyboardInterrupt:
+        sys.stderr.write("mle-star: interrupted\n")
+        code = EXIT_INTERRUPTED
+    if code == EXIT_INTERRUPTED:  # Python is about to end, and would take another one as its own death
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    global _last
+    before, _last = _last, time.monotonic()
+    if _last - before >= QUICK_SECONDS:
+        raise KeyboardInterrupt
+
 
 if __name__ == "__main__":
     sys.exit(main())

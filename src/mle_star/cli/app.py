@@ -100,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             words, prog_name="mle-star", standalone_mode=False
         )
         sys.stdout.flush()
+        if code == EXIT_INTERRUPTED:  # newer versions of typer make this of Ctrl-C, older ones `Abort`
+            raise KeyboardInterrupt
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", EXIT_INTERRUPTED, prefix="mle-star")
     except BrokenPipeError:
@@ -127,6 +129,8 @@ def _explain(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         hint = f" (see `{context.command_path} --help`)" if context is not None else ""
         return _fail(formatted.format_message() + hint, EXIT_WRONG_INPUT)
+    if isinstance(error, RunInterrupted):
+        return _fail(str(error), EXIT_INTERRUPTED, prefix="mle-star")
     if isinstance(error, MleStarError):
         return _fail(str(error), exit_code(error))
     if isinstance(error, OSError) and error.strerror:

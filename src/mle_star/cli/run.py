@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mle_star.cli.options import (
-    EXIT_INTERRUPTED,
     EXIT_NO_SUBMISSION,
     FLAGS,
     NOTHING,
@@ -239,8 +238,7 @@ def start_run(
             raise
         _write_report(folder.root)
     if stopped:  # said last, below the summary
-        typer.echo(f"mle-star: {stopped}", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED)
+        raise RunInterrupted(stopped)
     if result.has_test and not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)
     if advice and mode not in ("json", "quiet"):
