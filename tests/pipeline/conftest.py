@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import psutil
 import pytest
 
+from mle_star.basics.phases import PHASES
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.events import AnyEvent, Event, FinishRequested
+from mle_star.run.events import AgentFinished, Event, FinishRequested, PhaseFinished
 from mle_star.run.folder import request_finish
 from mle_star.run.journal import read_journal
+from tests.conftest import LETTERS
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
 E = TypeVar("E", bound=Event)
 
-LETTERS = {
-    "M": "num_retrieved_models", "T": "outer_loop_steps", "K": "inner_loop_steps", "L": "num_parallel_solutions",
-    "R": "ensemble_rounds",
-}  # fmt: skip
+ALL_PHASES = [phase.name for phase in PHASES]
 
 
 def settings(**changes: Any) -> PipelineConfig:
@@ -38,6 +37,17 @@ def settings(**changes: Any) -> PipelineConfig:
 def events(run_dir: Path, kind: type[E]) -> list[E]:
     """What a run's journal holds of one kind."""
     return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
+
+
+def prompts(run_dir: Path, agent: str) -> list[str]:
+    """What an agent was asked in a run, call by call."""
+    return [event.prompt for event in events(run_dir, AgentFinished) if event.agent.value == agent]
+
+
+def ends(run_dir: Path) -> list[tuple[str, str, str, float | None]]:
+    """How every phase ended, with which words and which score."""
+    ended = [event for event in events(run_dir, PhaseFinished) if event.path is None]
+    return [(event.phase, event.outcome, event.detail, event.score) for event in ended]
 
 
 async def ask_to_finish(run_dir: Path) -> None:
@@ -67,15 +77,15 @@ def _command(process: psutil.Process) -> str:
 def story(result: FinalResult) -> dict[str, Any]:
     """A result without its times and places: what two runs of the same task have in common."""
 
-    def told(value: Any) -> Any:
+    def common(value: Any) -> Any:
         if isinstance(value, dict):
             left_out = ("created_at", "duration", "submission_path", "work_dir", "run_dir")
-            return {key: told(entry) for key, entry in value.items() if not any(word in key for word in left_out)}
+            return {key: common(entry) for key, entry in value.items() if not any(word in key for word in left_out)}
         if isinstance(value, float):
             return round(value, 9)
-        return [told(entry) for entry in value] if isinstance(value, list) else value
+        return [common(entry) for entry in value] if isinstance(value, list) else value
 
-    whole: dict[str, Any] = told(result.model_dump(mode="json"))
+    whole: dict[str, Any] = common(result.model_dump(mode="json"))
     whole["submitted"] = Path(result.submission_path).read_text(encoding="utf-8") if result.submission_path else ""
     return whole
 
@@ -99,6 +109,3 @@ def quick(task: TaskDescription, tmp_path: Path) -> QuickRun:
         return await run_pipeline(options.pop("task", task), config or settings(), run_dir=tmp_path / name, **options)
 
     return run
-
-
-Listener = Callable[[AnyEvent], None]

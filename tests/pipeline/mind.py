@@ -7,6 +7,7 @@ was killed and resumed can be compared word by word.
 from __future__ import annotations
 
 import asyncio
+import csv
 import re
 import time
 from collections import Counter
@@ -19,8 +20,11 @@ from mle_star.engineer.server import BrainReply, BrainRequest
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, ExecutionRawResult
 from mle_star.run.context import AgentReply, ScriptRequest
+from tests.method.conftest import crash
 
 Answer = str | dict[str, Any]
+Hook = Callable[[str, str], Awaitable[None]]
+"""What happens before a call, by the label of its path and the agent."""
 
 
 def script(level: float, *, note: str = "", seconds: float = 0.0) -> str:
@@ -49,7 +53,7 @@ def levels(text: str) -> list[float]:
     return [float(found) for found in re.findall(r"^level = ([\d.]+)$", text, re.MULTILINE)]
 
 
-_TOLD = re.compile(
+_CONTEXT = re.compile(
     r"\n# (?:Whole script|Best (?:block|ensemble) so far|Scores of the solutions|The current solution"
     r"|Where the errors are|What this run has tried|Repairs so far|Research notes|Limits|After the score"
     r"|The model stays|Different families|Other candidates|Emphasis of this path|Best of another path)\n.*?"
@@ -73,7 +77,7 @@ class Mind:
     def answer(self, agent: str, variant: str | None, prompt: str) -> Answer:
         """The reply to a prompt."""
         name = agent if variant is None else f"{agent}-{variant}"
-        prompt = prompt if self.listens else _TOLD.sub("", prompt)
+        prompt = prompt if self.listens else _CONTEXT.sub("", prompt)
         override = self.overrides.get(name) or self.overrides.get(agent)
         if override is not None:
             return override(prompt)
@@ -144,6 +148,35 @@ class Mind:
         return {"verdict": "Novel"}
 
 
+def leaking(code: str, corrected: str = "I cannot.") -> dict[str, Callable[[str], Answer]]:
+    """Finds a leak in every script with this code; `corrected` is all that it can do about it."""
+
+    def detection(prompt: str) -> Answer:
+        found = code in prompt
+        status = "Yes Data Leakage" if found else "No Data Leakage"
+        return {"answers": [{"leakage_status": status, "code_block": code if found else "level"}]}
+
+    return {
+        "leakage-detection": detection,
+        "leakage-correction": lambda _: corrected,
+        "leakage-rewrite": lambda _: "Nor can I.",
+    }
+
+
+def failing(agent: str, *labels: str, error: BaseException | None = None, after: int = 0) -> Hook:
+    """Raises at each call of an agent, or of any (""), on these paths or on all, but for the first `after` calls."""
+    seen = 0
+
+    async def before(label: str, name: str) -> None:
+        nonlocal seen
+        if agent in ("", name) and (not labels or label in labels):
+            seen += 1
+            if seen > after:
+                raise error or RuntimeError("a bug")
+
+    return before
+
+
 def apart(answer: Answer, label: str) -> Answer:
     """The code with its level a little higher on every further path: no two paths reach the same score."""
     number = int(label.removeprefix("path-")) if label.startswith("path-") else 0
@@ -178,14 +211,16 @@ class MindAgents:
     cost_usd: float = 0.01
     delay: float = 0.0
     calls: list[tuple[str, str]] = field(default_factory=list)
-    before: Callable[[str, str], Awaitable[None]] | None = None
+    before: Hook | None = None
     failing: dict[str, str] = field(default_factory=dict)
     caps: list[float | None] = field(default_factory=list)
     paths_alike: bool = False  # as over the wire, where nobody says which path asks
+    changed: str = ""  # the agent, or "all", whose template, tools or model are not what they were
 
     def fingerprint(self, config: AgentConfig) -> str:
         """Enough to tell the agents apart."""
-        return config.agent_type.value
+        agent = config.agent_type.value
+        return f"{agent}, changed" if self.changed in (agent, "all") else agent
 
     async def ask(
         self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
@@ -218,33 +253,42 @@ class MindAgents:
 
 @dataclass
 class LevelExecutor:
-    """Scores scripts by their `level` instead of running them."""
+    """Scores scripts by their `level` instead of running them.
+
+    `before` may wait, raise or say how a script ended; `after` changes what is said; `seconds` is how long they take.
+    """
 
     delay: float = 0.0
     runs: int = 0
     directories: set[str] = field(default_factory=set)
+    before: Callable[[ScriptRequest], Awaitable[ExecutionRawResult | None]] | None = None
+    after: Callable[[ScriptRequest, ExecutionRawResult], ExecutionRawResult] | None = None
+    seconds: float | None = None
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """What the script would have done."""
         self.runs += 1
         self.directories.add(Path(request.working_dir).name)
         started = time.monotonic()
+        done = None if self.before is None else await self.before(request)
         await asyncio.sleep(self.delay)
-        seconds = time.monotonic() - started
-        text = Path(request.script_path).read_text(encoding="utf-8")
+        done = done or self._run(request, time.monotonic() - started)
+        return done if self.after is None else self.after(request, done)
+
+    def _run(self, request: ScriptRequest, seconds: float) -> ExecutionRawResult:
+        folder, text = Path(request.working_dir), Path(request.script_path).read_text(encoding="utf-8")
         out = "".join(f"{line}\n" for line in re.findall(r"^print\('(Ablation .*)'\)$", text, re.MULTILINE))
         if re.search(r"^raise ", text, re.MULTILINE):
-            trace = 'Traceback (most recent call last):\n  File "solution.py", line 3\nRuntimeError: broken\n'
-            return _raw(out, trace, 1, seconds)
+            return crash("RuntimeError: broken").model_copy(update={"stdout": out, "duration_seconds": seconds})
         if "submission.csv" in text:
-            data = Path(request.working_dir, "input", "test.csv").read_text(encoding="utf-8").splitlines()[1:]
-            rows = "".join(f"{line.split(',')[0]},{levels(text)[-1]}\n" for line in data)
-            Path(request.working_dir, "final", "submission.csv").write_text("id,label\n" + rows, encoding="utf-8")
+            with (folder / "input" / "test.csv").open(newline="", encoding="utf-8") as stream:
+                answers = self.answers(text, list(csv.DictReader(stream)))
+            body = "".join(f"{row},{answer}\n" for row, answer in answers)
+            (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
             out += f"Final Validation Performance: {levels(text)[-1]}\n"
-        return _raw(out, "", 0, seconds)
+        seconds = seconds if self.seconds is None else self.seconds
+        return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=seconds, timed_out=False)
 
-
-def _raw(stdout: str, stderr: str, code: int, seconds: float) -> ExecutionRawResult:
-    return ExecutionRawResult(
-        stdout=stdout, stderr=stderr, exit_code=code, duration_seconds=seconds, timed_out=False
-    )  # fmt: skip
+    def answers(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
+        """What a script says of the rows of the test file."""
+        return [(row["id"], levels(text)[-1]) for row in rows]

@@ -29,8 +29,9 @@ from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.prices import price_of
 from mle_star.search.control import RunControl
+from tests.conftest import LETTERS
 from tests.ledgers import script_finished
-from tests.pipeline.conftest import LETTERS, QuickRun, events, settings
+from tests.pipeline.conftest import QuickRun, events, settings
 from tests.pipeline.mind import Mind, MindAgents
 
 

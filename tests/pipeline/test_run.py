@@ -11,7 +11,6 @@ import os
 import time
 import tracemalloc
 from collections.abc import Callable
-from datetime import datetime
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import mle_star.orchestrator
 from mle_star.config import effective_config
 from mle_star.errors import ConfigError, CredentialError, PipelineError
 from mle_star.models import (
-    AgentConfig,
+    ExecutionRawResult,
     FinalResult,
     Measure,
     MetricDirection,
@@ -32,7 +31,7 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.orchestrator import PipelineState, run_pipeline, run_pipeline_sync
-from mle_star.run.context import AgentReply
+from mle_star.run.context import ScriptRequest
 from mle_star.run.events import (
     AgentFinished,
     AgentStarted,
@@ -46,56 +45,43 @@ from mle_star.run.events import (
 )
 from mle_star.search.result import best_of
 from tests.method.loops import log_of, measured
-from tests.pipeline.conftest import QuickRun, events, settings, story
-from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, fenced, script
+from tests.pipeline.conftest import ALL_PHASES, QuickRun, ends, events, settings, story
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, failing, fenced, script
 
 # --- the entry -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("REQ-OR-001", "REQ-OR-053")
-async def test_a_task_alone_is_enough(task: TaskDescription, tmp_path: Path) -> None:
+@pytest.mark.req("REQ-OR-001", "REQ-OR-044", "REQ-OR-053")
+async def test_a_task_alone_is_enough_and_the_defaults_are_the_papers(
+    task: TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parameters = inspect.signature(run_pipeline).parameters.values()
     positional = [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-    assert positional == ["task", "config"]
-    assert inspect.iscoroutinefunction(run_pipeline)
-    before = Path.cwd()
-    os.chdir(tmp_path)
-    try:
-        result = await run_pipeline(task, agents=MindAgents(), executor=LevelExecutor(), console=False)
-    finally:
-        os.chdir(before)
-    assert isinstance(result, FinalResult)
-    assert (result.task, result.config) == (task, effective_config(PipelineConfig()))
-    folder = Path(result.submission_path).parent.parent
-    assert folder.parent == tmp_path / "runs" and folder.name.startswith("sizes-20")
-
-
-@pytest.mark.req("REQ-OR-044")
-async def test_the_defaults_are_the_papers_and_run(quick: QuickRun, tmp_path: Path) -> None:
+    assert positional == ["task", "config"] and inspect.iscoroutinefunction(run_pipeline)
     config = PipelineConfig()
     assert (config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps) == (4, 4, 4)
     assert (config.num_parallel_solutions, config.ensemble_rounds, config.time_limit_seconds) == (2, 5, 86400)
     assert (config.max_budget_usd, config.max_debug_attempts, config.model) == (None, 3, "sonnet")
     assert (config.permission_mode, config.log_level) == ("bypassPermissions", "INFO")
+    monkeypatch.chdir(tmp_path)
     agents = MindAgents()
-    result = await quick(config, agents=agents)
-    assert result.phases_completed == ["phase1", "phase2", "phase3", "finalization"]
+    result = await run_pipeline(task, agents=agents, executor=LevelExecutor(), console=False)
+    assert (result.task, result.config) == (task, effective_config(config))
+    assert result.phases_completed == ALL_PHASES
     assert agents.count("init") == 4 and agents.count("coder") == 2 * 4 * 4 and agents.count("ensembler") == 5
+    folder = Path(result.submission_path).parent.parent
+    assert folder.parent == tmp_path / "runs" and folder.name.startswith("sizes-20")
 
 
-@pytest.mark.req("REQ-FN-030")
-async def test_a_run_compares_its_script_with_the_texts_it_is_given(quick: QuickRun, tmp_path: Path) -> None:
+@pytest.mark.req("REQ-OR-053", "REQ-FN-030")
+def test_there_is_a_way_without_an_event_loop_and_texts_to_compare_the_script_with(
+    task: TaskDescription, tmp_path: Path
+) -> None:
     (tmp_path / "talk.md").write_text("use a forest of stumps", encoding="utf-8")
-    agents = MindAgents()
-    result = await quick(settings(L=1, reference_files=(str(tmp_path / "talk.md"),)), agents=agents)
-    assert result.contamination is not None and result.contamination.verdict == "Novel"
-
-
-@pytest.mark.req("REQ-OR-053")
-def test_there_is_a_way_without_an_event_loop(task: TaskDescription, tmp_path: Path) -> None:
-    config = settings(L=1, work_dir=str(tmp_path))
+    config = settings(L=1, work_dir=str(tmp_path), reference_files=(str(tmp_path / "talk.md"),))
     result = run_pipeline_sync(task, config, agents=MindAgents(), executor=LevelExecutor(), console=False)
-    assert result.submission_path and result.config.num_parallel_solutions == 1
+    assert isinstance(result, FinalResult) and result.submission_path and result.config.num_parallel_solutions == 1
+    assert result.contamination is not None and result.contamination.verdict == "Novel"
 
     async def inside() -> None:
         run_pipeline_sync(task, config)
@@ -105,99 +91,73 @@ def test_there_is_a_way_without_an_event_loop(task: TaskDescription, tmp_path: P
 
 
 @pytest.mark.req("REQ-OR-002")
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"data_dir": "/nowhere"}, "data_dir: /nowhere is not a directory"),
-        ({"data_dir": "EMPTY"}, "data_dir: there is no file"),
-        ({"data_dir": "FOLDERS"}, "data_dir: there is no file"),
-        ({"competition_id": "  "}, "competition_id"),
-    ],
-)
-async def test_wrong_inputs_are_refused_before_anything_happens(
-    task: TaskDescription, tmp_path: Path, change: dict[str, str], words: str
+async def test_wrong_inputs_are_refused_before_anything_happens_and_before_credentials_are_looked_for(
+    task: TaskDescription, tmp_path: Path
 ) -> None:
-    (tmp_path / "empty").mkdir()
     (tmp_path / "folders" / "of" / "nothing").mkdir(parents=True)
-    if (name := change.get("data_dir", "").lower()) in ("empty", "folders"):
-        change = {"data_dir": str(tmp_path / name)}
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "thesis.txt").touch()
+
+    def changed(**update: str) -> TaskDescription:
+        return task.model_copy(update=update)
+
+    refused: list[tuple[Any, Any, str]] = [
+        (changed(data_dir="/nowhere"), settings(), "data_dir: /nowhere is not a directory"),
+        (changed(data_dir=str(tmp_path / "folders")), settings(), "data_dir: there is no file"),
+        (changed(data_dir=str(tmp_path / "folders" / "of" / "nothing")), settings(), "data_dir: there is no file"),
+        (changed(competition_id="  "), settings(), "competition_id"),
+        ("titanic", None, "TaskDescription"),
+        (task, {"outer_loop_steps": 1}, "PipelineConfig"),
+    ]
     agents = MindAgents()
-    with pytest.raises(ValueError, match=words):
-        await run_pipeline(task.model_copy(update=change), settings(), agents=agents, run_dir=tmp_path / "run")
-    assert agents.calls == []
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.req("REQ-OR-002")
-async def test_something_that_is_no_task_or_no_config_is_refused(task: TaskDescription, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="TaskDescription"):
-        await run_pipeline("titanic", run_dir=tmp_path / "run")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="PipelineConfig"):
-        await run_pipeline(task, {"outer_loop_steps": 1}, run_dir=tmp_path / "run")  # type: ignore[arg-type]
+    for wrong, config, words in refused:
+        for asked in (agents, None):
+            with pytest.raises(ValueError, match=words):
+                await run_pipeline(wrong, config, agents=asked, run_dir=tmp_path / "run")
+    with pytest.raises(CredentialError, match="ANTHROPIC_API_KEY"):
+        await run_pipeline(task, settings(), run_dir=tmp_path / "run")
+    assert agents.calls == [] and not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="not empty"):  # an API of one's own may need no key
+        await run_pipeline(task, settings(), run_dir=tmp_path / "own", base_url="http://127.0.0.1:9")
     with pytest.raises(ValueError):
         PipelineConfig(outer_loop_steps=0)
 
 
-async def test_inputs_are_looked_at_before_credentials(task: TaskDescription, tmp_path: Path) -> None:
-    with pytest.raises(CredentialError, match="ANTHROPIC_API_KEY"):
-        await run_pipeline(task, settings(), run_dir=tmp_path / "run")
-    with pytest.raises(ValueError, match="not a directory"):
-        await run_pipeline(task.model_copy(update={"data_dir": "/nowhere"}), settings(), run_dir=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "thesis.txt").touch()
-    with pytest.raises(ConfigError, match="not empty"):  # an API of one's own may need no key
-        await run_pipeline(task, settings(), run_dir=tmp_path / "own", base_url="http://127.0.0.1:9")
-
-
-@pytest.mark.req("REQ-OR-003", "REQ-OR-020")
-async def test_scripts_work_in_directories_of_their_own(quick: QuickRun, tmp_path: Path) -> None:
-    executor = LevelExecutor()
-    await quick(settings(use_cache=False), executor=executor)  # else equal scripts run once, on one path
-    assert {"main", "path-0", "path-1"} <= executor.directories
-    for name in ("main", "path-0", "path-1"):
-        work = tmp_path / "run" / "work" / name
-        assert (work / "final").is_dir() and (work / "input" / "train.csv").is_file()
-    assert "run" not in executor.directories  # no script works where the journal lies
-
-
 @pytest.mark.req("REQ-OR-004")
-async def test_the_hardware_is_known_to_state_and_journal(quick: QuickRun, tmp_path: Path) -> None:
+async def test_the_hardware_of_the_machine_is_known_to_state_and_journal(
+    quick: QuickRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H200'\necho 'NVIDIA H200'\n", encoding="utf-8")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     state = PipelineState()
-    await quick(state=state)
-    assert set(state.hardware) >= {"cuda_available", "gpu_count", "gpu_names"}
-    assert events(tmp_path / "run", RunStarted)[0].hardware == state.hardware
+    await quick(settings(L=1), state=state)
+    assert state.hardware["gpu_count"] == 2 and state.hardware["gpu_names"] == ["NVIDIA H200"] * 2
+    assert "cuda_available" in state.hardware and events(tmp_path / "run", RunStarted)[0].hardware == state.hardware
 
 
 # --- order and paths -----------------------------------------------------------------------------------------
 
 
-def _moments(run_dir: Path) -> list[tuple[str, datetime, datetime]]:
-    """Every phase with when it began and ended."""
-    begins = {event.phase: event.at for event in events(run_dir, PhaseStarted) if event.path is None}
-    ends = {event.phase: event.at for event in events(run_dir, PhaseFinished) if event.path is None}
-    return [(phase, begins[phase], ends[phase]) for phase in begins]
-
-
-def _ends(run_dir: Path) -> list[tuple[str, str, str, float | None]]:
-    """How every phase ended, with which words and which score."""
-    ends = [event for event in events(run_dir, PhaseFinished) if event.path is None]
-    return [(event.phase, event.outcome, event.detail, event.score) for event in ends]
-
-
-@pytest.mark.req("REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017")
-async def test_the_phases_come_one_after_another(quick: QuickRun, tmp_path: Path) -> None:
-    result = await quick()
-    moments = _moments(tmp_path / "run")
-    assert [phase for phase, _, _ in moments] == ["phase1", "phase2", "phase3", "finalization"]
-    for (_, _, end), (_, begin, _) in pairwise(moments):
-        assert end <= begin
-    for event in events(tmp_path / "run", AgentStarted):
-        begin, end = next((b, e) for phase, b, e in moments if phase == event.step.split("/")[0])
-        assert begin <= event.at <= end
+@pytest.mark.req("REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-020")
+async def test_the_phases_come_one_after_another_and_listeners_hear_everything_in_order(
+    quick: QuickRun, tmp_path: Path
+) -> None:
+    heard: list[AnyEvent] = []
+    result = await quick(listeners=[heard.append])
+    run_dir = tmp_path / "run"
+    begins = {str(event.phase): event.at for event in events(run_dir, PhaseStarted) if event.path is None}
+    over = {str(event.phase): event.at for event in events(run_dir, PhaseFinished) if event.path is None}
+    assert list(begins) == ALL_PHASES
+    assert all(over[first] <= begins[second] for first, second in pairwise(begins))
+    for event in events(run_dir, AgentStarted):
+        phase = event.step.split("/")[0]
+        assert begins[phase] <= event.at <= over[phase]
     assert result.phase1.initial_score == 0.515
     assert [path.best_score for path in result.phase2_results] == [0.525, 0.527]
-    assert _ends(tmp_path / "run") == [
+    assert ends(run_dir) == [
         ("phase1", "completed", "", 0.515),
         ("phase2", "completed", "completed, completed", 0.527),
         ("phase3", "completed", "", 0.547),
@@ -206,6 +166,11 @@ async def test_the_phases_come_one_after_another(quick: QuickRun, tmp_path: Path
     assert result.phase3 is not None and result.phase3.input_solutions[0].score == 0.525
     assert result.final_solution.phase is SolutionPhase.final
     assert result.final_solution.score == result.phase3.best_ensemble_score
+    kinds = [event.kind for event in heard]
+    assert (kinds[0], kinds[-1]) == ("run_started", "run_finished")
+    assert kinds.count("script_started") == len(events(run_dir, ScriptStarted))
+    steps = {event.step for event in events(run_dir, AgentFinished)}
+    assert {event.step for event in heard if isinstance(event, AgentFinished)} == steps != set()
 
 
 @pytest.mark.req("REQ-OR-015")
@@ -215,107 +180,127 @@ async def test_one_path_needs_no_ensemble(quick: QuickRun, tmp_path: Path) -> No
     assert result.phase3 is None
     assert (agents.count("ens_planner"), agents.count("ensembler")) == (0, 0)
     assert result.phases_skipped == ["phase3"]
-    assert _ends(tmp_path / "run")[2] == ("phase3", "skipped", "there is one path only", None)
+    assert ends(tmp_path / "run")[2] == ("phase3", "skipped", "there is one path only", None)
     assert result.final_solution.score == result.phase2_results[0].best_score
 
 
-@pytest.mark.req("REQ-OR-018", "REQ-OR-019", "REQ-OR-021")
-@pytest.mark.parametrize("paths", [2, 3])
-async def test_paths_run_side_by_side_under_their_own_labels(quick: QuickRun, tmp_path: Path, paths: int) -> None:
+@pytest.mark.req("REQ-OR-003", "REQ-OR-018", "REQ-OR-019", "REQ-OR-020", "REQ-OR-021")
+async def test_paths_run_side_by_side_under_their_own_labels_in_their_own_directories(
+    quick: QuickRun, tmp_path: Path
+) -> None:
     waiting: set[str] = set()
     together = asyncio.Event()
+    labels = {"path-0", "path-1", "path-2"}
 
     async def meet(label: str, agent: str) -> None:
         if agent == "ablation":  # no path goes on before all of them are here
             waiting.add(label)
-            if len(waiting) == paths:
+            if waiting == labels:
                 together.set()
             await asyncio.wait_for(together.wait(), 120)
 
-    agents = MindAgents(before=meet)
-    result = await quick(settings(L=paths), agents=agents)
-    assert waiting == {f"path-{index}" for index in range(paths)}
-    assert len(result.phase2_results) == paths
+    agents, executor = MindAgents(before=meet), LevelExecutor()
+    result = await quick(settings(L=3, use_cache=False), agents=agents, executor=executor)  # equal scripts run, too
+    assert waiting == labels and len(result.phase2_results) == 3
     assert agents.count("retriever") == 1  # Phase 1 runs once
     for event in events(tmp_path / "run", AgentStarted):
         phase, place = event.step.split("/")[:2]
         assert (phase == "phase2") == place.startswith("path-")
+    assert {"main", *labels} <= executor.directories
+    for name in ("main", *labels):
+        work = tmp_path / "run" / "work" / name
+        assert (work / "final").is_dir() and (work / "input" / "train.csv").is_file()
+    assert "run" not in executor.directories  # no script works where the journal lies
 
 
-@pytest.mark.req("REQ-OR-019", "REQ-OR-020", "REQ-OR-026")
+class Narrow(MindAgents):
+    """A client with one session."""
+
+    max_concurrent_sessions = 1
+
+
+@pytest.mark.req("REQ-OR-019", "REQ-OR-020", "REQ-OR-026", "REQ-OR-056")
+@pytest.mark.parametrize(("agents", "at_once"), [(MindAgents, 1), (Narrow, None), (Narrow, 3)])
 async def test_paths_that_may_not_run_at_once_wait_their_turn(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, agents: type[MindAgents], at_once: int | None
 ) -> None:
+    mind, executor = agents(delay=0.01), LevelExecutor()
     with caplog.at_level(logging.WARNING, "mle_star"):
-        await quick(settings(L=3, max_concurrent_paths=1), executor=(executor := LevelExecutor()))
+        result = await quick(settings(L=3, K=1, max_concurrent_paths=at_once), agents=mind, executor=executor)
     assert "only 1 at a time" in caplog.text
     assert executor.directories > {"main", "path-0", "path-1", "path-2"}, "each has its own all the same"
+    order = [label for label, _ in groupby(label for label, _ in mind.calls)]
+    assert order == ["main", "path-0", "path-1", "path-2", "main"]
     begins = [event.at for event in events(tmp_path / "run", PhaseStarted) if event.path is not None]
-    ends = [event.at for event in events(tmp_path / "run", PhaseFinished) if event.path is not None]
-    assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
+    over = [event.at for event in events(tmp_path / "run", PhaseFinished) if event.path is not None]
+    assert all(end <= begin for end, begin in zip(over, begins[1:], strict=False))
+    assert not any(path.partial for path in result.phase2_results)
 
 
-@pytest.mark.req("REQ-OR-020")
-async def test_a_path_cannot_touch_what_another_works_on(quick: QuickRun) -> None:
-    result = await quick()
+@pytest.mark.req("REQ-OR-018", "REQ-OR-020")
+async def test_paths_own_what_they_submit_even_if_they_won_nothing(quick: QuickRun) -> None:
+    result = await quick(agents=MindAgents(failing={"coder": "out of order"}))
     first, second = (path.best_solution for path in result.phase2_results)
-    kept = second.content, result.phase1.initial_solution.content
+    initial = result.phase1.initial_solution
+    assert first.content == second.content == initial.content
     first.content = "spoilt"
-    assert (second.content, result.phase1.initial_solution.content) == kept
+    assert second.content == initial.content != "spoilt"
 
 
-class _BrokenPath(MindAgents):
-    """One path, or all, meets an error that nobody expects."""
-
-    def __init__(self, *labels: str, agent: str = "coder") -> None:
-        super().__init__()
-        self.labels, self.agent = labels, agent
-
-    async def ask(
-        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
-    ) -> AgentReply:
-        if label in self.labels and config.agent_type.value == self.agent:
-            raise RuntimeError("a bug")
-        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd, **more)
+# --- what fails ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("REQ-OR-022", "REQ-OR-040")
-async def test_a_path_that_fails_leaves_the_others_alone(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.req("REQ-OR-022", "REQ-OR-040", "REQ-OR-041")
+@pytest.mark.parametrize(
+    ("label", "agent", "score"),
+    [("path-0", "coder", 0.515), ("path-0", "planner", 0.525), ("path-1", "planner", 0.527)],
+)
+async def test_a_path_that_fails_goes_on_with_the_best_it_had_and_leaves_the_others_alone(
+    quick: QuickRun, caplog: pytest.LogCaptureFixture, label: str, agent: str, score: float
 ) -> None:
-    state = PipelineState()
-    result = await quick(agents=_BrokenPath("path-0"), state=state)
-    assert state.phase2_path_statuses == ["failed", "completed"]
-    failed, fine = result.phase2_results
-    assert failed.best_solution.content == result.phase1.initial_solution.content
-    assert (failed.best_score, failed.step_history[-1]["failed"]) == (result.phase1.initial_score, True)
-    assert failed.best_solution.score == result.phase1.initial_score
-    assert fine.best_score > failed.best_score
+    """The planner is asked for the second attempt: the first has won by then."""
+    state, agents = PipelineState(), MindAgents(before=failing(agent, label))
+    result = await quick(agents=agents, state=state)
+    number = int(label[-1])
+    failed, fine = result.phase2_results[number], result.phase2_results[1 - number]
+    assert (state.phase2_path_statuses[number], state.phase2_path_statuses[1 - number]) == ("failed", "completed")
+    assert (failed.best_score, failed.partial, failed.step_history[-1]["failed"]) == (score, True, True)
+    assert f"level = {score:.4f}" in failed.best_solution.content and failed.best_solution.score == score
+    assert fine.best_score > result.phase1.initial_score and not fine.step_history[-1]["failed"]
     assert result.phase3 is not None and len(result.phase3.input_solutions) == 2
     assert "RuntimeError: a bug" in caplog.text
-    assert any("path-0 failed" in warning for warning in result.warnings)
+    assert result.warnings[0] == f"{label} failed: RuntimeError: a bug; it goes on with {score}"
 
 
 @pytest.mark.req("REQ-OR-040")
 async def test_a_path_that_fails_before_it_begins_has_the_initial_solution_with_its_score(quick: QuickRun) -> None:
     """Its start is a candidate that is checked first, and the check fails."""
     config = settings(diversity=("starts",), leakage_checks="promising")
-    result = await quick(config, agents=_BrokenPath("path-1", agent="leakage"))
+    result = await quick(config, agents=MindAgents(before=failing("leakage", "path-1")))
     failed, initial = result.phase2_results[1], result.phase1.initial_solution
     assert (failed.best_solution.content, failed.best_solution.score) == (initial.content, initial.score)
     assert (failed.best_score, failed.partial) == (initial.score, True) and failed.step_history[-1]["failed"]
+
+
+class Dead(BaseException):
+    """The end of a process, as far as Python code can bring it about: nothing catches it."""
+
+
+@pytest.mark.req("REQ-OR-022")
+async def test_what_is_no_failure_of_a_path_ends_the_run(quick: QuickRun) -> None:
+    with pytest.raises(Dead):
+        await quick(agents=MindAgents(before=failing("ablation", "path-0", error=Dead())))
 
 
 @pytest.mark.req("REQ-OR-042")
 async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
     quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    result = await quick(settings(L=1), agents=_BrokenPath("main", agent="merger"))
+    result = await quick(settings(L=1), agents=MindAgents(before=failing("merger")))
     assert result.phase1.initial_score == 0.51 and result.submission_path
     assert result.phase1.candidate_scores == [0.5, 0.51], "what it found out before goes on, too"
-    assert _ends(tmp_path / "run")[:2] == [
-        ("phase1", "failed", "a bug", 0.51), ("phase2", "completed", "completed", 0.52),
-    ]  # fmt: skip
+    phase1, phase2 = ends(tmp_path / "run")[:2]
+    assert phase1 == ("phase1", "failed", "a bug", 0.51) and phase2 == ("phase2", "completed", "completed", 0.52)
     assert result.phases_completed == ["phase2", "finalization"] and result.phases_skipped == ["phase3"]
     assert "Phase 1 failed: the best solution it had goes on" in caplog.messages
     assert "phase1 failed: a bug" in result.warnings
@@ -326,82 +311,75 @@ async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
 async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_solution(
     quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, diversity: tuple[str, ...]
 ) -> None:
-    agents = _BrokenPath("path-0", "path-1", agent="ablation")
-    result = await quick(settings(diversity=diversity), agents=agents)
+    result = await quick(settings(diversity=diversity), agents=MindAgents(before=failing("ablation")))
     assert result.phase3 is not None
     initial = result.phase1.initial_solution
-    assert [script.content for script in result.phase3.input_solutions] == [initial.content] * 2
-    assert [script.score for script in result.phase3.input_solutions] == [initial.score] * 2
+    inputs = [(script.content, script.score) for script in result.phase3.input_solutions]
+    assert inputs == [(initial.content, initial.score)] * 2
     assert all(path.best_score == initial.score for path in result.phase2_results)
     assert all(path.step_history[-1]["failed"] for path in result.phase2_results)
-    assert result.phases_completed == ["phase1", "phase3", "finalization"]
-    assert result.submission_path
-    assert _ends(tmp_path / "run")[1] == ("phase2", "failed", "failed, failed", initial.score)
+    assert result.phases_completed == ["phase1", "phase3", "finalization"] and result.submission_path
+    assert ends(tmp_path / "run")[1] == ("phase2", "failed", "failed, failed", initial.score)
     assert "all paths ended with the same script: an ensemble of it has little value" in caplog.messages
 
 
 @pytest.mark.req("REQ-OR-041", "REQ-OR-043")
+@pytest.mark.parametrize("best", [0, 1])
 async def test_when_the_ensemble_fails_the_best_path_goes_on(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, best: int
 ) -> None:
-    agents = _BrokenPath("main", agent="ens_planner")
-    agents.mind.overrides["coder"] = lambda prompt: fenced(f"level = {next(levels_in_turn):.4f}")
-    levels_in_turn, agents.paths_alike = iter([0.7, 0.6, 0.6, 0.6]), True
+    scores = [0.7, 0.6] if best == 0 else [0.6, 0.7]
+    levels_in_turn = iter(scores)
+    mind = Mind(overrides={"coder": lambda prompt: fenced(f"level = {next(levels_in_turn):.4f}")})
+    agents = MindAgents(mind, before=failing("ens_planner"), paths_alike=True)
     result = await quick(settings(K=1, max_concurrent_paths=1), agents=agents)
-    assert result.phase3 is None
-    assert [path.best_score for path in result.phase2_results] == [0.7, 0.6], "the first path is the best"
-    assert result.final_solution.score == 0.7
+    assert result.phase3 is None and result.final_solution.score == 0.7
+    assert [path.best_score for path in result.phase2_results] == scores
     assert result.phases_completed == ["phase1", "phase2", "finalization"]
     assert result.warnings == ["phase3 failed: RuntimeError: a bug"]
-    assert _ends(tmp_path / "run")[2] == ("phase3", "failed", "RuntimeError: a bug", None)
+    assert ends(tmp_path / "run")[2] == ("phase3", "failed", "RuntimeError: a bug", None)
     assert "Phase 3 failed: the best solution of Phase 2 goes on" in caplog.messages
 
 
 @pytest.mark.req("REQ-OR-043")
-async def test_when_finalization_fails_the_best_solution_and_the_kept_submission_are_handed_over(
+async def test_when_finalization_fails_the_best_solution_and_the_kept_submission_are_submitted(
     quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    result = await quick(agents=_BrokenPath("main", agent="test"))
+    result = await quick(agents=MindAgents(before=failing("test")))
     assert result.phase3 is not None
     assert result.final_solution.content == result.phase3.best_ensemble.content
     assert Path(result.submission_path) == tmp_path / "run" / "final" / "submission.csv"
     assert str(result.phase3.best_ensemble_score) in Path(result.submission_path).read_text(encoding="utf-8")
     assert "finalization" not in result.phases_completed
-    assert _ends(tmp_path / "run")[3] == ("finalization", "failed", "RuntimeError: a bug", None)
+    assert ends(tmp_path / "run")[3] == ("finalization", "failed", "RuntimeError: a bug", None)
     assert "finalization failed" in caplog.messages
-    assert result.warnings[:2] == [
-        "finalization failed: RuntimeError: a bug",
-        "no submission by a script of its own: RuntimeError: a bug",
-    ]
+    failures = ("finalization failed", "no submission by a script of its own")
+    assert result.warnings[:2] == [f"{failure}: RuntimeError: a bug" for failure in failures]
     assert result.lineage["finalization"]["fallback"] and result.phase1.initial_score == 0.515
-
-
-class _NoSubmission(LevelExecutor):
-    """Scripts that score and leave no file."""
-
-    async def run(self, request):  # type: ignore[no-untyped-def]
-        raw = await super().run(request)
-        Path(request.working_dir, "final", "submission.csv").unlink(missing_ok=True)
-        return raw
 
 
 @pytest.mark.req("REQ-OR-043")
 async def test_without_any_submission_the_path_is_empty_and_the_solution_is_there(
     quick: QuickRun, tmp_path: Path
 ) -> None:
-    result = await quick(settings(L=1), executor=_NoSubmission())
+    def remove(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        Path(request.working_dir, "final", "submission.csv").unlink(missing_ok=True)
+        return done
+
+    result = await quick(settings(L=1), executor=LevelExecutor(after=remove))
     assert result.submission_path == ""
     assert result.final_solution.score == result.phase2_results[0].best_score
-    assert _ends(tmp_path / "run")[3] == ("finalization", "failed", "no submission", result.final_solution.score)
+    assert ends(tmp_path / "run")[3] == ("finalization", "failed", "no submission", result.final_solution.score)
     assert result.phases_completed == ["phase1", "phase2"]
 
 
 @pytest.mark.req("REQ-OR-042")
-async def test_without_a_solution_the_error_says_how_far_the_run_came(
+async def test_without_a_solution_the_error_says_how_far_the_run_came_and_why_each_candidate_failed(
     quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     mind = Mind(overrides={"init": lambda prompt: fenced(broken()), "debugger": lambda prompt: fenced(broken("again"))})
-    with pytest.raises(PipelineError, match="all 2 candidates") as caught:
+    causes = r"no solution: .*all 2 candidates.*\(model 0: RuntimeError: broken; model 1: RuntimeError"
+    with pytest.raises(PipelineError, match=causes) as caught:
         await quick(agents=MindAgents(mind))
     found = caught.value.diagnostics
     assert isinstance(caught.value.__cause__, RuntimeError)
@@ -418,21 +396,21 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came(
 
 @pytest.mark.req("REQ-OR-016")
 @pytest.mark.parametrize("direction", list(MetricDirection))
-async def test_the_worse_of_two_solutions_is_handed_over_only_when_that_is_wanted(
+async def test_the_worse_of_two_solutions_is_submitted_only_when_that_is_wanted(
     quick: QuickRun, task: TaskDescription, direction: MetricDirection
 ) -> None:
-    worse = 0.2 if direction is MetricDirection.maximize else 0.9
+    worse, metric = (0.2, "accuracy") if direction is MetricDirection.maximize else (0.9, "rmse")
     mind = Mind(overrides={"ensembler": lambda prompt: fenced(script(worse, note=str(len(prompt))))})
-    metric = "accuracy" if direction is MetricDirection.maximize else "rmse"
     task = task.model_copy(update={"metric_direction": direction, "evaluation_metric": metric})
     result = await quick(task=task, agents=MindAgents(mind))
     assert result.phase3 is not None and result.phase3.best_ensemble_score == worse
     path = best_of(result.phase2_results, direction)
     assert path is not None and result.final_solution.score == path.best_score != worse
     words = f"the best path ({path.best_score:g}) beats every ensemble ({worse:g}): the "
-    assert f"{words}path is handed over" in result.warnings
+    assert any(warning.startswith(f"{words}path is ") for warning in result.warnings)
     literal = await quick(settings(prefer_best_input=False), task=task, agents=MindAgents(mind), name="literal")
-    assert literal.final_solution.score == worse and f"{words}ensemble is handed over" in literal.warnings
+    assert literal.final_solution.score == worse
+    assert any(warning.startswith(f"{words}ensemble is ") for warning in literal.warnings)
 
 
 # --- the result ----------------------------------------------------------------------------------------------
@@ -447,22 +425,22 @@ async def test_the_result_says_what_everything_cost_and_took(
         result = await quick(agents=agents)
     assert result.total_cost_usd == pytest.approx(0.5 * len(agents.calls))
     costs, times = result.cost_breakdown, result.duration_breakdown
-    phases = [costs[f"{phase}_cost_usd"] for phase in ("phase1", "phase2", "phase3", "finalization")]
+    phases = [costs[f"{phase}_cost_usd"] for phase in ALL_PHASES]
     assert sum(phases) == pytest.approx(costs["total_cost_usd"]) == pytest.approx(result.total_cost_usd)
     assert sum(costs["phase2_per_path_cost_usd"]) == pytest.approx(costs["phase2_cost_usd"])
     assert costs["phase2_per_path_cost_usd"][0] == pytest.approx(8 * 0.5)
-    spent = [times[f"{phase}_duration_seconds"] for phase in ("phase1", "phase2", "phase3", "finalization")]
+    spent = [times[f"{phase}_duration_seconds"] for phase in ALL_PHASES]
     assert all(seconds > 0 for seconds in spent)
     assert sum(spent) <= times["total_duration_seconds"] == result.total_duration_seconds
     titles = ("Phase 1: Initial Solution Generation", "Phase 2: Refinement", "Phase 3: Ensemble")
-    said = [line for line in log_of(caplog, "mle_star.orchestrator") if "===" in line or "ends" not in line]
-    assert [line for line in said if "===" in line] == [
+    lines = [line for line in log_of(caplog, "mle_star.orchestrator") if "===" in line or "ends" not in line]
+    assert [line for line in lines if "===" in line] == [
         f"INFO === {title} ===" for title in (*titles, "Finalization: Submission")
     ]
-    duration, lineage, cost = said[-3:]
+    duration, lineage, cost = lines[-3:]
     assert (duration, cost) == (f"INFO duration: {json.dumps(times)}", f"INFO cost: {json.dumps(costs)}")
-    told = json.loads(lineage.removeprefix("INFO lineage: "))
-    assert {name: result.lineage[name] for name in told} == told and {"phase1", "phase2", "phase3"} < set(told)
+    logged = json.loads(lineage.removeprefix("INFO lineage: "))
+    assert {name: result.lineage[name] for name in logged} == logged and {"phase1", "phase2", "phase3"} < set(logged)
     assert result.expected == Measure(score=result.final_solution.score)
     assert (result.stopped_by, result.warnings, result.phases_skipped) == (None, [], [])
     assert Path(result.submission_path).read_text(encoding="utf-8").startswith("id,label\n")
@@ -470,8 +448,8 @@ async def test_the_result_says_what_everything_cost_and_took(
     written = FinalResult.model_validate_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert written.model_dump(mode="json") == whole
     assert (tmp_path / "run" / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
-    last = events(tmp_path / "run", RunFinished)[-1].result
-    assert last is not None and last.model_dump(mode="json") == whole
+    last = events(tmp_path / "run", RunFinished)[-1]
+    assert last.message == "" and last.result is not None and last.result.model_dump(mode="json") == whole
     assert (tmp_path / "run" / "input").resolve() == Path(result.task.data_dir).resolve()
 
 
@@ -495,30 +473,32 @@ async def test_the_lineage_leads_from_the_submission_back_to_the_model(quick: Qu
 async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task: TaskDescription) -> None:
     """The first candidate, the first path, the first try and the first round are the best ones."""
     rounds, tries = iter([0.1, 0.45]), iter([0.3, 0.4, 0.45, 0.35])
-    mind = Mind(
-        overrides={
-            "merger": lambda _: fenced(script(0.9)), "ensembler": lambda _: fenced(script(next(rounds))),
-            "coder": lambda _: fenced(f"level = {next(tries):.4f}"),
-            "test": lambda _: fenced(script(0.1, note="the last\n# one")),
-        }
-    )  # fmt: skip
+    overrides: dict[str, Callable[[str], Answer]] = {
+        "merger": lambda _: fenced(script(0.9)),
+        "ensembler": lambda _: fenced(script(next(rounds))),
+        "coder": lambda _: fenced(f"level = {next(tries):.4f}"),
+        "test": lambda _: fenced(script(0.1, note="the last\n# one")),
+    }
     lower = task.model_copy(update={"metric_direction": MetricDirection.minimize, "evaluation_metric": "rmse"})
-    agents = MindAgents(mind, paths_alike=True)
+    agents = MindAgents(Mind(overrides=overrides), paths_alike=True)
     origin = (await quick(settings(M=3, max_concurrent_paths=1), task=lower, agents=agents)).lineage
-    tried = [[{"t": 0, "k": 0, "score": 0.3}], [{"t": 0, "k": 0, "score": 0.45}, {"t": 0, "k": 1, "score": 0.35}]]
-    plans = [f"raise the level, idea {number}" for number in range(2)]
-    paths = [
-        {"score": best, "partial": False, "improvements": [{**one, "plan": plans[int(one["k"])]} for one in gains]}
-        for best, gains in zip((0.3, 0.35), tried, strict=True)
-    ]
     assert origin["phase1"] == {
-        "retrieved_models": ["model 0", "model 1", "model 2"], "selected_candidate": "model 0",
-        "candidate_score": 0.5, "merged": [], "data_usage_changed": False, "initial_score": 0.5,
-    }  # fmt: skip
+        "retrieved_models": ["model 0", "model 1", "model 2"],
+        "selected_candidate": "model 0",
+        "candidate_score": 0.5,
+        "merged": [],
+        "data_usage_changed": False,
+        "initial_score": 0.5,
+    }
+
+    def path(score: float, *gains: tuple[int, float]) -> dict[str, Any]:
+        plans = [{"t": 0, "k": k, "score": gain, "plan": f"raise the level, idea {k}"} for k, gain in gains]
+        return {"score": score, "partial": False, "improvements": plans}
+
+    paths = [path(0.3, (0, 0.3)), path(0.35, (0, 0.45), (1, 0.35))]
     assert origin["phase2"] == {"best_path": 0, "best_score": 0.3, "paths": paths}
-    assert origin["phase3"] == {
-        "best_round": 0, "best_score": 0.1, "plan": "average them, idea 0", "inputs": [0.3, 0.35],
-    }  # fmt: skip
+    inputs = {"plan": "average them, idea 0", "inputs": [0.3, 0.35]}
+    assert origin["phase3"] == {"best_round": 0, "best_score": 0.1, **inputs}
     last, facts = origin["finalization"], ("from_phase", "from_score", "lines_added", "lines_removed")
     assert [last[name] for name in facts] == ["ensemble", 0.1, 2, 1] and origin["final_selection"] is None
 
@@ -526,32 +506,26 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
 @pytest.mark.req("REQ-OR-039")
 @pytest.mark.parametrize("works", [True, False])
 async def test_the_lineage_says_whether_subsampling_was_removed(quick: QuickRun, works: bool) -> None:
-    asked: dict[str, Callable[[str], Answer]] = {
+    overrides: dict[str, Callable[[str], Answer]] = {
         "test-subsampling_extract": lambda prompt: fenced("from pathlib import Path"),
         "test-subsampling_remove": lambda prompt: fenced("from pathlib import Path  # all rows"),
     }
-    if not works:  # then the script that is handed over is the one from before
-        asked |= {name: lambda prompt: fenced(broken()) for name in ("test", "debugger")}
-    result = await quick(settings(L=1), agents=MindAgents(Mind(overrides=asked)))
+    if not works:  # then the script that is submitted is the one from before
+        overrides |= {name: lambda prompt: fenced(broken()) for name in ("test", "debugger")}
+    result = await quick(settings(L=1), agents=MindAgents(Mind(overrides=overrides)))
     assert result.lineage["finalization"]["own_submission_script"] is works
     assert result.lineage["finalization"]["subsampling_removed"] is works and result.submission_path
 
 
-@pytest.mark.req("REQ-OR-045")
-@pytest.mark.parametrize("steps", [1, 3])
-async def test_every_number_can_be_chosen(quick: QuickRun, steps: int) -> None:
-    result = await quick(settings(T=steps, K=1, L=1))
-    assert len(result.phase2_results[0].step_history) == steps
-    assert all(len(record["inner_loop_attempts"]) == 1 for record in result.phase2_results[0].step_history)
-
-
-@pytest.mark.req("REQ-OR-028")
-async def test_the_money_limit_is_a_setting_and_reaches_the_calls(quick: QuickRun) -> None:
+@pytest.mark.req("REQ-OR-028", "REQ-OR-045")
+async def test_numbers_and_the_money_limit_can_be_chosen_and_the_limit_reaches_the_calls(quick: QuickRun) -> None:
     assert PipelineConfig().max_budget_usd is None
     with pytest.raises(ValueError):
         PipelineConfig(max_budget_usd=-1)
     agents = MindAgents()
-    await quick(settings(L=1, max_budget_usd=50), agents=agents)
+    result = await quick(settings(T=3, K=1, L=1, max_budget_usd=50), agents=agents)
+    assert len(result.phase2_results[0].step_history) == 3
+    assert all(len(record["inner_loop_attempts"]) == 1 for record in result.phase2_results[0].step_history)
     assert agents.caps[0] == 50
     assert all(cap is not None and 0 < cap <= 50 for cap in agents.caps)
 
@@ -563,16 +537,14 @@ async def test_a_run_can_be_watched_while_it_goes_on(quick: QuickRun) -> None:
     seen: list[tuple[str, int, float, float | None, tuple[str, ...]]] = []
 
     async def look(label: str, agent: str) -> None:
-        statuses = tuple(state.phase2_path_statuses)
-        seen.append(
-            (state.current_phase, state.agent_call_count, state.accumulated_cost_usd, state.best_score_so_far, statuses)
-        )
+        spent = (state.agent_call_count, state.accumulated_cost_usd)
+        seen.append((state.current_phase, *spent, state.best_score_so_far, tuple(state.phase2_path_statuses)))
 
     agents = MindAgents(before=look, failing={"summarize": "no idea"})
     result = await quick(agents=agents, state=state)
     assert {round(cost, 6) for _, _, cost, *_ in seen} == {round(0.01 * count, 6) for _, count, *_ in seen}
     assert state.best_score_so_far == result.final_solution.score and state.run_dir is not None
-    assert list(dict.fromkeys(phase for phase, *_ in seen)) == ["phase1", "phase2", "phase3", "finalization"]
+    assert list(dict.fromkeys(phase for phase, *_ in seen)) == ALL_PHASES
     assert [count for _, count, *_ in seen] == sorted(count for _, count, *_ in seen)
     assert ("running", "running") in {statuses for *_, statuses in seen}
     scores = [score for *_, score, _ in seen if score is not None]
@@ -588,20 +560,19 @@ async def test_a_second_run_knows_nothing_of_the_first(quick: QuickRun, tmp_path
     mind = Mind(overrides={"init": lambda prompt: "no code today"})
     with pytest.raises(PipelineError):
         await quick(agents=MindAgents(mind), name="first")
-    results = [await quick(name=name) for name in ("second", "third")]
-    assert story(results[0]) == story(results[1])
-    assert results[0].total_cost_usd == results[1].total_cost_usd
-    state, seen = PipelineState(), list[tuple[object, ...]]()
+    state, seen, results = PipelineState(), list[tuple[object, ...]](), list[FinalResult]()
 
     async def look(label: str, agent: str) -> None:
         if agent == "retriever":
-            said = state.current_phase, state.agent_call_count, state.best_score_so_far, [*state.phase2_path_statuses]
-            seen.append((*said, state.accumulated_cost_usd, state.elapsed_seconds < 60))
+            begun = state.current_phase, state.agent_call_count, state.best_score_so_far, [*state.phase2_path_statuses]
+            seen.append((*begun, state.accumulated_cost_usd, state.elapsed_seconds < 60))
 
-    for name in ("fourth", "fifth"):
-        await quick(name=name, agents=MindAgents(before=look), state=state)
+    for name in ("second", "third"):
+        results.append(await quick(name=name, agents=MindAgents(before=look), state=state))
         assert seen[-1] == ("phase1", 0, None, [], 0.0, True), "nor does a window that was used before"
         assert state.run_dir == tmp_path / name
+    assert story(results[0]) == story(results[1])
+    assert results[0].total_cost_usd == results[1].total_cost_usd
     assert Path(results[0].submission_path) != Path(results[1].submission_path)
     with pytest.raises(ValueError, match="holds a run already"):
         await quick(name="second")
@@ -650,62 +621,36 @@ def test_changing_the_phase_takes_no_time(quick: QuickRun) -> None:
         waits.append(waited)
         assert len(clock) == 8
         turns.append([begin - end for end, begin in zip(clock[1::2], clock[2::2], strict=False)])
-    assert min(waits) == 0, "agents and scripts answer at once: whatever waits is ours"
-    assert all(min(of_one) < 0.1 for of_one in zip(*turns, strict=True)), turns
+        if min(waits) == 0 and all(min(of_one) < 0.1 for of_one in zip(*turns, strict=True)):
+            return
+    pytest.fail(f"agents and scripts answer at once, whatever waits is ours: {waits}, {turns}")
 
 
 @pytest.mark.req("REQ-OR-049")
-async def test_a_path_keeps_blocks_and_scores_not_scripts(quick: QuickRun, tmp_path: Path) -> None:
-    alive: list[int] = []
-
-    async def count(label: str, agent: str) -> None:
-        if agent in ("retriever", "test"):
-            gc.collect()
-            alive.append(sum(isinstance(thing, (AgentFinished, ScriptFinished)) for thing in gc.get_objects()))
-
-    result = await quick(settings(T=2, K=4, L=2), agents=MindAgents(before=count))
-    assert len(events(tmp_path / "run", AgentFinished)) > 50
-    before, *later = alive  # other tests of this process may keep some
-    assert max(later) <= before + 2  # prompts, replies and scripts of the past are on disk, and nowhere else
-    path = result.phase2_results[0]
-    kept = json.dumps(path.model_dump(mode="json")["step_history"])
-    assert "Final Validation Performance" not in kept
-    assert "Final Validation Performance" in path.best_solution.content
-
-
-@pytest.mark.req("REQ-OR-049")
-async def test_scripts_of_the_past_take_no_memory(quick: QuickRun) -> None:
-    size, traced = 200_000, dict[str, int]()
+async def test_scripts_of_the_past_take_no_memory_and_a_path_keeps_blocks_and_scores_of_them(quick: QuickRun) -> None:
+    size, traced, alive = 200_000, dict[str, int](), list[int]()
 
     async def look(label: str, agent: str) -> None:
-        if agent in ("extractor", "ens_planner"):
+        if agent in ("retriever", "extractor", "ens_planner", "test"):
             gc.collect()
             traced.setdefault(agent, tracemalloc.get_traced_memory()[0])
+            if agent in ("retriever", "test"):
+                alive.append(sum(isinstance(thing, (AgentFinished, ScriptFinished)) for thing in gc.get_objects()))
 
     mind = Mind(overrides={"data": lambda prompt: fenced(script(0.55, note="x" * size))})
     agents = MindAgents(mind, before=look)
     tracemalloc.start()
     try:
-        await quick(settings(T=1, K=8, L=2, R=1), agents=agents)
+        result = await quick(settings(T=1, K=8, L=2, R=1), agents=agents)
     finally:
         tracemalloc.stop()
-    assert agents.count("coder") == 16  # of which each path keeps its best, and the run the best of each
-    assert traced["ens_planner"] - traced["extractor"] < 8 * size
-
-
-@pytest.mark.req("REQ-OR-056")
-@pytest.mark.parametrize("at_once", [None, 3])
-async def test_a_client_with_fewer_sessions_than_paths_gets_one_path_after_another(
-    quick: QuickRun, at_once: int | None
-) -> None:
-    class Narrow(MindAgents):
-        max_concurrent_sessions = 1
-
-    agents = Narrow(delay=0.01)
-    result = await quick(settings(L=3, T=1, K=1, max_concurrent_paths=at_once), agents=agents)
-    order = [label for label, _ in groupby(label for label, _ in agents.calls)]
-    assert order == ["main", "path-0", "path-1", "path-2", "main"]
-    assert not any(path.partial for path in result.phase2_results)
+    assert agents.count("coder") == 16 and len(agents.calls) > 50
+    assert traced["ens_planner"] - traced["extractor"] < 8 * size  # the best of each path, and the best of the run
+    before, *later = alive  # other tests of this process may keep some
+    assert max(later) <= before + 2  # prompts, replies and scripts of the past are on disk, and nowhere else
+    path = result.phase2_results[0]
+    assert "Final Validation Performance" not in json.dumps(path.model_dump(mode="json")["step_history"])
+    assert "Final Validation Performance" in path.best_solution.content
 
 
 @pytest.mark.req("REQ-OR-055")
@@ -715,14 +660,3 @@ def test_the_flow_of_the_pipeline_is_one_module() -> None:
         assert function in source
     assert mle_star.orchestrator.PhaseTimeBudget is PhaseTimeBudget
     assert len(source.splitlines()) < 450
-
-
-async def test_listeners_hear_everything_in_order(quick: QuickRun, tmp_path: Path) -> None:
-    heard: list[AnyEvent] = []
-    await quick(listeners=[heard.append])
-    kinds = [event.kind for event in heard]
-    assert (kinds[0], kinds[-1]) == ("run_started", "run_finished") and "agent_finished" in kinds
-    assert len([k for k in kinds if k == "script_started"]) == len(events(tmp_path / "run", ScriptStarted))
-    assert {event.step for event in heard if isinstance(event, AgentFinished)} == {
-        event.step for event in events(tmp_path / "run", AgentFinished)
-    }
