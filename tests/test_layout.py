@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections import Counter
@@ -14,46 +15,50 @@ import mle_star
 from mle_star.basics.phases import PHASES, kind_of_script
 from mle_star.models import AgentType, PhaseTimeBudget
 
+ROOT = Path(mle_star.__file__).parent
 PLACED = """
 __init__ __main__ api config errors finalization models orchestrator phase1 phase2_inner phase2_outer phase3 safety
 """
 
 
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """Every module, parsed, by its path in the package."""
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_bytes()) for path in ROOT.rglob("*.py")}
+
+
 def test_every_module_but_the_api_and_those_that_the_specification_places_is_in_a_room() -> None:
-    root = Path(mle_star.__file__).parent
-    assert sorted(path.stem for path in root.glob("*.py")) == PLACED.split()
-    rooms = [path for path in root.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert sorted(path.stem for path in ROOT.glob("*.py")) == PLACED.split()
+    rooms = [path for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"]
     assert [room.name for room in rooms if not (room / "__init__.py").exists()] == []
 
 
 def test_one_module_knows_what_the_model_offline_means() -> None:
-    root = Path(mle_star.__file__).parent
     spelt = [
-        str(path.relative_to(root))
-        for path in root.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        path
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value == "offline"
     ]
     assert spelt == ["basics/traits.py"]
 
 
 def test_no_two_classes_have_the_same_name() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(mle_star.__file__).parent.rglob("*.py")]
-    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
 
 
 def tables_of(names: set[str]) -> set[str]:
     """The modules with a literal table or list that has three of these names or more, as texts or as members."""
-    root, found = Path(mle_star.__file__).parent, set()
-    for path in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    found = set()
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             inside = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
             parts = [part for one in inside if one for part in (one, *getattr(one, "elts", [])[:1])]
             texts = {str(getattr(part, "value", "")) for part in parts if isinstance(part, ast.Constant)}
             members = {part.attr for part in parts if isinstance(part, ast.Attribute)}
             if len((texts | members) & names) >= 3:
-                found.add(str(path.relative_to(root)))
+                found.add(path)
     return found
 
 
@@ -61,7 +66,7 @@ def test_agents_and_phases_are_declared_once() -> None:
     # The engineer is reached over HTTP and has an answer for each agent.
     assert tables_of({agent.value for agent in AgentType}) == {"engineer/brain.py"}
     # Formulas of a forecast, words of a verdict, the lineage by phase, and how often leaks are looked for.
-    kept = {"run/forecast.py", "views/verdict.py", "pipeline/result.py", "agents/leakage/__init__.py"}
+    kept = {"run/forecast.py", "views/verdict.py", "search/result.py", "agents/leakage/__init__.py"}
     assert tables_of({phase.name for phase in PHASES}) == {"basics/phases.py", *kept}
     assert set(PhaseTimeBudget.model_fields) == {phase.name for phase in PHASES}
 

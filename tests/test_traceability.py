@@ -51,17 +51,13 @@ def test_the_list_of_requirements_is_that_of_the_specification() -> None:
     assert len(expected) == 436
 
 
-def test_every_requirement_is_named_by_a_test_and_no_other_id_is() -> None:
+def test_every_requirement_is_named_by_a_test_and_no_other_id_is_and_the_table_in_the_docs_is_current() -> None:
     departed = trace.departures(trace.DEVIATIONS.read_text(encoding="utf-8"))
-    assert trace.problems(trace.collect(trace.ROOT / "tests"), departed) == []
+    proofs = trace.collect(trace.ROOT / "tests")
+    assert trace.problems(proofs, departed) == []
+    assert trace.TABLE.read_text(encoding="utf-8") == trace.table(proofs, departed), "run `make trace`"
     beyond = f"REQ-DM-{51:03}"  # put together, so that nobody counts it among those that tests name
     assert trace.problems({}, {beyond: [f"{beyond}: one too many"]})[-1].startswith(f"{beyond} is no requirement")
-
-
-def test_the_table_in_the_docs_is_current() -> None:
-    departed = trace.departures(trace.DEVIATIONS.read_text(encoding="utf-8"))
-    text = trace.table(trace.collect(trace.ROOT / "tests"), departed)
-    assert trace.TABLE.read_text(encoding="utf-8") == text, "run `make trace`"
 
 
 DEPARTURES = """# Deviations

@@ -623,6 +623,7 @@ def test_the_merge_loop_starts_nothing_side_by_side() -> None:
     assert not names & {"gather", "create_task", "_all", "ensure_future", "wait"}
 
 
+@pytest.mark.modes("usual")  # to the letter candidates come one after another
 async def test_one_candidate_that_hits_the_limit_stops_the_others(quick_run: ScriptedRun) -> None:
     config, cancelled = stage(quick_run, 0.5, 0.6), asyncio.Event()
 

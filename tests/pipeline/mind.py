@@ -148,7 +148,7 @@ class Mind:
         return {"verdict": "Novel"}
 
 
-def leaking(code: str, corrected: str = "I cannot.") -> dict[str, Callable[[str], Answer]]:
+def leaking(code: str, corrected: str = "I cannot.") -> dict[str, Any]:
     """Finds a leak in every script with this code; `corrected` is all that it can do about it."""
 
     def detection(prompt: str) -> Answer:

@@ -145,7 +145,7 @@ async def scored(
 
 
 CHANGES = ("scoring", "score_views", "briefing", "subsample_limit")
-ONE = {"M": 1, "L": 1}
+ONE: dict[str, Any] = {"M": 1, "L": 1}
 
 
 def noise_of(result: FinalResult) -> float:
