@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from mle_star.models import (
     TaskDescription,
     is_improvement,
 )
-from mle_star.phase1 import partial_phase1, run_phase1
+from mle_star.phase1 import IN_TIME, partial_phase1, run_phase1
 from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
@@ -223,15 +224,16 @@ def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forec
 
     def hear(event: AnyEvent) -> None:
         forecaster.hear(event)
-        if not isinstance(event, (AgentFinished, AgentFailed, ScriptFinished, PhaseFinished)) or journal.pending(()):
+        told = isinstance(event, (AgentFinished, AgentFailed, ScriptFinished, PhaseFinished)) and event.at >= begun
+        if not told:  # what is only taken over changes nothing
             return
         control.warn()
         news = forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
         if news is not None:
             journal.record(news)
 
-    first = forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
-    if first is not None and not journal.pending(()):
+    begun, first = datetime.now(timezone.utc), forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
+    if first is not None and not journal.takes_over(()):
         journal.record(first)
     journal.subscribe(hear)
 
@@ -420,7 +422,7 @@ class _Pipeline:
         durations = duration_breakdown(self.stages.seconds, elapsed)
         origin = lineage(result, chosen, None if picked is None else picked.origin)
         warnings = [stop.explain(self.context.run_dir)] if stop else []
-        if passed := self.context.shared.passed_over:
+        if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
         logger.info("duration: %s", json.dumps(durations))
         logger.info("lineage: %s", json.dumps(origin))

@@ -33,16 +33,7 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.run.context import RunContext, current_run, enter_run, scope
-from mle_star.run.events import (
-    AgentFinished,
-    CandidateEvaluated,
-    DataUsageChecked,
-    MergeTried,
-    ModelsRetrieved,
-    Notice,
-    PassedOver,
-    ScriptFinished,
-)
+from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
 from mle_star.run.ledger import rescored
 from mle_star.run.request import ask_agent, ask_for_code
 from mle_star.run.search import Phase1Progress, score_of
@@ -63,6 +54,8 @@ T = TypeVar("T")
 RETRIEVAL_TRIES = 2  # without models there is no run, so one bad reply is forgiven
 QUOTED_CHARACTERS = 500
 MAX_OUTCOME = 160
+IN_TIME = "in-time"
+"""The decision whether a part of the phase was done in its time."""
 OUT_OF_TIME = "Phase 1's share of the time is used up"
 REPLAY_PAUSE = 0.5
 """How often to look whether recorded results are still being taken over."""
@@ -87,7 +80,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
     with scope("phase1") as run:
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
         models = await find_models(task, config)  # line 1
-        run.shared.search.phase1 = progress = Phase1Progress(models, task, _passed_over_before(run))
+        run.shared.search.phase1 = progress = Phase1Progress(models, task)
         await _try_candidates(progress, config)  # lines 2-5
         ranked = progress.ranked()  # line 6
         logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
@@ -96,8 +89,8 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
             _warn_of_leak("every candidate leaks; the best of them stands in until a clean script has a score")
         await _merge_by_rank(ranked[1:], progress, config)  # lines 7-17
         end = max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds
-        await _in_time("data-use", lambda: _use_all_data(progress, config), progress, end)
-        await _in_time("leakage", lambda: _remove_leakage(progress, config), progress, end)
+        await _in_time("data-use", lambda: _use_all_data(progress, config), end)
+        await _in_time("leakage", lambda: _remove_leakage(progress, config), end)
         result, seconds = _result(progress), time.monotonic() - started
     logger.info("phase end: score %s, %.1f s, %d merges done", result.initial_score, seconds, len(progress.merges))
     return result
@@ -124,12 +117,11 @@ async def _merge_by_rank(references: list[SolutionScript], progress: Phase1Progr
     """
     run = current_run()
     for index, reference in enumerate(references, start=1):
-        if run.budget.finish_requested and run.should_stop:
+        if not run.decide("go-on", lambda: not run.budget.finish_requested, reopen=True):
             logger.info("merge break: index %d, the run is to finish", index)
             break
-        run.check()
         one = partial(_try_merge, index, reference, progress, config)
-        merge = await _in_time(f"merge-{index}", one, progress, run.budget.share_end)
+        merge = await _in_time(f"merge-{index}", one, run.budget.share_end)
         if merge is None or not merge.accepted:
             logger.info("merge break: index %d, %s", index, OUT_OF_TIME if merge is None else merge.reason)
             break
@@ -167,18 +159,17 @@ async def _try_merge(
 # --- the phase's time ------------------------------------------------------------------------------------
 
 
-async def _in_time(unit: str, work: Callable[[], Awaitable[T]], progress: Phase1Progress, end: float) -> T | None:
-    """What `work` gives, as the steps below `unit`; None when the time is up first, which is then recorded.
+async def _in_time(unit: str, work: Callable[[], Awaitable[T]], end: float) -> T | None:
+    """What `work` gives, as the steps below `unit`; None when the time is up first.
 
-    `end` counts from the beginning of the run. What an earlier process passed over is passed over again.
+    `end` counts from the beginning of the run. What an earlier process went on without is not done now, either.
     """
     with scope(unit) as run:
-        if unit in progress.passed:
-            _pass_over(run)
+        if _was_passed_over(run):
             return None
         task = asyncio.ensure_future(work())
         try:
-            while not task.done() and (run.budget.elapsed() < end or run.replaying):
+            while not task.done() and not _is_late(run, end):
                 await asyncio.wait({task}, timeout=_patience(run, end))
         finally:
             await _cancel([task])
@@ -188,9 +179,19 @@ async def _in_time(unit: str, work: Callable[[], Awaitable[T]], progress: Phase1
         return None
 
 
+def _was_passed_over(place: RunContext) -> bool:
+    """Did an earlier process go on without the work of this place?"""
+    return place.journal.decision("/".join((*place.parts, IN_TIME))) is False
+
+
+def _is_late(run: RunContext, end: float) -> bool:
+    """Is the time up for new work? What is recorded is taken over in any case."""
+    return run.budget.elapsed() >= end and not run.journal.takes_over(run.parts)
+
+
 def _patience(run: RunContext, end: float) -> float | None:
-    """Seconds to wait until `end`; while recorded results are taken over, a moment at least."""
-    left = max(end - run.budget.elapsed(), REPLAY_PAUSE if run.replaying else 0.0)
+    """Seconds to wait until `end`; after it, while recorded results are taken over, a moment."""
+    left = max(end - run.budget.elapsed(), REPLAY_PAUSE)
     return None if math.isinf(left) else left
 
 
@@ -205,21 +206,7 @@ async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
 def _pass_over(run: RunContext) -> None:
     """Record that the work of this place was not done, or not finished, for want of time."""
     logger.warning("%s passed over: %s", run.place, OUT_OF_TIME)
-    run.journal.forget(run.parts)
-    run.shared.passed_over.append(run.place)
-    run.record(PassedOver(reason=OUT_OF_TIME))
-
-
-def _passed_over_before(run: RunContext) -> frozenset[str]:
-    """What an earlier process passed over and went on without: all it did next rests on that."""
-    passed: set[str] = set()
-    followed: set[str] = set()
-    for event in run.journal.events if run.replaying else ():
-        if isinstance(event, PassedOver):
-            passed.add(event.step.removeprefix("/".join(run.parts) + "/"))
-        elif isinstance(event, (AgentFinished, ScriptFinished)):
-            followed |= passed
-    return frozenset(followed)
+    run.decide(IN_TIME, lambda: False)
 
 
 # --- line 1: retrieval -----------------------------------------------------------------------------------
@@ -316,22 +303,21 @@ async def _try_candidates(progress: Phase1Progress, config: PipelineConfig) -> N
         async with turns:
             await _try_candidate(index, progress, config)
 
+    places = [replace(run, parts=(*run.parts, f"candidate-{index}")) for index in range(len(models))]
     tasks = {
-        index: asyncio.create_task(in_turn(index))
-        for index in range(len(models))
-        if f"candidate-{index}" not in progress.passed
+        asyncio.create_task(in_turn(index)): place for index, place in enumerate(places) if not _was_passed_over(place)
     }
     try:
-        while waiting := [task for task in tasks.values() if not task.done()]:
+        while waiting := [task for task in tasks if not task.done()]:
             scored = progress.solution is not None
-            if scored and run.budget.elapsed() >= end and not run.replaying:
+            if scored and all(_is_late(tasks[task], end) for task in waiting):
                 break
             timeout = _patience(run, end) if scored else None
             done, _ = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # a limit that stops one stops all
     finally:
-        await _cancel(tasks.values())
+        await _cancel(tasks)
     for index, model in enumerate(models):
         if index not in progress.trials:
             with scope(f"candidate-{index}") as place:
@@ -349,7 +335,6 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
     """Lines 3-4: one candidate, in a place and a directory of its own; it counts from the moment it is recorded."""
     task, name = progress.task, progress.models[index].model_name
     with _own_place(f"candidate-{index}") as run:
-        run.check()
         logger.info("generation start: %d of %d, %s", index + 1, len(progress.models), name)
         candidate = await generate_candidate(task, progress.models[index], config)
         progress.written[index] = built_in(candidate.content)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mle_star.models import ExecutionRawResult, Phase1Result, PhaseTimeBudget
-from mle_star.phase1 import partial_phase1, run_phase1
+from mle_star.phase1 import IN_TIME, partial_phase1, run_phase1
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import CandidateEvaluated, PassedOver
+from mle_star.run.events import CandidateEvaluated, Decided
 from tests.method.conftest import (
     ScriptedCall,
     ScriptedExecutor,
@@ -87,7 +87,7 @@ async def never() -> str:
 
 def passed(run: ScriptedRun) -> list[str]:
     """The units that the journal says were passed over."""
-    return [event.step for event in run.events(PassedOver)]
+    return [e.step.removesuffix(f"/{IN_TIME}") for e in run.events(Decided) if e.name == IN_TIME and not e.value]
 
 
 async def cut_after_two(run: ScriptedRun, clock: Clock) -> Phase1Result:
@@ -140,24 +140,8 @@ async def test_a_resumed_run_passes_over_what_its_results_rest_on(quick_path: Pa
     with phase1_run(quick_path) as run:
         again = await run_phase1(run.task, CONFIG)
         assert run.agents.log == [] and run.executor.scripts == []
-        assert not run.journal.pending(())
     times: dict[str, Any] = {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}
     assert again.model_dump(exclude=times) == first.model_dump(exclude=times)
-
-
-async def test_what_was_passed_over_last_is_done_when_there_is_time_again(quick_path: Path) -> None:
-    clock = Clock()
-    with phase1_run(quick_path, clock) as run:
-        await cut_after_two(run, clock)
-    journal = quick_path / "run" / "journal.jsonl"
-    lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
-    end = next(number for number, line in enumerate(lines) if "merge-1" in line)
-    journal.write_text("".join(lines[: end + 1]), encoding="utf-8")  # the process died before it did anything else
-    with phase1_run(quick_path) as run:
-        candidates(run, m2=script(0.7, note="m2"))
-        result = await run_phase1(run.task, CONFIG)
-        assert result.candidate_scores == [0.5, 0.6, 0.7]
-        assert [call.step for call in run.agents.calls("init")] == ["phase1/candidate-2/init"]
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,11 @@ from mle_star.run.events import (
     AgentStarted,
     AnyEvent,
     BestImproved,
+    Decided,
     Notice,
     PhaseFinished,
     RunFinished,
+    RunResumed,
     RunStarted,
     ScriptFinished,
     ScriptStarted,
@@ -111,7 +113,7 @@ def test_a_journal_of_a_later_version_is_refused_before_it_is_misread(path: Path
     path.write_text(json.dumps({**line, "schema_version": 99}) + "\n" + '{"kind": "of tomorrow"}\n', encoding="utf-8")
     with pytest.raises(JournalError, match="line 1: journal version 99"):
         Journal(path)
-    assert json.loads(started(task).model_dump_json())["schema_version"] == 2
+    assert json.loads(started(task).model_dump_json())["schema_version"] == 3
 
 
 def test_a_second_writer_is_refused_also_from_another_process(path: Path) -> None:
@@ -250,45 +252,34 @@ def test_a_step_is_found_by_its_name_and_its_inputs(path: Path) -> None:
         assert isinstance(journal.find(ScriptFinished, "a", "d"), ScriptFinished)
 
 
-def test_results_wait_until_they_are_asked_for_or_overtaken(path: Path) -> None:
-    write(path, reply("phase2/path-0/t-0/coder"), reply("phase2/path-0/t-1/coder"), reply("phase2/path-1/t-0/coder"))
+def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: Path, task: TaskDescription) -> None:
+    first = started(task)
+    said: list[AnyEvent] = [
+        Decided(step="phase1/merge-1/in-time", name="in-time", value=False),
+        Decided(step="phase2/path-0/go-on", name="go-on", value=True, reopen=True),
+        Decided(step="phase2/path-0/go-on-2", name="go-on", value=False, reopen=True),
+        PhaseFinished(step="phase2", phase="phase2", outcome="cancelled"),
+    ]
+    write(path, first, reply("phase1/retriever"), reply("phase2/path-0/t-0/coder"), *said)
     with Journal(path) as journal:
-        assert journal.pending(()) and journal.pending(("phase2", "path-0"))
-        assert not journal.pending(("phase1",))
-        journal.find(AgentFinished, "phase2/path-0/t-0/coder", "d")
-        assert journal.pending(("phase2", "path-0"))
-        assert journal.find(AgentFinished, "phase2/path-0/t-1/coder", "changed") is None
-        assert journal.pending(("phase2", "path-0"))  # a limit may refuse the step
-        journal.record(AgentStarted(step="phase2/path-0/t-1/coder", agent=AgentType.coder))  # it goes its own way
-        assert not journal.pending(("phase2", "path-0"))
-        assert journal.pending(("phase2", "path-1"))
-        journal.record(reply("phase2/path-0/t-1/coder", digest="changed"))
-        assert not journal.pending(("phase2", "path-0"))  # own results are nothing to wait for
+        assert [journal.decision(event.step) for event in said[:3]] == [False, True, False]
+        assert journal.refused("in-time") == ["phase1/merge-1/in-time"] and journal.decision("phase3/go-on") is None
+        assert [journal.phase(name) for name in ("phase1", "phase2", "phase3")] == ["begun", "cancelled", ""]
+        journal.record(RunResumed(spent_cost_usd=0, spent_seconds=0))
+        assert journal.decision("phase2/path-0/go-on-2") is False, "under the same limits the clock says the same"
+        journal.record(RunResumed(spent_cost_usd=0, spent_seconds=0, config=first.config))
+        assert [journal.decision(event.step) for event in said[:3]] == [False, True, None]
+        assert journal.phase("phase2") == "begun"
 
 
-PLACES = [
-    "phase1/candidate-0", "phase1/candidate-1", "phase1/merge-1", "phase2/path-0", "phase2/path-1", "phase3/r-0",
-    "phase3/r-1", "probes", "importance", "finalization",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changed", "left"),
-    [
-        ("phase1/retriever", []),
-        ("phase1/candidate-0/init", PLACES[1:2]),
-        ("phase1/merge-1/merger", []),
-        ("phase2/path-1/coder", PLACES[:4]),
-        ("phase3/r-0/ens_planner", PLACES[:5]),
-        ("probes/shuffled", [*PLACES[:7], "importance"]),
-        ("finalization/test", PLACES[:9]),
-    ],
-)
-def test_nothing_that_may_rest_on_a_changed_step_is_waited_for(path: Path, changed: str, left: list[str]) -> None:
-    write(path, *(reply(f"{place}/test") for place in PLACES))
+def test_only_a_later_process_takes_over_and_only_while_nothing_new_is_under_way(path: Path) -> None:
     with Journal(path) as journal:
-        journal.record(AgentStarted(step=changed, agent=AgentType.coder))
-        assert [place for place in PLACES if journal.pending(tuple(place.split("/")))] == left
+        journal.record(reply("phase2/path-0/coder"))
+        assert not journal.takes_over(("phase2",))
+    with Journal(path) as journal:
+        assert journal.takes_over(("phase2",))
+        journal.record(AgentStarted(step="phase2/path-0/coder-2", agent=AgentType.coder))
+        assert not journal.takes_over(("phase2", "path-0")) and journal.takes_over(("phase2", "path-1"))
 
 
 def test_work_is_in_progress_from_its_first_line_to_its_last(path: Path) -> None:

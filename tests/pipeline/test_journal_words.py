@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.run.events import AgentFinished, AnyEvent
+from mle_star.run.events import AnyEvent
 from mle_star.run.journal import Journal, _Syncer
 from tests.pipeline.test_journal import failure, reply, write
 
@@ -52,23 +52,6 @@ def test_what_is_written_while_events_are_read_is_left_to_the_next_reader(tmp_pa
         journal.record(reply("a/y"))
         assert [event.step for event in (first, *reading)] == ["a/x"]
         assert [event.step for event in journal.events] == ["a/x", "a/y"]
-
-
-def test_a_result_that_was_asked_for_is_no_longer_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    write(path, reply("p/a/x"), reply("p/a/y"))
-    with Journal(path) as journal:
-        for step, waiting in (("p/a/x", True), ("p/a/y", False)):
-            assert journal.find(AgentFinished, step, "d") is not None
-            assert journal.pending(("p", "a")) is waiting
-
-
-def test_what_nobody_will_ask_for_is_not_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    write(path, reply("phase1/candidate-1/init"), reply("phase1/candidate-10/init"))
-    with Journal(path) as journal:
-        journal.forget(("phase1", "candidate-1"))
-        assert not journal.pending(("phase1", "candidate-1")) and journal.pending(("phase1", "candidate-10"))
 
 
 def test_a_first_line_that_was_hardly_begun_is_written_anew(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mle_star.errors import ConfigError, JournalError
 from mle_star.models import AgentConfig, PhaseTimeBudget, TaskDescription
 from mle_star.orchestrator import PipelineState
 from mle_star.run.context import AgentReply
-from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, PassedOver, RunResumed, RunStarted, ScriptFinished
+from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, Decided, RunResumed, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, fork_run, last_config, spent_by
 from mle_star.run.journal import Journal, read_journal
 from tests.pipeline.clock import in_its_own_time
@@ -168,10 +168,11 @@ def test_a_fork_takes_over_what_its_results_rest_on(tmp_path: Path, task: TaskDe
     started = RunStarted(run_id="r", task=task, config=settings(), model="offline")
     with Journal(tmp_path / "parent" / "journal.jsonl") as journal:
         journal.record(started)
-        journal.record(PassedOver(step="phase1/candidate-2", reason="the share of the time is used up"))
+        for reopen in (False, True):
+            journal.record(Decided(step=f"phase1/{reopen}", name="in-time", value=False, reopen=reopen))
     fork = RunFolder(tmp_path / "fork").create()
     assert fork_run(tmp_path / "parent", fork, started) == task
-    assert [event.step for event in events(fork.root, PassedOver)] == ["phase1/candidate-2"]
+    assert [event.step for event in events(fork.root, Decided)] == ["phase1/False"], "its clock begins anew"
 
 
 @pytest.mark.parametrize("place", ["", "titanic", "data"])
@@ -307,7 +308,7 @@ async def test_the_journal_begins_with_everything_that_resume_needs(
 ) -> None:
     result = await quick(settings(L=1))
     started = events(tmp_path / "run", RunStarted)[0]
-    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 2)
+    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 3)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
     whole: list[AnyEvent] = [*events(tmp_path / "run", RunStarted), *events(tmp_path / "run", AgentFinished)]
     spent = spent_by(whole)

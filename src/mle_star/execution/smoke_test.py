@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
@@ -12,7 +13,6 @@ from mle_star.execution.outcome import HEADER
 from mle_star.holdout.sample import Sample, write_sample
 from mle_star.models import EvaluationResult
 from mle_star.run.context import RunContext
-from mle_star.run.events import SCRIPT_LEAVES
 from mle_star.run.limits import limit_in_run
 
 logger = logging.getLogger("mle_star.execution")
@@ -43,14 +43,8 @@ async def sample_for(run: RunContext) -> Sample | None:
                 )
             except (Unsupported, ConfigError, OSError, ValueError) as error:
                 logger.info("no sample of the rows can be made: %s", error)
-    return scripts.sample if scripts.sample is not None and _is_wanted(run, scripts.sample) else None
-
-
-def _is_wanted(run: RunContext, sample: Sample) -> bool:
-    """As an earlier process did it, by its record; else where it pays."""
-    if run.journal.holds(run.upcoming_step(SCRIPT_LEAVES["sample"])):
-        return True
-    return not run.journal.holds(run.upcoming_step(SCRIPT_LEAVES["solution"])) and _pays(run, sample)
+    sample = scripts.sample
+    return sample if sample is not None and run.decide("sample", partial(_pays, run, sample)) else None
 
 
 def _pays(run: RunContext, sample: Sample) -> bool:

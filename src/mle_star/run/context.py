@@ -23,7 +23,7 @@ from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.sample import Sample
 from mle_star.models import AgentConfig, ExecutionRawResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
-from mle_star.run.events import AnyEvent
+from mle_star.run.events import AnyEvent, Decided
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import Ledger
 from mle_star.run.search import Search
@@ -120,8 +120,6 @@ class RunShared:
     """What all contexts of one run share and change."""
 
     step_counts: Counter[str] = field(default_factory=Counter)
-    passed_over: list[str] = field(default_factory=list)
-    """What Phase 1 went on without for want of time."""
     last_scripts: int = 1
     """How many scripts of finalization still share the time that is left."""
     wound_down: bool = False
@@ -173,17 +171,10 @@ class RunContext:
         self.shared.step_counts["/".join((*self.parts, leaf))] += 1
         return self.latest_step(leaf)
 
-    def upcoming_step(self, leaf: str) -> str:
-        """The name that `next_step` will give to `leaf` here."""
-        return self._numbered(leaf, 1)
-
     def latest_step(self, leaf: str) -> str:
         """The name that `next_step` gave last to `leaf` here: the step that an event is about."""
-        return self._numbered(leaf, 0)
-
-    def _numbered(self, leaf: str, further: int) -> str:
         name = "/".join((*self.parts, leaf))
-        count = self.shared.step_counts[name] + further
+        count = self.shared.step_counts[name]
         return name if count <= 1 else f"{name}-{count}"
 
     def record(self, event: AnyEvent) -> None:
@@ -206,20 +197,22 @@ class RunContext:
         measured = [seconds for seconds in map(self.ledger.seconds, labels) if seconds is not None]
         return sum(measured) if measured else None
 
-    @property
-    def replaying(self) -> bool:
-        """Does the journal hold results of an earlier process for this place? They cost nothing: take them first."""
-        return self.journal.pending(self.parts)
+    def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:
+        """What depends on the clock, or on chance: made once, recorded, and replayed by whoever resumes the run.
 
-    def check(self) -> None:
-        """Raise `BudgetExceeded` when no new work may be opened."""
-        if not self.replaying:
-            self.budget.check()
+        With `reopen`, a no is decided anew under other limits, and when a run that has ended is taken up again.
+        """
+        step = self.next_step(name)
+        known = self.journal.decision(step)
+        if known is None:
+            known = make()
+            self.journal.record(Decided(step=step, name=name, value=known, reopen=reopen))
+        return known
 
     @property
     def should_stop(self) -> bool:
-        """Should the loop end after this iteration? Asked only where there is more to do."""
-        if not self.budget.finalize_now or self.replaying:
+        """Should the loop end here, before its next iteration? Asked only where there is more to do."""
+        if self.decide("go-on", lambda: not self.budget.finalize_now, reopen=True):
             return False
         self.shared.wound_down = True
         return True

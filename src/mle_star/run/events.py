@@ -210,11 +210,16 @@ class CandidateEvaluated(Event):
     error: str = ""
 
 
-class PassedOver(Event):
-    """Work of Phase 1 that was not done, or not finished, for want of time; the method went on without it."""
+class Decided(Event):
+    """What the clock decided at a step, once: a later process of the run does the same.
 
-    kind: Literal["passed_over"] = "passed_over"
-    reason: str
+    `reopen`: a no is decided anew under other limits, and when a run that has ended is taken up again.
+    """
+
+    kind: Literal["decided"] = "decided"
+    name: str
+    value: bool
+    reopen: bool = False
 
 
 class MergeTried(Event):
@@ -427,7 +432,7 @@ AnyEvent = Annotated[
     | ScriptFinished
     | ModelsRetrieved
     | CandidateEvaluated
-    | PassedOver
+    | Decided
     | MergeTried
     | DataUsageChecked
     | LeakageChecked

@@ -23,8 +23,8 @@ from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
+    Decided,
     LeakageChecked,
-    PassedOver,
     RunResumed,
     RunStarted,
     ScriptFinished,
@@ -34,7 +34,7 @@ from mle_star.run.journal import read_journal
 CLOCK_SLACK = 600.0
 """Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 Request = Literal["finish", "stop"]
-_RESULTS = (AgentFinished, AgentFailed, ScriptFinished, PassedOver, LeakageChecked)
+_RESULTS = (AgentFinished, AgentFailed, ScriptFinished, Decided, LeakageChecked)
 """What a run that grows out of another takes over: what was paid for, and what the rest of it rests on."""
 RESERVE_BYTES = 4 * 1024 * 1024
 """A result with its scripts, twice: in the journal and beside it."""
@@ -373,7 +373,8 @@ def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> TaskDescri
         _share(file, folder.artifacts / file.name)
     if (answers := source.root / "answers").is_dir():  # what its scripts said on views
         shutil.copytree(answers, folder.root / "answers", dirs_exist_ok=True)
-    results = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
+    events = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
+    results = (event for event in events if not (isinstance(event, Decided) and event.reopen))
     write_whole(folder.journal, (f"{event.model_dump_json()}\n" for event in chain([first], results)))
     return task
 

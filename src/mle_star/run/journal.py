@@ -24,7 +24,9 @@ from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
     AnyEvent,
+    Decided,
     Interpreter,
+    PhaseFinished,
     RunResumed,
     RunStarted,
     ScriptFinished,
@@ -170,7 +172,8 @@ class Journal:
         self._results: dict[Key, int] = {}
         self._failures: dict[Key, int] = {}
         self._earlier: list[tuple[str, int]] = []  # the results of earlier processes, by step and place
-        self._pending: set[Key] = set()
+        self._decisions: dict[str, Decided] = {}
+        self._phases: dict[str, str] = {}  # by step, how a phase or a path has ended, or that it has begun
         self._said: set[tuple[str, str, int]] = set()
         self._started: RunStarted | None = None
         self._interpreter: Interpreter | None = None
@@ -221,8 +224,6 @@ class Journal:
         """
         if event.kind in _ALWAYS or _words(event) not in self._said:
             self._remember(event, self._keep(event))
-            if event.kind in _BEGINS or isinstance(event, ScriptFinished):  # which may have been run before elsewhere
-                self._forget_pending(event.step)
         if event.kind in _BEGINS:
             self._open.add(event.step)
         elif event.kind in _ENDS:
@@ -254,7 +255,6 @@ class Journal:
         offset = self._results.get(key)
         if offset is None:
             return None
-        self._pending.discard(key)
         event = self.events.read(offset)
         return event if isinstance(event, kind) else None
 
@@ -274,23 +274,22 @@ class Journal:
         event = self.events.read(offset)
         return event if isinstance(event, AgentFailed) and event.reason not in ASK_AGAIN else None
 
-    def holds(self, step: str) -> bool:
-        """Is there a result of this step, whatever its inputs?"""
-        return any(recorded == step for _, recorded, _ in self._results)
+    def decision(self, step: str) -> bool | None:
+        """What was decided as this step; None where nothing was, or where it is open again."""
+        decided = self._decisions.get(step)
+        return None if decided is None else decided.value
 
-    def pending(self, parts: tuple[str, ...]) -> bool:
-        """Does an earlier process's record hold results below `parts` that were not asked for yet?"""
-        prefix = "/".join(parts) + "/" if parts else ""
-        return any(step.startswith(prefix) for _, step, _ in self._pending)
+    def refused(self, name: str) -> list[str]:
+        """The steps where a decision of this name was a no."""
+        return [step for step, decided in self._decisions.items() if decided.name == name and not decided.value]
 
-    def inherits(self, parts: tuple[str, ...]) -> bool:
-        """Does an earlier process's record hold results below `parts`, asked for or not? They may still fit."""
-        return any(step.startswith("/".join(parts) + "/") for step, _ in self._earlier)
+    def phase(self, step: str) -> str:
+        """How a phase, or a path, has ended; `begun` where an earlier process began it, else an empty text."""
+        return self._phases.get(step, "")
 
-    def forget(self, parts: tuple[str, ...]) -> None:
-        """Nobody will ask for what is recorded below `parts`: it is no longer waited for."""
-        prefix = "/".join(parts) + "/"
-        self._pending = {key for key in self._pending if not key[1].startswith(prefix)}
+    def takes_over(self, parts: tuple[str, ...]) -> bool:
+        """May it be that below `parts` only recorded results are taken over? They cost no time."""
+        return bool(self._earlier) and not self.in_progress(parts)
 
     def close(self) -> None:
         """Let go of the file, all of it on disk, and of its lock."""
@@ -340,8 +339,9 @@ class Journal:
         for start, end, event in _placed_events(self.path):
             self._remember(event, start)
             whole = end
-        self._pending = set(self._results)
         self._earlier = [(step, offset) for (_, step, _), offset in self._results.items()]
+        for step, _ in self._earlier:
+            self._phases.setdefault(step.split("/")[0], "begun")
         if self.path.stat().st_size > whole:
             os.truncate(self.path, whole)  # the line that the last process died on
 
@@ -356,10 +356,17 @@ class Journal:
             self._results[event.kind, event.step, event.digest] = offset
         elif isinstance(event, AgentFailed):
             self._failures[event.kind, event.step, event.digest] = offset
+        elif isinstance(event, Decided):
+            self._decisions[event.step] = event
+        elif isinstance(event, PhaseFinished) and event.outcome != "skipped":
+            self._phases[event.step] = event.outcome
+        elif getattr(event, "result", None) is not None or getattr(event, "config", None) is not None:
+            self._reopen()  # the run has ended with a result, or goes on under other settings
 
-    def _forget_pending(self, step: str) -> None:
-        """A step that is done anew: what was recorded after it may never be asked for."""
-        self._pending = {key for key in self._pending if not _may_follow(key[1], step)}
+    def _reopen(self) -> None:
+        """What was left undone for want of time or money may be done from here on."""
+        self._decisions = {key: one for key, one in self._decisions.items() if one.value or not one.reopen}
+        self._phases = dict.fromkeys(self._phases, "begun")
 
 
 def _may_follow(later: str, step: str) -> bool:

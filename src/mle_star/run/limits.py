@@ -64,7 +64,7 @@ def too_late_for(run: RunContext, script: str) -> str:
         (one.seconds for one in run.ledger.runs.values() if one.script == digest and one.result.answers), default=0.0
     )
     left = run.budget.remaining_seconds()
-    if run.replaying or AGAIN * took <= left:
+    if run.decide("run-again", lambda: AGAIN * took <= left, reopen=True):
         return ""
     return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"
 

@@ -74,13 +74,11 @@ class Trial:
 class Phase1Progress:
     """What the phase has found, published as it grows: `s_0` is there from the ranking on.
 
-    `written` says what the candidates' scripts make use of; `unrevised` is what `s_0` was before the data check;
-    `passed` names what an earlier process had no time for.
+    `written` says what the candidates' scripts make use of; `unrevised` is what `s_0` was before the data check.
     """
 
     models: list[RetrievedModel]
     task: TaskDescription
-    passed: frozenset[str] = frozenset()
     written: dict[int, list[str]] = field(default_factory=dict)
     trials: dict[int, Trial] = field(default_factory=dict)
     s_0: SolutionScript | None = None

@@ -107,7 +107,6 @@ async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3R
                 for event in found:
                     if event is not None:
                         here.record(event)
-                run.journal.forget(here.parts)  # an earlier process may have asked of scripts that it need not ask of
             return picked
     except Exception:
         logger.exception("the shortlist cannot be scored: the scores of the search decide")

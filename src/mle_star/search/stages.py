@@ -13,7 +13,7 @@ from mle_star.errors import BudgetExceeded
 from mle_star.models import SolutionScript, is_improvement
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
-from mle_star.run.events import PhaseFinished, PhaseStarted, RunFinished, RunResumed
+from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.limits import keep_time_to_run_again
 from mle_star.search.ending import Stop, stop_of
 
@@ -80,7 +80,6 @@ class Stages:
         self.seconds: dict[str, float] = {}
         self.warnings: list[str] = []
         self.stop: Stop | None = None
-        self._gone_beyond = _gone_beyond(context)
 
     @property
     def budget(self) -> Budget:
@@ -111,12 +110,17 @@ class Stages:
         return [phase.name for phase in PHASES if self.outcomes.get(phase.name) == outcome]
 
     def open(self, phase: PhaseName) -> float:
-        """Begin the time of a phase; the seconds it has. None where it is only taken over: see `_gone_beyond`."""
-        seconds = self.budget.open_phase(phase)
-        if phase not in self._gone_beyond:
-            return seconds
-        self.budget.set_phase_deadline(0.0)
-        return 0.0
+        """Begin the time of a phase; the seconds it has.
+
+        None where an earlier process went on from it: with a new share of the time it would come to something else, and
+        all that rests on it would be paid for again.
+        """
+        journal, seconds = self.context.journal, self.budget.open_phase(phase)
+        gone_on = any(journal.phase(later.name) for later in phases_after(phase))
+        if gone_on and journal.phase(phase) not in ("", "begun"):
+            self.budget.set_phase_deadline(0.0)
+            return 0.0
+        return seconds
 
     def skip(self, phase: PhaseName, why: str) -> None:
         """Pass over a phase."""
@@ -128,7 +132,7 @@ class Stages:
         """Why no work of `phase` may begin, or an empty text. What is recorded already is taken over in any case."""
         if self.cannot_write is not None:
             return self.cannot_write.words
-        if self.context.journal.inherits((phase,)):
+        if self.context.journal.phase(phase):
             return ""
         if self.budget.finish_requested:
             self.note_stop(Stop("request"))
@@ -170,10 +174,9 @@ class Stages:
         """
         task, spent = asyncio.create_task(work), asyncio.get_running_loop().create_future()
         journal = self.context.journal
-        takes_over = journal.inherits(parts)
 
         def stop() -> None:
-            if not spent.done() and (journal.in_progress(parts) or not takes_over):
+            if not spent.done() and not journal.takes_over(parts):
                 spent.set_result(None)
 
         async def wait(timeout: float) -> None:
@@ -184,7 +187,7 @@ class Stages:
                 await wait(max(seconds, 0.0))
                 if not task.done() and not spent.done() and not journal.in_progress(parts):
                     last = HAND_OVER_SECONDS if parts[0] == "finalization" else 0.0
-                    await wait(REPLAY_SECONDS if takes_over else last)
+                    await wait(REPLAY_SECONDS if journal.takes_over(parts) else last)
         except asyncio.CancelledError:
             await _cancel(task)
             raise
@@ -201,23 +204,6 @@ class Stages:
             if stopped is None or isinstance(error, BudgetExceeded):
                 raise
             raise BudgetExceeded(limit=stopped.reason, message=stopped.detail) from error
-
-
-def _gone_beyond(context: RunContext) -> set[PhaseName]:
-    """The phases that an interrupted process had ended, with the settings of now, and gone on from.
-
-    What is recorded of the next phase rests on what they came to: with a new share of the time they would come to
-    something else, and all of that would be paid for again.
-    """
-    ended: set[PhaseName] = set()
-    for event in context.journal.events:
-        if isinstance(event, RunFinished):
-            ended = ended if event.result is None else set()
-        elif isinstance(event, RunResumed):
-            ended = ended if event.config is None else set()
-        elif isinstance(event, PhaseFinished) and event.path is None and event.outcome != "skipped":
-            ended.add(event.phase)
-    return {phase for phase in ended if any(context.journal.inherits((one.name,)) for one in phases_after(phase))}
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:

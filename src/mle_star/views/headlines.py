@@ -132,9 +132,10 @@ def _candidate_evaluated(event: events.CandidateEvaluated) -> Said:
 
 
 @_said.register
-def _passed_over(event: events.PassedOver) -> Said | None:
-    unit = event.step.rpartition("/")[2]
-    return None if unit.startswith("candidate") else ("warning", f"{unit} passed over: {event.reason}")
+def _decided(event: events.Decided) -> Said | None:
+    if event.value or event.name != "in-time" or "/candidate-" in event.step:
+        return None
+    return "warning", f"{event.step.split('/')[1]} passed over: the phase's share of the time is used up"
 
 
 @_said.register
