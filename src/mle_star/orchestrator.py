@@ -224,9 +224,8 @@ def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forec
 
     def hear(event: AnyEvent) -> None:
         forecaster.hear(event)
-        told = isinstance(event, (AgentFinished, AgentFailed, ScriptFinished, PhaseFinished)) and event.at >= begun
-        if not told:  # what is only taken over changes nothing
-            return
+        if not isinstance(event, (AgentFinished, AgentFailed, ScriptFinished, PhaseFinished)) or event.at < begun:
+            return  # what is only taken over changes nothing
         control.warn()
         news = forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
         if news is not None:

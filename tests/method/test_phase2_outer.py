@@ -42,7 +42,7 @@ from mle_star.phase2_outer import (
     validate_code_block,
 )
 from mle_star.prompts import BLOCK_NOT_FOUND, FACTS_HEADING, render
-from mle_star.run.budget import ablation_limit
+from mle_star.run.clock import ablation_limit
 from mle_star.run.context import ScriptRequest, current_run, path_context, scope
 from mle_star.run.events import (
     AblationFinished,

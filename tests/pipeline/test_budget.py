@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from mle_star.basics.phases import PHASES
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
-from mle_star.run.budget import LATE_SECONDS, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
+from mle_star.run.budget import LATE_SECONDS, Budget, Call
+from mle_star.run.clock import SHORTEST_LIMIT, ablation_limit, script_limit
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 

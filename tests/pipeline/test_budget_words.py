@@ -7,7 +7,8 @@ import pytest
 from mle_star.basics.phases import PhaseName
 from mle_star.errors import BudgetExceeded
 from mle_star.models import PipelineConfig
-from mle_star.run.budget import LATE_SECONDS, ablation_limit
+from mle_star.run.budget import LATE_SECONDS
+from mle_star.run.clock import ablation_limit
 from tests.pipeline.test_budget import ledger
 
 

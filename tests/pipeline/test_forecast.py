@@ -200,17 +200,7 @@ def test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money(
 ) -> None:
     now, config = [0.0], PipelineConfig(max_budget_usd=10)
     budget = Budget(config, clock=lambda: now[0])
-    over = PhaseFinished(step="x", phase="phase1", outcome="completed")
-    failed = AgentFailed(step="y", digest="d", agent=AgentType.init, reason="transport", message="no")
-    happened: list[AnyEvent] = [
-        Notice(message="hello"),
-        call(),
-        failed,
-        ran(),
-        over,
-        PhaseStarted(step="z", phase="phase2"),
-    ]
-    said = list[list[AnyEvent]]()
+    said, happened = list[list[AnyEvent]](), list[AnyEvent]()
     for asked in ([(0.0, 0.0), *[(9.0, 5.0)] * 4], [(9.0, 5.0)]):  # at last, all of it waits to be taken over
         forecaster = Talkative(task)
         with Journal(tmp_path / "journal.jsonl") as journal:
@@ -218,6 +208,14 @@ def test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money(
             if not said:
                 now[0] = 5.0
                 budget.charge(9.0, phase="phase1")
+                happened = [
+                    Notice(message="hello"),
+                    call(),
+                    AgentFailed(step="y", digest="d", agent=AgentType.init, reason="transport", message="no"),
+                    ran(),
+                    PhaseFinished(step="x", phase="phase1", outcome="completed"),
+                    PhaseStarted(step="z", phase="phase2"),
+                ]
             for event in happened:
                 journal.record(event)
         assert forecaster.asked == asked

@@ -11,9 +11,9 @@ from mle_star.data.place import DataFolder
 from mle_star.errors import JournalError
 from mle_star.execution.environment import usable_cores
 from mle_star.models import PipelineConfig
+from mle_star.run.clock import plan_seconds
 from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
 from mle_star.run.finding import runs_in
-from mle_star.run.forecast import critical_steps
 from mle_star.run.journal import read_journal
 
 SCRIPT_SECONDS, SECONDS_PER_MB = 4.0, 12.0
@@ -40,10 +40,8 @@ def estimate(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> E
     usual = config.score_views or next(count for least, count in VIEWS if rows >= least)
     views = usual if config.scoring == "auto" else 1
     crowd = max(1.0, config.num_parallel_solutions / usable_cores())
-    total = 0.0
-    for phase, (asked, run) in critical_steps(config).items():
-        times = views if phase != "finalization" else 1
-        total += asked * call * crowd + run * script * times * crowd
+    whole, once = (plan_seconds(config, call * crowd, script * crowd * times) for times in (views, 1))
+    total = sum(whole.values()) - whole["finalization"] + once["finalization"]
     return Estimate(min(total, float(config.time_limit_seconds)), scripts is not None)
 
 

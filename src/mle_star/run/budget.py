@@ -1,4 +1,4 @@
-"""Time and money of a run as one ledger."""
+"""What may be spent in a run: its money, on top of its time."""
 
 from __future__ import annotations
 
@@ -11,33 +11,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from mle_star.basics.phases import ORDER, PHASES, PhaseName
 from mle_star.errors import BudgetExceeded
-from mle_star.models import PhaseTimeBudget, PipelineConfig
+from mle_star.models import PipelineConfig
+from mle_star.run.clock import PhaseClock
 
 WARN_AT = 0.8
 RESERVE_CALLS = 2
 """The calls that finalization may still make when the money is gone ..."""
 RESERVE_SHARE = 0.05
 """... and the share of the money limit that each of them may cost."""
-SHORTEST_LIMIT = 120.0
-"""A script may take two minutes, however quick the solution is, if its phase has the time."""
-TIMES_MEASURED = 10.0
-"""A new script may take ten times as long as the solution it starts from."""
-SHARE_OF_LEFT = 0.5
-"""No script may take more than half of what is left of its phase ..."""
-SHARE_OF_FIRST = 0.75
-"""... three quarters before anything was measured: then there is nothing to fall back on ..."""
-ALWAYS_ENOUGH = 2.0
-"""... but twice what the solution takes, as long as the phase lasts."""
-ABLATION_RUNS = 4
-"""A study runs the solution and up to three variants of it."""
-ABLATION_SECONDS = 600.0
-"""A study may take ten minutes in a long run, however quick the solution is."""
-MOST_AGAIN = 1 / 3
-"""Running the solution once more at the end takes no more than this share of the time from the search."""
-
-
 LATE_SECONDS = 15.0
 """How long a cancelled call may take to tell its cost before the money kept for it is free again."""
 USUAL_CALLS = 2.0
@@ -60,40 +42,8 @@ class Warn(NamedTuple):
     allowed: float
 
 
-def script_limit(
-    *, left: float, measured: float | None = None, even_share: float = 0.0, explicit: float | None = None
-) -> float:
-    """Seconds that a script may take when its phase has `left` of them, by what the current solution was `measured` at.
-
-    `even_share` is what the script would have if all that is planned for its phase took equally long; an `explicit`
-    limit wins over everything but the end of the phase.
-    """
-    if explicit is not None:
-        return min(explicit, left)
-    if measured is None:
-        return min(max(SHORTEST_LIMIT, even_share), left * SHARE_OF_FIRST)
-    wanted = max(SHORTEST_LIMIT, even_share, TIMES_MEASURED * measured)
-    return min(wanted, max(left * SHARE_OF_LEFT, ALWAYS_ENOUGH * measured), left)
-
-
-def ablation_limit(
-    config: PipelineConfig, *, left: float, measured: float | None = None, explicit: float | None = None
-) -> float:
-    """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
-
-    A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
-    minutes at most. To the letter every solution has that, as far as the time goes.
-    """
-    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
-    if config.letter:
-        return min(specified, left)
-    if explicit is not None:
-        return min(explicit, left)
-    return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
-
-
-class Budget:
-    """What may be spent, what was spent, and by whom. `clock` counts seconds; earlier processes' share is given."""
+class Budget(PhaseClock):
+    """What may be spent, what was spent, and by whom."""
 
     def __init__(
         self,
@@ -103,17 +53,14 @@ class Budget:
         spent_usd: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.time_limit = float(config.time_limit_seconds)
+        super().__init__(config, spent_seconds=spent_seconds, clock=clock)
         self.max_usd = config.max_budget_usd
-        self._letter = config.letter
         self.spent_usd = spent_usd
         self.cost_by_phase: dict[str, float] = defaultdict(float)
         self.cost_by_path: dict[str, float] = defaultdict(float)
-        self.finish_requested = False
         self.degraded = False
         self.short_of_money = False
         """Was something not begun, or ended, because the money was gone?"""
-        self._shares = config.phase_time_budget or PhaseTimeBudget()
         self._reserve_calls = 0
         self._calls: list[Call] = []
         self._paid_calls = 0
@@ -122,60 +69,8 @@ class Budget:
             "phase1": config.num_retrieved_models,
             "phase2": min(config.max_concurrent_paths or config.num_parallel_solutions, config.num_parallel_solutions),
         }
-        self._phase: PhaseName | None = None
-        self._clock = clock
-        self._started = clock() - spent_seconds
-        self._phase_deadline: float | None = None
-        self.share_end, self.share_seconds = math.inf, math.inf
-        self._kept_for_later = 0.0
-        self.again_seconds = 0.0
         self._warned: set[str] = set()
         self._when_spent: list[Callable[[], None]] = []
-
-    # --- time ---
-
-    def elapsed(self) -> float:
-        """Seconds since the run began, earlier processes included."""
-        return self._clock() - self._started
-
-    @property
-    def deadline(self) -> float:
-        """When the running phase, or else the run, must end, in seconds since the run began."""
-        return self.time_limit if self._phase_deadline is None else min(self.time_limit, self._phase_deadline)
-
-    def remaining_seconds(self) -> float:
-        """Seconds until the running phase, or else the run, must end."""
-        return self.deadline - self.elapsed()
-
-    def set_phase_deadline(self, seconds_from_now: float | None) -> None:
-        """Give the phase that begins now its share of the time."""
-        self._phase_deadline = None if seconds_from_now is None else self.elapsed() + seconds_from_now
-
-    def open_phase(self, phase: PhaseName) -> float:
-        """Begin `phase`: set its deadline from the shares of the search phases still to come; the seconds it has.
-
-        Whatever the phases before used, finalization keeps its share of the whole time, and what running the solution
-        again takes beyond that; time that they left over is for the search, and finalization gains nothing by it.
-        Phase 1 has nothing to fall back on: at `share_end` it goes on with the candidates that have a score, but as
-        long as there is none it is cut off only where finalization's share begins.
-        """
-        left = max(self.time_limit - self.elapsed(), 0.0)
-        shares = [float(getattr(self._shares, one.name)) for one in PHASES[ORDER[phase] : -1]]
-        free = left if phase == "finalization" else max(self.spare_seconds, 0.0)
-        seconds = free * shares[0] / sum(shares) if shares else free
-        self._phase = phase
-        self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
-        if phase == "phase1":
-            seconds = free
-        self.set_phase_deadline(seconds)
-        self._kept_for_later = left - seconds
-        return seconds
-
-    def even_share(self, scripts: float) -> float:
-        """What each of so many scripts has of the running phase's share, half of it at most; 0 between phases."""
-        return 0.0 if math.isinf(self.share_seconds) else self.share_seconds / max(scripts, 2.0)
-
-    # --- money ---
 
     def charge(self, usd: float, *, phase: str, path: str = "") -> None:
         """Add the cost of one call."""
@@ -205,7 +100,7 @@ class Budget:
             return None
         if self.degraded:
             return RESERVE_SHARE * self.max_usd
-        at_once = 1 if alone or self._phase is None else self._side_by_side.get(self._phase, 1)
+        at_once = 1 if alone or self.phase is None else self._side_by_side.get(self.phase, 1)
         share = self.free_usd / max(at_once - len(self._calls), 1)
         return min(max(share, USUAL_CALLS * self._usual_usd), self.free_usd)
 
@@ -230,36 +125,6 @@ class Budget:
                 act()
 
     # --- limits ---
-
-    @property
-    def finalize_now(self) -> bool:
-        """Should loops end after the iteration they are in? (Money that is gone ends them at the next call.)"""
-        if self.finish_requested:
-            return True
-        if self.elapsed() >= self.share_end:
-            return True
-        threshold = min(max(0.1 * self.time_limit, 300.0), 0.5 * self.time_limit)
-        if (
-            self._kept_for_later and not self._letter
-        ):  # deadlines keep the time of later phases, so a short run need not stop half way
-            threshold = min(threshold, self._kept_for_later)
-        return self.time_limit - self.elapsed() < threshold
-
-    @property
-    def only_finalization_left(self) -> bool:
-        """Is there no time for anything but finalization?"""
-        return self.spare_seconds <= 0
-
-    @property
-    def spare_seconds(self) -> float:
-        """Seconds until finalization's share of the whole time begins."""
-        return self.time_limit * (1 - self._shares.finalization) - self._extra_seconds - self.elapsed()
-
-    @property
-    def _extra_seconds(self) -> float:
-        """What running the solution again (`again_seconds`) takes beyond finalization's share of the time."""
-        wanted = min(self.again_seconds, MOST_AGAIN * self.time_limit)
-        return max(wanted - self._shares.finalization * self.time_limit, 0.0)
 
     def open_finalization(self) -> float:
         """Begin the last phase, on the reserve when the money is gone; the seconds it has."""
@@ -292,7 +157,7 @@ class Budget:
 
     def open_script(self) -> None:
         """A script is about to run: raise `BudgetExceeded` when the money is gone and this is not the last phase."""
-        if self.money_is_gone and self._phase != "finalization":
+        if self.money_is_gone and self.phase != "finalization":
             raise self._no_money()
 
     def settle(self, call: Call, usd: float, *, phase: str, path: str = "") -> None:
@@ -318,13 +183,6 @@ class Budget:
     def over(self) -> BudgetExceeded:
         """What to raise when work was cut off by a limit."""
         return self._no_money() if self.money_is_gone and not self.degraded else self.out_of_time()
-
-    def out_of_time(self) -> BudgetExceeded:
-        """What to raise when the deadline has passed."""
-        used, allowed = round(self.elapsed(), 1), round(self.deadline, 1)
-        share = "" if allowed >= self.time_limit else f"; {self._phase or 'this part'} had until {allowed:g} s"
-        words = f"time spent: {used:g} of {self.time_limit:g} s{share}"
-        return BudgetExceeded(limit="time", used=used, allowed=allowed, message=words)
 
     def _no_money(self) -> BudgetExceeded:
         self.short_of_money = True

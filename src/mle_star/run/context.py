@@ -200,10 +200,11 @@ class RunContext:
     def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:
         """What depends on the clock, or on chance: made once, recorded, and replayed by whoever resumes the run.
 
-        With `reopen`, a no is decided anew under other limits, and when a run that has ended is taken up again.
+        With `reopen`, a no is decided anew under other limits, and when a run that has ended is taken up again. Where
+        this process has done anything new, what was decided there before counts no longer.
         """
         step = self.next_step(name)
-        known = self.journal.decision(step)
+        known = self.journal.decision(step) if self.journal.takes_over(self.parts) else None
         if known is None:
             known = make()
             self.journal.record(Decided(step=step, name=name, value=known, reopen=reopen))

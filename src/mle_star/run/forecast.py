@@ -13,6 +13,7 @@ from mle_star.agents import AGENTS, Sizes
 from mle_star.basics.phases import PHASES
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import PromptRegistry
+from mle_star.run.clock import plan_seconds
 from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
@@ -55,25 +56,6 @@ def planned_steps(config: PipelineConfig) -> Counter[Step]:
         counts.update(checked)
     counts |= {(phase.name, "script"): phase.scripts(sizes) for phase in PHASES}
     return Counter({step: n for step, n in counts.items() if n and (step[0] != "phase3" or sizes.L > 1)})
-
-
-def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
-    """By phase, the calls and script runs that come one after another; what runs side by side counts once."""
-    m, t, k = config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps
-    paths = config.num_parallel_solutions
-    slots = config.max_concurrent_scripts or paths
-    at_once = min(config.max_concurrent_paths or paths, paths)
-    waves = math.ceil(paths / at_once)
-    crowding = max(1.0, at_once / slots)
-    critical: dict[str, tuple[float, float]] = {
-        "phase1": (3 + 2 * (m - 1) + 2, math.ceil(m / slots) + (m - 1)),
-        "phase2": (waves * t * (3 + 3 * k - 1), waves * crowding * t * (1 + k)),
-        "phase3": (3 * config.ensemble_rounds, config.ensemble_rounds),
-        "finalization": (4, 1),
-    }
-    if paths == 1:
-        del critical["phase3"]
-    return critical
 
 
 # --- how much --------------------------------------------------------------------------------------------
@@ -225,13 +207,13 @@ class Forecaster:
         if runtime is None:
             return None if left else elapsed
         latency = latency or 0.0
-        total = elapsed
-        for phase, (calls, scripts) in critical_steps(self._config).items():
-            planned = sum(n for (name, _), n in self._planned.items() if name == phase)
-            share = sum(n for (name, _), n in left.items() if name == phase) / max(planned, 1)
-            slow = runtime * (1 + repair_rate)
-            total += share * (calls * latency + scripts * (slow + 2 * repair_rate * latency))
-        return total
+        planned, ahead = (Counter[str](), Counter[str]())
+        for steps, by_phase in ((self._planned, planned), (left, ahead)):
+            for (phase, _), count in steps.items():
+                by_phase[phase] += count
+        shares = {phase: ahead[phase] / count for phase, count in planned.items()}
+        script = runtime * (1 + repair_rate) + 2 * repair_rate * latency
+        return elapsed + sum(plan_seconds(self._config, latency, script, left=shares).values())
 
     def _basis(self, calls: int, scripts: int) -> str:
         if not calls and not scripts:

@@ -177,7 +177,7 @@ class Journal:
         self._said: set[tuple[str, str, int]] = set()
         self._started: RunStarted | None = None
         self._interpreter: Interpreter | None = None
-        self._open: set[str] = set()
+        self._begun: dict[str, bool] = {}  # by step, whether a call or a script of this process is still under way
         self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
         self._listeners: list[Callable[[AnyEvent], None]] = []
         forms = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
@@ -225,14 +225,14 @@ class Journal:
         if event.kind in _ALWAYS or _words(event) not in self._said:
             self._remember(event, self._keep(event))
         if event.kind in _BEGINS:
-            self._open.add(event.step)
-        elif event.kind in _ENDS:
-            self._open.discard(event.step)
+            self._begun[event.step] = True
+        elif event.kind in _ENDS and event.step in self._begun:
+            self._begun[event.step] = False
         self.tell(event)
 
     def in_progress(self, parts: tuple[str, ...]) -> bool:
         """Has this process begun a call or a script below `parts` that has not ended yet?"""
-        return any(step.startswith("/".join(parts) + "/") for step in self._open)
+        return any(step.startswith("/".join(parts) + "/") for step, is_open in self._begun.items() if is_open)
 
     def redact(self, text: str) -> str:
         """`text` with every secret blotted out, as it stands or as JSON spells it."""
@@ -288,8 +288,8 @@ class Journal:
         return self._phases.get(step, "")
 
     def takes_over(self, parts: tuple[str, ...]) -> bool:
-        """May it be that below `parts` only recorded results are taken over? They cost no time."""
-        return bool(self._earlier) and not self.in_progress(parts)
+        """Has this process, so far, only taken over recorded results below `parts`? They cost no time."""
+        return bool(self._earlier) and not any(step.startswith("/".join(parts) + "/") for step in self._begun)
 
     def close(self) -> None:
         """Let go of the file, all of it on disk, and of its lock."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from mle_star.basics.phases import PhaseName
 from mle_star.basics.texts import digest_of
-from mle_star.run.budget import ablation_limit, script_limit
+from mle_star.run.clock import ablation_limit, critical_steps, script_limit
 from mle_star.run.context import RunContext
 from mle_star.run.events import ScriptPurpose
-from mle_star.run.forecast import critical_steps
 
 FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
 """What the first candidate should take for an answer, or this share of the run's time: better ones follow."""

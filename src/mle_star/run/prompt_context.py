@@ -16,7 +16,7 @@ from mle_star.basics.texts import digest_of, plural, shorten
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, PipelineConfig
 from mle_star.prompts import fenced
-from mle_star.run.budget import ABLATION_RUNS
+from mle_star.run.clock import ABLATION_RUNS
 from mle_star.run.context import RunContext
 from mle_star.run.limits import limit_in_run, share_in_run
 from mle_star.run.memory import steps_without_gain, tried, tried_table
