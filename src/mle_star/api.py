@@ -17,8 +17,7 @@ from mle_star.models import FinalResult, Measure, MetricDirection, PipelineConfi
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.model import Model, complete, load_model, read_result, score_in_words
 from mle_star.results.source import is_data_file, make_task, taken_in
-from mle_star.run.finding import find_run
-from mle_star.run.folder import RunFolder, new_run_folder
+from mle_star.run.folder import RunFolder, find_run, new_run_folder
 from mle_star.search.setup import check_credentials
 from mle_star.views import text, write_report
 from mle_star.views.leaderboard import leaderboard_rows

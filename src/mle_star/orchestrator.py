@@ -49,11 +49,9 @@ from mle_star.run.events import (
 from mle_star.run.folder import RunFolder, Spent, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
-from mle_star.search.control import RunControl
-from mle_star.search.ending import Stop
-from mle_star.search.importance import examine_columns
+from mle_star.search.control import PipelineState, RunControl, Stop
 from mle_star.search.paths import Paths
-from mle_star.search.probes import probe
+from mle_star.search.probes import examine_columns, probe
 from mle_star.search.result import (
     best_of,
     diagnostics_of,
@@ -82,7 +80,6 @@ from mle_star.search.setup import (
 )
 from mle_star.search.shortlist import Pick, pick, said_by, yardsticks
 from mle_star.search.stages import Outcome, Stage, Stages
-from mle_star.search.state import PipelineState
 
 if TYPE_CHECKING:
     from mle_star.sdk import CanUseTool

@@ -17,7 +17,7 @@ from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.results.estimate import Estimate, estimate, in_words
 from mle_star.results.source import is_data_file, make_task, taken_in
-from mle_star.run.finding import callable_name
+from mle_star.run.folder import callable_name
 from tests.results.conftest import houses
 from tests.views.journals import Invented
 

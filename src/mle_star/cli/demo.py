@@ -99,7 +99,7 @@ def demo(
     from mle_star.cli.run import start_run
     from mle_star.config import load_config
     from mle_star.data import load_task
-    from mle_star.run.finding import callable_name
+    from mle_star.run.folder import callable_name
 
     if name not in EXAMPLES:
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")

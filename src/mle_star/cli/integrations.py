@@ -122,7 +122,7 @@ def kaggle(
       mle-star kaggle status spaceship-titanic-20260131
     """
     from mle_star.integrations.kaggle import get_competition, refresh
-    from mle_star.run.finding import find_run
+    from mle_star.run.folder import find_run
 
     if action is KaggleAction.get:
         folder = output or Path(what)

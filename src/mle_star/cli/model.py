@@ -97,7 +97,7 @@ def leaderboard(
     """
     from rich.text import Text
 
-    from mle_star.run.finding import find_run, runs_folder, runs_in
+    from mle_star.run.folder import find_run, runs_folder, runs_in
     from mle_star.views import text
     from mle_star.views.leaderboard import leaderboards
 

@@ -144,14 +144,14 @@ def seconds_of(option: str, text: str | None) -> int | None:
 
 def run_named(ctx: typer.Context, name: Path) -> Path:
     """The folder of the run that a word on the command line means."""
-    from mle_star.run.finding import find_run
+    from mle_star.run.folder import find_run
 
     return name if ctx.resilient_parsing else find_run(name)
 
 
 def complete_run(incomplete: str) -> list[str]:
     """Names of runs that begin like this, the latest first."""
-    from mle_star.run.finding import LATEST, runs_folder, runs_in
+    from mle_star.run.folder import LATEST, runs_folder, runs_in
 
     names = [LATEST, *(run.name for run in reversed(runs_in(runs_folder())))]
     return [name for name in names if name.startswith(incomplete)]
@@ -167,7 +167,7 @@ def complete_executor(incomplete: str) -> list[str]:
 def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:
     """Steps of the run that was named before."""
     from mle_star.cli.browse import read_steps
-    from mle_star.run.finding import find_run
+    from mle_star.run.folder import find_run
 
     try:
         return [step for step in read_steps(find_run(ctx.params["run_folder"])) if step.startswith(incomplete)]

@@ -98,7 +98,7 @@ def run(
       3 the pipeline failed
       130 interrupted
     """
-    from mle_star.run.finding import find_run
+    from mle_star.run.folder import find_run
 
     words, mode = (target, metric, maximize), _mode(display, quiet=quiet, as_json=as_json)
 
@@ -203,7 +203,7 @@ def start_run(
     import asyncio
 
     from mle_star.orchestrator import run_pipeline
-    from mle_star.run.finding import callable_name
+    from mle_star.run.folder import callable_name
     from mle_star.search.setup import choose_folder
     from mle_star.views.display import make_display
 

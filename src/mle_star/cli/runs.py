@@ -52,7 +52,7 @@ def runs(folder: Folder = None, as_json: AsList = False) -> None:
     """
     from rich.text import Text
 
-    from mle_star.run.finding import runs_folder
+    from mle_star.run.folder import runs_folder
     from mle_star.views import text
     from mle_star.views.shelf import find_runs, glance
 
@@ -164,7 +164,7 @@ def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
       mle-star ui --open
       mle-star ui experiments/
     """
-    from mle_star.run.finding import runs_folder
+    from mle_star.run.folder import runs_folder
     from mle_star.views.index import IndexServer
 
     place = runs_folder() if folder is None else folder

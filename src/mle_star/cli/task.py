@@ -151,7 +151,7 @@ def time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
     """How long it may take, before it starts."""
     from mle_star.data.survey import survey
     from mle_star.results.estimate import estimate, in_words
-    from mle_star.run.finding import runs_folder
+    from mle_star.run.folder import runs_folder
 
     try:
         table = survey(Path(task.data_dir)).train

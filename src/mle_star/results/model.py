@@ -44,8 +44,7 @@ from mle_star.execution.workspace import hidden_from, remove_entry, reset_workin
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
-from mle_star.run.finding import find_run
-from mle_star.run.folder import RunFolder, is_running, with_own_data
+from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data
 
 logger = logging.getLogger(__name__)
 
