@@ -20,7 +20,7 @@ from mle_star.data.dialect import Dialect
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
-from mle_star.execution.fitted import fitted_digest
+from mle_star.execution.artifacts import fitted_digest
 from mle_star.execution.predictions import searched_submission
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
