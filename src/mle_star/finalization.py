@@ -24,9 +24,9 @@ from mle_star.execution import (
     get_submission_info,
     verify_submission,
 )
-from mle_star.execution.artifacts import fitted_digest, keep_fitted, note_fitted
 from mle_star.execution.blending import answer_together, keep_members
-from mle_star.execution.inputs import final_data_of
+from mle_star.execution.fingerprint import final_data_of
+from mle_star.execution.fitted import fitted_digest, keep_fitted, note_fitted
 from mle_star.execution.predictions import disagreement, searched_submission
 from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import compiles, has_code_fence, replacement
@@ -120,12 +120,10 @@ async def run_finalization(
             submission = await use_kept_submission(solution, reason=late)
         else:
             submission = await _best_submission(solution, task, config)
-        logger.info("step 7: check for contamination")
         if run.budget.degraded:
             logger.info("contamination skipped: the money is gone")
         else:
             await check_contamination(submission.script, reference_discussions or [])
-    logger.info("step 8: build the result")
     seconds = time.monotonic() - started
     logger.info(
         "result built: phase %s, path %r, %.1f s in total", submission.script.phase.value, submission.path, seconds
@@ -238,11 +236,8 @@ async def _best_submission(solution: SolutionScript, task: TaskDescription, conf
 
 async def _submit(solution: SolutionScript, draft: _Draft, task: TaskDescription, config: PipelineConfig) -> Submission:
     """Steps 1 to 6 in full."""
-    logger.info("step 1: remove subsampling")
     draft.full = await remove_subsampling(solution)
-    logger.info("step 2: write the test script")
     draft.test_script = await generate_test_submission(task, draft.full)
-    logger.info("step 3: check the test script for leakage")
     draft.test_script = await check_before_running(draft.test_script, config)
     repair = _Repairs(make_debug_callback(task, config, purpose="submission"), config.max_debug_attempts, solution)
     return await _run_and_verify(draft.test_script, draft.full, solution, repair, task, config)
@@ -303,7 +298,6 @@ async def _run_and_verify(
     config: PipelineConfig,
 ) -> Submission:
     """Steps 4 to 6: run the test script, repaired as often as allowed, until its file is there; else fall back."""
-    logger.info("step 4: run the test script")
     script = test_script
     _warn_of_masking(script)
     if not script.content:  # the debugger gets the script that was to be turned into one
@@ -322,18 +316,9 @@ async def _run(
     script: SolutionScript, repair: _Repairs, task: TaskDescription, config: PipelineConfig
 ) -> tuple[SolutionScript, EvaluationResult]:
     """One run with repairs of crashes, at full length."""
-    logger.info("run start: %d characters, timeout %d s", len(script.content), config.time_limit_seconds)
-    script, result = await evaluate_with_retry(
+    return await evaluate_with_retry(
         script, task, config, repair, max_retries=repair.left, timeout_override=config.time_limit_seconds
     )
-    written = verify_submission(str(current_run().work_dir))
-    logger.info(
-        "run result: exit code %d, %.1f s, file written: %s",
-        result.exit_code,
-        result.duration_seconds,
-        "yes" if written else "no",
-    )
-    return script, result
 
 
 def _is_submitted(result: EvaluationResult) -> bool:
@@ -348,15 +333,12 @@ async def _hand_over(
     The score stays the validated one: a test script trains on all labelled rows and can no longer be scored by them.
     """
     run = current_run()
-    logger.info("step 5: verify the submission")
     if reason := await asyncio.to_thread(disagreement, run, validated, run.work_dir / SUBMISSION):
         return await use_kept_submission(validated, reason=reason)
     info = await asyncio.to_thread(get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
     sample = None if run.shared.holdout is None else run.shared.holdout.sample
     warnings = await asyncio.to_thread(check_submission_format, str(run.work_dir), sample=sample)
-    for warning in warnings:
-        logger.warning("submission: %s", warning)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
     if fitted:
         await asyncio.to_thread(lambda: note_fitted(run.run_dir, fitted_digest(final.content, final_data_of(run))))
@@ -388,7 +370,6 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
     run = current_run()
     if run.shared.search.submission is not None:
         return run.shared.search.submission
-    logger.info("step 6: fall back")
     warnings = [f"no submission by a script of its own: {reason}"]
     kept = run.ledger.kept
     score, source = (None, "") if kept is None else (kept.score, kept.source)
@@ -461,7 +442,6 @@ def _learns_from_all(solution: SolutionScript) -> bool:
 
 async def _find_subsampling(solution: SolutionScript) -> str:
     """The block that subsamples, word for word; empty when there is none."""
-    logger.info("extraction start: %d characters", len(solution.content))
     reply = await try_agent(AgentType.test, "subsampling_extract", final_solution=solution.content)
     if reply is None:
         return ""
@@ -504,9 +484,7 @@ def _replace_subsampling(solution: SolutionScript, block: str, new: str) -> Solu
 
 async def generate_test_submission(task: TaskDescription, solution: SolutionScript) -> SolutionScript:
     """A_test: the script that predicts the test samples; empty when no code came back."""
-    logger.info("A_test start: %s, %d characters", task.competition_id, len(solution.content))
     code = await ask_for_code(AgentType.test, task_description=task.description, final_solution=solution.content)
-    logger.info("A_test result: %d characters", len(code))
     return SolutionScript(content=code, phase=SolutionPhase.final, source_model=solution.source_model)
 
 

@@ -118,12 +118,10 @@ async def _merge_by_rank(references: list[SolutionScript], progress: Phase1Progr
     run = current_run()
     for index, reference in enumerate(references, start=1):
         if not run.decide("go-on", lambda: not run.budget.finish_requested, reopen=True):
-            logger.info("merge break: index %d, the run is to finish", index)
             break
         one = partial(_try_merge, index, reference, progress, config)
         merge = await _in_time(f"merge-{index}", one, run.budget.share_end)
         if merge is None or not merge.accepted:
-            logger.info("merge break: index %d, %s", index, OUT_OF_TIME if merge is None else merge.reason)
             break
 
 
@@ -138,7 +136,6 @@ async def _try_merge(
     score = trial.script.score
     accepted = score is not None and (s_0.leaking or is_improvement_or_equal(score, h_best, task.metric_direction))
     reason = "" if accepted else trial.error or f"{score} does not reach {h_best}"
-    logger.info("merge result: index %d, score %s, %s", index, trial.outcome, "accepted" if accepted else "rejected")
     merge = MergeTried(
         index=index,
         base_score=h_best,
@@ -205,7 +202,6 @@ async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 def _pass_over(run: RunContext) -> None:
     """Record that the work of this place was not done, or not finished, for want of time."""
-    logger.warning("%s passed over: %s", run.place, OUT_OF_TIME)
     run.decide(IN_TIME, lambda: False)
 
 
@@ -244,7 +240,6 @@ async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list
             if not tries_left:
                 raise
     names = [model.model_name for model in models]
-    logger.info("retrieval done: %d models: %s", len(models), ", ".join(names))
     current_run().record(ModelsRetrieved(names=names, notes=notes))
     current_run().shared.search.research = notes
     return models
@@ -335,17 +330,12 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
     """Lines 3-4: one candidate, in a place and a directory of its own; it counts from the moment it is recorded."""
     task, name = progress.task, progress.models[index].model_name
     with _own_place(f"candidate-{index}") as run:
-        logger.info("generation start: %d of %d, %s", index + 1, len(progress.models), name)
         candidate = await generate_candidate(task, progress.models[index], config)
         progress.written[index] = built_in(candidate.content)
-        logger.info("generation done: %s, %d characters", name, len(candidate.content))
         trial = await check_and_evaluate(candidate, task, config)
-        logger.info("evaluation done: %s, %s, %.1f s", name, trial.outcome, trial.result.duration_seconds)
         told = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
         run.record(CandidateEvaluated(index=index, model_name=name, **told))
     progress.trials[index] = trial
-    if trial.script.score is None:
-        logger.warning("candidate skipped: %s: %s", name, trial.summary)
 
 
 async def generate_candidate(task: TaskDescription, model: RetrievedModel, config: PipelineConfig) -> SolutionScript:
@@ -397,12 +387,10 @@ async def merge_solutions(base: SolutionScript, reference: SolutionScript, confi
 async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> None:
     """The one data-use check of a run: a revision that runs replaces s_0 even when it scores worse."""
     s_0, task = progress.best(), progress.task
-    logger.info("data check start: %d characters", len(s_0.content))
     revised = await check_data_usage(s_0, task)
     if revised.content != s_0.content:
         revised = await _evaluated_or(s_0, await check_before_running(revised, config), task, config)
     changed = revised.content != s_0.content
-    logger.info("data check result: modified: %s", "yes" if changed else "no")
     parents = [digest_of(s_0.content)] if changed else []
     digest = digest_of(revised.content) if changed else ""
     current_run().record(DataUsageChecked(changed=changed, score=revised.score, digest=digest, parents=parents))
@@ -413,10 +401,8 @@ async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> Non
 async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> None:
     """The last leakage check; a script that leaks gives way to its correction or, if that does not run, to another."""
     s_0 = progress.best()
-    logger.info("leakage check start: %d characters", len(s_0.content))
     corrected = await check_and_fix_leakage(s_0)
     changed = corrected.content != s_0.content
-    logger.info("leakage check result: found and corrected: %s", "yes" if changed else "no")
     mended = s_0
     if changed and not corrected.leaking:
         mended = await _evaluated_or(s_0, corrected, progress.task, config)
@@ -461,7 +447,6 @@ async def _still_clean(scripts: list[SolutionScript], config: PipelineConfig) ->
 
 
 def _warn_of_leak(message: str) -> None:
-    logger.warning("leakage: %s", message)
     current_run().record(Notice(level="warning", message=f"data leakage that could not be mended: {message}"))
 
 

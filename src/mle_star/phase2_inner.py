@@ -21,15 +21,14 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.run.context import current_run, scope
-from mle_star.run.events import RefinementTried
+from mle_star.run.events import PLANNER_FAILED, RefinementTried
+from mle_star.run.log_lines import yes_no
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.run.search import BlockProgress, score_of
-from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked, yes_no
+from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
 
 logger = logging.getLogger(__name__)
 
-PLANNER_FAILED = "[planner failed]"
-"""Stands in the history for a plan that never came."""
 SKIPPED = "[skipped]"
 """Stands in the history for a plan that was not asked for, because the run was told to finish."""
 
@@ -159,41 +158,33 @@ def _record(state: BlockProgress, k: int, score: float | None) -> None:
 
 async def _next_plan(code_block: CodeBlock, state: BlockProgress) -> str | None:
     try:
-        plan = await invoke_planner(code_block.content, state.plans, state.scores)
+        return await invoke_planner(code_block.content, state.plans, state.scores)
     except ValueError as error:  # an extractor may hand over a blank block
         logger.warning("%s: the planner cannot be asked: %s", current_run().place, error)
-        plan = None
-    if plan is None:
-        logger.warning("%s: attempt skipped: planner failed", current_run().place)
-    return plan
+        return None
 
 
 async def _refine(code_block: CodeBlock, plan: str | None) -> str | None:
     if plan is None:
         return None
     try:
-        new_block = await invoke_coder(code_block.content, plan)
+        return await invoke_coder(code_block.content, plan)
     except ValueError as error:  # an extractor may hand over a block without a plan
         logger.warning("%s: the coder cannot be asked: %s", current_run().place, error)
-        new_block = None
-    if new_block is None:
-        logger.warning("%s: attempt skipped: coder failed", current_run().place)
-    return new_block
+        return None
 
 
 def _replace(solution: SolutionScript, code_block: CodeBlock, new_block: str | None) -> SolutionScript | None:
     if new_block is None:
         return None
-    place, old = current_run().place, code_block.content
+    run = current_run()
     try:
         replaced = solution.replace_block(
-            *replacement(solution.content, old, new_block, first=current_run().config.letter)
+            *replacement(solution.content, code_block.content, new_block, first=run.config.letter)
         )
     except ValueError as error:
-        logger.warning("%s: code block replacement failed: %s", place, error)
-        logger.warning("%s: attempt skipped: replacement failed", place)
+        logger.warning("%s: code block replacement failed: %s", run.place, error)
         return None
-    logger.debug("%s: code block replaced: %d characters became %d", place, len(old), len(new_block))
     return replaced.model_copy(update={"phase": SolutionPhase.refined, "leaking": False})  # no check has seen it yet
 
 
@@ -254,12 +245,7 @@ async def invoke_coder(code_block: str, plan: str) -> str | None:
         raise ValueError("A_coder requires a non-empty code block")
     if not plan.strip():
         raise ValueError("A_coder requires a non-empty plan")
-    run = current_run()
-    logger.info("%s: coder starts: plan %r", run.place, plan[:200])
-    new_block = await ask_for_code(AgentType.coder, code_block=code_block, plan=plan, **_surroundings(code_block))
-    outcome = f"block of {len(new_block)} characters" if new_block else "failed to parse"
-    logger.info("%s: coder complete: %s", run.place, outcome)
-    return new_block or None
+    return await ask_for_code(AgentType.coder, code_block=code_block, plan=plan, **_surroundings(code_block)) or None
 
 
 async def invoke_planner(code_block: str, plans: list[str], scores: list[float | None]) -> str | None:
@@ -270,13 +256,9 @@ async def invoke_planner(code_block: str, plans: list[str], scores: list[float |
         raise ValueError("At least one previous plan is required for A_planner")
     if len(plans) != len(scores):
         raise ValueError(f"A_planner requires one score per plan, not {len(scores)} for {len(plans)}")
-    run = current_run()
-    logger.info("%s: planner starts: %d attempts in the history", run.place, len(plans))
     known = {"code_block": code_block, "plans": plans, "scores": scores, **_surroundings(code_block)}
     known["tried"] = plans_before()
-    plan = (await ask_for_text(AgentType.planner, **known)).strip()
-    logger.info("%s: planner complete: %r", run.place, plan[:200])
-    return plan or None
+    return (await ask_for_text(AgentType.planner, **known)).strip() or None
 
 
 def plans_before() -> list[str]:

@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from mle_star.basics.texts import digest_of
-from mle_star.execution import evaluate_with_retry, exception_line
-from mle_star.execution.outcome import HEADER, SCRIPT_NAME
+from mle_star.execution import evaluate_with_retry
 from mle_star.method.codeblocks import locate_block
 from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis
 from mle_star.models import (
@@ -30,7 +29,7 @@ from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
 from mle_star.run.limits import limit_in_run
 from mle_star.run.request import ask_for, ask_for_code, ask_for_text
 from mle_star.run.search import PathProgress, StepProgress
-from mle_star.safety import make_debug_callback, yes_no
+from mle_star.safety import make_debug_callback
 
 logger = logging.getLogger(__name__)
 
@@ -89,9 +88,7 @@ async def _outer_step(t: int, path: PathProgress, task: TaskDescription, config:
     step.summary = await _summarize(study, t, path.best_score)  # T_abl^t
     summary = step.summary or "\n\n".join([ABLATION_FAILED, *path.known_summaries])
     chosen = await choose_block(summary, path.best_solution, path.known_blocks)  # c_t, p_0
-    if chosen is None:
-        logger.warning("%s: outer step %d skipped: no code block of the solution was extracted", run.place, t)
-    else:
+    if chosen is not None:
         step.block, step.plan = CodeBlock(content=chosen.code_block, outer_step=t), chosen.plan
     run.record(BlockChosen(path=run.path or 0, t=t, block=step.block.content if step.block else "", plan=step.plan))
     if step.block is not None:
@@ -105,10 +102,7 @@ async def _refine_block(
     block: CodeBlock, step: StepProgress, path: PathProgress, task: TaskDescription, config: PipelineConfig
 ) -> None:
     """Hand the block over to the inner loop and take back what it found."""
-    place = current_run().place
-    logger.info("%s: inner loop handoff: block of %d characters, plan %r", place, len(block.content), step.plan[:200])
     inner = await run_phase2_inner_loop(path.best_solution, block, step.plan, path.best_score, task, config)
-    logger.info("%s: inner loop returned: best score %s, improved: %s", place, inner.best_score, yes_no(inner.improved))
     path.accept(inner.best_solution, inner.best_score)
     step.attempts = inner.attempts
 
@@ -169,18 +163,12 @@ async def execute_ablation(
     script: SolutionScript, task: TaskDescription, config: PipelineConfig
 ) -> tuple[SolutionScript, EvaluationResult]:
     """Run an ablation script, repaired up to `max_debug_attempts` times; the last version and its result."""
-    run, debug = current_run(), make_debug_callback(task, config, purpose="ablation")
-    timeout = limit_in_run(run, "ablation")
+    debug = make_debug_callback(task, config, purpose="ablation")
 
     async def repair(failed: SolutionScript, traceback: str) -> SolutionScript:
-        logger.warning("%s: ablation script failed: %s %s", run.place, HEADER, exception_line(traceback))
         return await debug(failed, traceback) if _time_for("debugger-ablation") else failed
 
-    logger.info("%s: ablation script starts: %s, timeout %.0f s", run.place, run.work_dir / SCRIPT_NAME, timeout)
-    script, result = await evaluate_with_retry(script, task, config, repair, purpose="ablation")
-    code, length, seconds = result.exit_code, len(result.stdout), result.duration_seconds
-    logger.info("%s: ablation script complete: exit code %d, %d characters, %.1f s", run.place, code, length, seconds)
-    return script, result
+    return await evaluate_with_retry(script, task, config, repair, purpose="ablation")
 
 
 def _time_for(call: str) -> bool:
@@ -274,14 +262,9 @@ async def invoke_ablation(solution: SolutionScript, previous_summaries: list[str
     """A_abl: a script that studies parts of the solution not studied before, or None when the reply holds no code."""
     if not solution.content.strip() or not solution.is_executable:
         raise ValueError("A_abl requires a solution that is not empty and can be run")
-    place = current_run().place
-    logger.info(
-        "%s: ablation starts: %d characters, %d summaries", place, len(solution.content), len(previous_summaries)
-    )
     code = await ask_for_code(
         AgentType.ablation, solution_script=solution.content, previous_ablations=previous_summaries
     )
-    logger.info("%s: ablation complete: script of %d characters", place, len(code))
     return SolutionScript(content=code, phase=SolutionPhase.refined) if code else None
 
 
@@ -289,13 +272,9 @@ async def invoke_summarize(ablation_code: str, raw_output: str, *, note: str = "
     """A_summarize: what the study showed, in words; without a reply, the end of the output itself."""
     if not ablation_code.strip():
         raise ValueError("A_summarize requires the code of the ablation study")
-    place = current_run().place
-    logger.info("%s: summarize starts: code of %d, output of %d characters", place, len(ablation_code), len(raw_output))
     values = {"ablation_code": ablation_code, "raw_result": raw_output}
     summary = await ask_for_text(AgentType.summarize, remark=note, **values)
-    summary = summary or AUTO_SUMMARY + raw_output[-AUTO_SUMMARY_CHARACTERS:]
-    logger.info("%s: summarize complete: %d characters", place, len(summary))
-    return summary
+    return summary or AUTO_SUMMARY + raw_output[-AUTO_SUMMARY_CHARACTERS:]
 
 
 async def invoke_extractor(
@@ -304,15 +283,7 @@ async def invoke_extractor(
     """A_extractor: blocks of the solution worth refining, with plans; None when the reply cannot be read."""
     if not summary.strip() or not solution.content.strip():
         raise ValueError("A_extractor requires a summary and a solution that are not empty")
-    place = current_run().place
-    logger.info(
-        "%s: extractor starts: summary of %d, solution of %d characters, %d previous blocks",
-        place,
-        len(summary),
-        len(solution.content),
-        len(previous_blocks),
-    )
-    output = await ask_for(
+    return await ask_for(
         ExtractorOutput,
         AgentType.extractor,
         note=BLOCK_NOT_FOUND if retry else None,
@@ -321,8 +292,3 @@ async def invoke_extractor(
         previous_code_blocks=previous_blocks,
         tried=plans_before(),
     )
-    if output is None:
-        return None
-    length = len(output.plans[0].code_block)
-    logger.info("%s: extractor complete: %d plans, block of %d characters", place, len(output.plans), length)
-    return output

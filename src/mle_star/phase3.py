@@ -56,7 +56,6 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
             break
         with scope(f"r-{r}"):
             plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
-            logger.info("%s: round starts: %d plans in the history", current_run().place, len(plans))
             plan = await invoke_ens_planner(solutions, plans, scores)  # e_r
             ensemble = await _implement(plan, solutions)  # s_ens^r
             evaluated = await _evaluate(ensemble, plan, task, config)  # h(s_ens^r)
@@ -232,13 +231,9 @@ async def invoke_ens_planner(
         raise ValueError("A_ens_planner requires at least 2 solutions for ensembling")
     if len(plans) != len(scores):
         raise ValueError(f"A_ens_planner requires one score per plan, not {len(scores)} for {len(plans)}")
-    place = current_run().place
-    logger.info("%s: ens_planner starts: %d plans in the history", place, len(plans))
     scripts = [solution.content for solution in solutions]
     known = {"plans": plans, "scores": scores, **_surroundings(solutions)}
-    plan = (await ask_for_text(AgentType.ens_planner, L=len(scripts), solutions=scripts, **known)).strip()
-    logger.info("%s: ens_planner complete: %r", place, plan[:200])
-    return plan or None
+    return (await ask_for_text(AgentType.ens_planner, L=len(scripts), solutions=scripts, **known)).strip() or None
 
 
 async def invoke_ensembler(plan: str, solutions: list[SolutionScript]) -> SolutionScript | None:
@@ -247,11 +242,7 @@ async def invoke_ensembler(plan: str, solutions: list[SolutionScript]) -> Soluti
         raise ValueError("A_ensembler requires a non-empty ensemble plan")
     if len(solutions) < 2:
         raise ValueError("A_ensembler requires at least 2 solutions for ensembling")
-    place = current_run().place
-    logger.info("%s: ensembler starts: plan %r", place, plan[:200])
     scripts = [solution.content for solution in solutions]
     known = _surroundings(solutions)
     code = await ask_for_code(AgentType.ensembler, L=len(scripts), solutions=scripts, plan=plan, **known)
-    outcome = f"script of {len(code)} characters" if code else "failed to parse"
-    logger.info("%s: ensembler complete: %s", place, outcome)
     return SolutionScript(content=code, phase=SolutionPhase.ensemble) if code else None

@@ -59,20 +59,11 @@ async def check_and_evaluate(candidate: SolutionScript, task: TaskDescription, c
     if not candidate.content:
         nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
         return Trial(candidate, nothing, NO_CODE)
-    place = current_run().place
-    logger.info("%s: leakage check starts: %d characters", place, len(candidate.content))
-    checked = await check_before_running(candidate, config)
-    changed = checked.content != candidate.content
-    found = changed or checked.leaking
-    words = yes_no(found), yes_no(changed)
-    logger.info("%s: leakage check complete: leakage found: %s, content changed: %s", place, *words)
-    return await evaluate_checked(checked, task, config)
+    return await evaluate_checked(await check_before_running(candidate, config), task, config)
 
 
 async def evaluate_checked(script: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
     """Run a checked script, repairs included; it comes back as it was really run."""
-    place = current_run().place
-    logger.info("%s: evaluation starts: %d characters", place, len(script.content))
     script, result = await evaluate_with_retry(script, task, config, make_debug_callback(task, config))
     error = ""
     if result.is_error:
@@ -81,15 +72,7 @@ async def evaluate_checked(script: SolutionScript, task: TaskDescription, config
         error = LEAKS
     elif script.score is None:
         error = result.score_problem or "no score was printed"
-    trial = Trial(script.model_copy(update={"is_executable": script.score is not None}), result, error)
-    words = trial.outcome, result.is_error, result.duration_seconds
-    logger.info("%s: evaluation complete: score %s, is_error %s, %.1f s", place, *words)
-    return trial
-
-
-def yes_no(value: bool) -> str:
-    """As log lines say it."""
-    return "yes" if value else "no"
+    return Trial(script.model_copy(update={"is_executable": script.score is not None}), result, error)
 
 
 # --- A_debugger ------------------------------------------------------------------------------------------
@@ -111,13 +94,10 @@ def make_debug_callback(
 
     Where scripts are checked later, so are their repairs, but for those of a script that was checked before it ran.
     """
-    attempts = 0
 
     async def repair(solution: SolutionScript, traceback: str) -> SolutionScript:
-        nonlocal attempts
-        attempts += 1
         kind = "submission" if solution.phase is SolutionPhase.final else purpose
-        repaired = await _repair(solution, traceback, config, attempt=attempts, kind=kind)
+        repaired = await _repair(solution, traceback, config, kind)
         if repaired is solution or not leakage_check or kind == "ablation":
             return repaired
         if checks_later(config) and not current_run().ledger.is_checked(digest_of(solution.content)):
@@ -148,34 +128,28 @@ def synthetic_traceback(exception: str) -> str:
 
 
 async def _repair(
-    solution: SolutionScript, traceback: str, config: PipelineConfig, *, attempt: int, kind: ScriptPurpose
+    solution: SolutionScript, traceback: str, config: PipelineConfig, kind: ScriptPurpose
 ) -> SolutionScript:
     """Ask once for a fix; without a usable one the script itself comes back. To the letter there is one prompt."""
     if not traceback:
         raise ValueError("No traceback provided for debugging")
-    variant = None if kind == "solution" or config.letter else kind
-    place, error = current_run().place, exception_line(traceback)
     if TRACEBACK_HEADER not in traceback:
-        logger.warning("%s: the error for the debugger is no traceback: %s", place, error)
-    logger.info("%s: debug start: phase %s, %s, attempt %d", place, solution.phase.value, error, attempt)
+        logger.warning("%s: the error for the debugger is no traceback", current_run().place)
+    variant = None if kind == "solution" or config.letter else kind
     code = await ask_for_code(
         AgentType.debugger, variant, code=solution.content, bug=traceback, subsample_limit=config.subsample_limit
     )
     if code and kind == "solution":
         code = with_score_line(code)
-    _record_repair(variant, error, solution.content, code)
+    _record_repair(variant, exception_line(traceback), solution.content, code)
     if not code:
-        logger.info("%s: debug end: not fixed: %s", place, NO_CODE)
         return solution
-    logger.info("%s: debug end: a fix to try, %+d characters", place, len(code) - len(solution.content))
     return solution.model_copy(update={"content": code, "score": None, "is_executable": True})
 
 
 def _record_repair(variant: str | None, error: str, before: str, after: str) -> None:
     run = current_run()
     refusal = "" if after else NO_CODE
-    if refusal:
-        logger.warning("%s: repair refused: %s", run.place, refusal)
     step = run.latest_step("debugger" if variant is None else f"debugger-{variant}")
     digests = {"parent": digest_of(before), "digest": digest_of(after) if after else ""}
     run.record(DebugAttempted(step=step, error=error, accepted=not refusal, reason=refusal, **digests))
@@ -242,10 +216,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
         await _record_leaks(step, leaks, len(leaks), solution, solution)
         raise
     await _record_leaks(step, leaks, left, solution, current)
-    counts = not left or run.config.letter
-    if not counts:
-        logger.warning("%s: %d of %d leaks stay: the score of this script will not count", run.place, left, len(leaks))
-    return current.model_copy(update={"leaking": not counts})
+    return current.model_copy(update={"leaking": left > 0 and not run.config.letter})
 
 
 async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -> tuple[SolutionScript, int]:
@@ -340,15 +311,8 @@ async def clean_at_last(
 
 async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer] | None:
     """The checker's answers; None when the call fails or its reply cannot be read: the script is taken for clean."""
-    place = current_run().place
-    logger.info("%s: detection start: phase %s, %d characters", place, solution.phase.value, len(solution.content))
     output = await ask_for(LeakageDetectionOutput, AgentType.leakage, "detection", code=solution.content)
-    if output is None:
-        return None
-    answers = output.answers
-    found = sum(answer.leakage_status == "Yes Data Leakage" for answer in answers)
-    logger.info("%s: detection end: %d answers, leakage found: %s", place, len(answers), "yes" if found else "no")
-    return answers
+    return None if output is None else output.answers
 
 
 async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> SolutionScript | None:
@@ -359,7 +323,6 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
     if block is None:
         logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", place, said)
         return None
-    logger.info("%s: correction start: block of %d characters", place, len(block))
     new = await ask_for_code(AgentType.leakage, "correction", code=solution.content, flagged_block=block)
     if not new or new.strip() == block.strip():
         logger.warning("%s: correction end: no other block came back, not replaced", place)
@@ -371,7 +334,6 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
     if compiles(solution.content) and not compiles(replaced.content):
         logger.warning("%s: correction end: the script would no longer compile, not replaced", place)
         return None
-    logger.info("%s: correction end: block of %d characters, replaced: yes", place, len(new))
     return replaced
 
 
@@ -380,20 +342,16 @@ async def _rewrite_leaking(solution: SolutionScript, answers: list[LeakageAnswer
 
     A script that comes back as it was, after blocks were quoted that it does not hold, was never leaking.
     """
-    run, blocks = current_run(), [answer.code_block for answer in answers]
+    blocks = [answer.code_block for answer in answers]
     final = solution.phase is SolutionPhase.final
-    logger.info("%s: rewrite start: the whole script, %d characters", run.place, len(solution.content))
     code = await ask_for_code(
         AgentType.leakage, "rewrite", code=solution.content, flagged_block=blocks, final_script=final
     )
     if code.strip() == solution.content.strip() and code:
         misquoted = all(locate_block(block, solution.content) is None for block in blocks)
-        logger.info("%s: rewrite end: unchanged, %s", run.place, "no leak after all" if misquoted else "not mended")
         return solution if misquoted else None
     if not code or (compiles(solution.content) and not compiles(code)):
-        logger.warning("%s: rewrite end: no usable script came back", run.place)
         return None
-    logger.info("%s: rewrite end: %+d characters", run.place, len(code) - len(solution.content))
     return solution.model_copy(update={"content": code if final else with_score_line(code), "score": None})
 
 
@@ -406,16 +364,10 @@ async def check_data_usage(solution: SolutionScript, task: TaskDescription) -> S
     if not solution.content.strip() or not task.description.strip():
         logger.warning("%s: the data-use check needs a script and a task description, skipped", place)
         return solution
-    logger.info("%s: data start: phase %s, %s", place, solution.phase.value, task.competition_id)
     reply = await try_agent(AgentType.data, initial_solution=solution.content, task_description=task.description)
     if reply is None:
-        logger.info("%s: data end: no reply, the script stays as it is", place)
         return solution
     checked = parse_data_agent_response(reply.text, solution)
-    said_so = _confirms(reply.text)
-    logger.info(
-        "%s: data end: %s", place, "confirmed" if said_so else "unchanged" if checked is solution else "modified"
-    )
     if checked is not solution:
         for finding in detect_error_masking(checked.content):
             logger.warning("%s: the revised script may hide errors: %s", place, finding)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -189,34 +188,6 @@ async def test_nothing_is_remembered_when_the_cache_is_off(open_run: OpenRun) ->
     with open_run(config, executor) as run:
         results = await evaluate_batch([scored(0.5)] * 3, run.task, config)
     assert [result.score for result in results] == [0.1, 0.2, 0.3]
-
-
-@pytest.mark.req("REQ-EX-039")
-async def test_six_events_are_logged_inside_a_run_with_all_their_data(
-    open_run: OpenRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "mle_star.execution")
-    executor = Turns(
-        {"stderr": TRACE, "exit_code": 1, "stdout": "", "duration_seconds": 2.34},
-        {"stdout": "", "timed_out": True, "exit_code": -1, "duration_seconds": 7.89},
-        {"stdout": "Final Validation Performance: 0.5\n", "duration_seconds": 1.23},
-    )
-    repairs = Repairs(script("second one"), scored(0.5))
-    with open_run(CONFIG, executor) as run:
-        await evaluate_with_retry(script("first"), run.task, CONFIG, repairs, timeout_override=7)
-        path, place = str(run.work_dir / "solution.py"), str(run.work_dir)
-    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
-    for level, *words in [
-        ("DEBUG", "script written", path, str(len("first"))),
-        ("INFO", "run starts", path, place, "at most 7 s"),
-        ("INFO", "run ended: exit code 1 after 2.34 s, score None"),
-        ("INFO", "run ended: exit code 0 after 1.23 s, score 0.5"),
-        ("WARNING", "timeout", path, "7 s"),
-        ("WARNING", "error: exit code 1", HEADER, "ValueError: boom"),
-        ("INFO", "retry 1 of 2"),
-        ("INFO", "retry 2 of 2"),
-    ]:
-        assert any(level == found and all(word in text for word in words) for found, text in lines), (level, words)
 
 
 @pytest.mark.req("REQ-EX-015")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,10 +9,10 @@ import pytest
 
 from mle_star.basics.phases import PhaseName
 from mle_star.basics.texts import digest_of, shorten
-from mle_star.execution import LocalExecutor, debug_text, evaluate_solution, exception_line, execute_in_run
-from mle_star.execution.artifacts import STATE
+from mle_star.execution import LocalExecutor, evaluate_solution, execute_in_run
 from mle_star.execution.environment import script_environment
-from mle_star.execution.inputs import surroundings_digest
+from mle_star.execution.fingerprint import surroundings_digest
+from mle_star.execution.fitted import STATE
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT
 from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription
@@ -32,7 +31,6 @@ from mle_star.run.events import (
 from mle_star.run.limits import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, told_share
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 from tests.ledgers import best_score, ran, script_finished
-from tests.method.loops import log_of
 
 CONFIG = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
 
@@ -53,16 +51,6 @@ async def test_the_same_script_runs_again_where_it_finds_other_packages(open_run
             run.journal.record(RunResumed(spent_cost_usd=0, spent_seconds=0, interpreter=python))
             await evaluate_solution(scored(0.5), run.task, CONFIG)
     assert len(executor.requests) == 2
-
-
-async def test_what_is_not_run_again_is_said_with_the_step_that_did_it(
-    open_run: OpenRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "mle_star.execution")
-    with open_run(CONFIG, FixedExecutor()) as run:
-        for _ in range(2):
-            await evaluate_solution(scored(0.5), run.task, CONFIG)
-    assert "not run again: the same script was already run at script" in caplog.messages
 
 
 async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) -> None:
@@ -184,9 +172,8 @@ def test_scripts_that_take_the_time_they_are_told_leave_more_of_it_for_the_last(
 
 @pytest.mark.parametrize("linked", [False, True])
 async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
-    linked: bool, open_run: OpenRun, task: TaskDescription, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    linked: bool, open_run: OpenRun, task: TaskDescription, tmp_path: Path
 ) -> None:
-    caplog.set_level(logging.INFO, "mle_star.execution")
     config = CONFIG.model_copy(update={"allow_outside_links": linked, "briefing": () if linked else CONFIG.briefing})
     outside = tmp_path / "elsewhere"
     outside.mkdir()
@@ -201,7 +188,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
     )
     content = scored(0.5).content
     with open_run(config, executor, budget=Budget(config, clock=lambda: 0.0)) as run, scope("phase1", "candidate-0"):
-        work = run.work_dir
+        work, path = run.work_dir, str(run.work_dir / "solution.py")
         share = share_in_run(run, 7.0)
         leaves: dict[ScriptPurpose, str] = {
             "solution": "script", "ablation": "ablation-script", "submission": "submission-script",
@@ -214,7 +201,9 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
             step = f"phase1/candidate-0/{leaf}"
             digest = digest_of(purpose, content, await surroundings_digest(run))
             expected += [
-                ScriptStarted(step=step, purpose=purpose, timeout_seconds=7.0),
+                ScriptStarted(
+                    step=step, purpose=purpose, timeout_seconds=7.0, path=path, characters=len(content)
+                ),
                 script_finished(
                     step=step, digest=digest, surroundings=await surroundings_digest(run), purpose=purpose,
                     script=content, stdout=FixedExecutor().raw.stdout,
@@ -224,7 +213,6 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
             ]  # fmt: skip
         told = [event for event in run.journal.events if isinstance(event, (ScriptStarted, ScriptFinished))]
         assert [_timeless(event) for event in told] == [_timeless(event) for event in expected]
-    path = str(work / "solution.py")
     assert executor.requests == [
         ScriptRequest(
             script_path=path, working_dir=str(work), timeout_seconds=7.0,
@@ -235,18 +223,13 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
         )
         for leaf in leaves.values()
     ]  # fmt: skip
-    start = f"INFO run starts: {path} in {work}, at most 7 s"
-    assert log_of(caplog, "mle_star.execution") == [start, "INFO run ended: exit code 0 after 2.50 s, score 0.5"] * 3
 
 
 def _timeless(event: Event) -> dict[str, Any]:
     return event.model_dump(exclude={"at"})
 
 
-async def test_a_timeout_a_crash_and_a_refusal_are_told_and_returned_whole(
-    open_run: OpenRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "mle_star.execution")
+async def test_a_timeout_a_crash_and_a_refusal_are_returned_whole(open_run: OpenRun) -> None:
     trace = f'{HEADER}\n  File "x", line 1, in <module>\nValueError: boom'
     results = []
     for executor, content in (
@@ -256,7 +239,6 @@ async def test_a_timeout_a_crash_and_a_refusal_are_told_and_returned_whole(
     ):
         with open_run(CONFIG, executor) as run:
             results.append(await execute_in_run(script(content), timeout_seconds=8))
-            path = str(run.work_dir / "solution.py")
             (event,) = [event for event in finished(run) if event.script == content]
             assert (event.result.is_error, event.result.score, event.result.submission, event.result.answers) == (
                 True,
@@ -272,12 +254,3 @@ async def test_a_timeout_a_crash_and_a_refusal_are_told_and_returned_whole(
     assert reason and refused == EvaluationResult(
         stdout="", stderr=text, exit_code=-1, duration_seconds=0.0, is_error=True, error_traceback=text, refused=True
     )
-    assert log_of(caplog, "mle_star.execution") == [
-        f"INFO run starts: {path} in {Path(path).parent}, at most 8 s",
-        "INFO run ended: exit code -1 after 8.25 s, score None",
-        f"WARNING timeout: {path} was stopped after 8 s",
-        f"WARNING error: exit code -1, {HEADER} {exception_line(debug_text(late))}",
-        f"INFO run starts: {path} in {Path(path).parent}, at most 8 s",
-        "INFO run ended: exit code 3 after 1.00 s, score None",
-        f"WARNING error: exit code 3, {HEADER} RuntimeError: the script ended with exit code 3: ValueError: boom",
-    ]

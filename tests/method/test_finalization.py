@@ -162,7 +162,7 @@ async def test_without_subsampling_nothing_is_removed(
     assert await remove_subsampling(BEST) is BEST
     assert run.agents.names == ["test-subsampling_extract"]
     assert any("found: no" in line for line in lines_of(caplog, "INFO"))
-    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "parse failure" not in caplog.text
 
 
 @pytest.mark.modes("usual")
@@ -222,10 +222,7 @@ async def test_a_test_script_is_a_final_one_without_a_score(run: ScriptedRun) ->
 
 
 @pytest.mark.req("REQ-FN-035", "REQ-FN-015", "REQ-FN-036", "REQ-SF-022")
-async def test_the_steps_follow_one_another_and_end_in_a_submission(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "mle_star.finalization")
+async def test_the_steps_follow_one_another_and_end_in_a_submission(run: ScriptedRun) -> None:
     run.agents.reply("test-subsampling_extract", fenced(BLOCK))
     run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
     run.agents.reply("test", fenced(GOOD))
@@ -240,8 +237,6 @@ async def test_the_steps_follow_one_another_and_end_in_a_submission(
     steps = [e.step for e in run.journal.events]
     assert steps.index("finalization/leakage-detection") < steps.index("finalization/submission-script")
     assert run.executor.scripts == [GOOD]
-    spoken = [line.split(":")[0] for line in lines_of(caplog, "INFO") if line.startswith("step ")]
-    assert spoken == ["step 1", "step 2", "step 3", "step 4", "step 5", "step 7", "step 8"]
     path = Path(result.submission_path)
     assert path.is_absolute() and path == (run.run_dir / "final" / "submission.csv").absolute()
     assert path.read_text() == "id,target\n1,0\n2,1\n"
@@ -347,15 +342,12 @@ async def test_a_missing_score_line_does_not_matter(quick_run: ScriptedRun) -> N
     ("text", "warning"),
     [("id,target\n", "no rows"), ("id,target\n1,0\n", "1 rows"), ("key,target\n1,0\n2,1\n", "columns are")],
 )
-async def test_an_odd_file_is_a_warning_and_never_more(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture, text: str, warning: str
-) -> None:
+async def test_an_odd_file_is_a_warning_and_never_more(run: ScriptedRun, text: str, warning: str) -> None:
     run.agents.reply("test", fenced(writer(text)))
     result = await finalize(run)
     assert Path(result.submission_path).read_text() == text
     assert run.agents.calls("debugger-submission") == []
     assert any(warning in line for line in result.warnings)
-    assert [f"submission: {line}" for line in result.warnings] == lines_of(caplog, "WARNING")
 
 
 @pytest.mark.modes("usual")
@@ -734,7 +726,7 @@ async def test_an_unreadable_verdict_is_no_verdict(
     quick_run.agents.reply("test-contamination", reply)
     result = await finalize(quick_run, references=["a post"])
     assert result.contamination is None and Path(result.submission_path).is_file()
-    assert lines_of(caplog, "WARNING", "mle_star.run.request")
+    assert any(record.levelname == "WARNING" for record in caplog.records)
 
 
 @pytest.mark.req("REQ-FN-032", "REQ-FN-036")
@@ -795,26 +787,14 @@ async def test_the_log_tells_a_submission_step_by_step(
     result = await finalize(quick_run, references=["a post", "another", " "])
     assert story_of(caplog) == [
         f"INFO finalization start: phase refined, {len(SAMPLED)} characters, tiny-task",
-        "INFO step 1: remove subsampling",
-        f"INFO extraction start: {len(SAMPLED)} characters",
         f"INFO extraction result: found: yes, block of {len(BLOCK)} characters",
         f"INFO removal result: {len(BLOCK)} characters became 17",
         f"INFO replacement result: done: yes, -{len(BLOCK) - 17} characters",
-        "INFO step 2: write the test script",
-        f"INFO A_test start: tiny-task, {len(FULL)} characters",
-        f"INFO A_test result: {len(hiding)} characters",
-        "INFO step 3: check the test script for leakage",
-        "INFO step 4: run the test script",
         "WARNING the test script may hide errors: line 3: a bare `except:` hides every error",
-        f"INFO run start: {len(hiding)} characters, timeout _ s",
-        "INFO run result: exit code 0, _ s, file written: yes",
-        "INFO step 5: verify the submission",
         "INFO verification: exists True, 18 bytes, 2 rows",
-        "INFO step 7: check for contamination",
         "WARNING contamination: blank references are skipped",
         "INFO contamination start: 2 references",
         "INFO contamination result: 2 references, Novel, None, overall inconclusive",
-        "INFO step 8: build the result",
         f"INFO result built: phase final, path {result.submission_path!r}, _ s",
     ]
 
@@ -835,23 +815,18 @@ async def test_the_log_tells_a_fall_back_step_by_step(quick_run: ScriptedRun, ca
     kept = kept_submission(quick_run.context)
     assert kept is not None and result.submission_path == str(quick_run.run_dir / kept[1])
     story = story_of(caplog)
-    assert story[4:6] == [
+    assert story[2:4] == [
         f"INFO removal result: {len(cuts_a_name)} characters became 17",
         f"WARNING replacement result: done: no, block not found in the script: {cuts_a_name!r}",
     ]
     stays = next(line for line in story if line.startswith(f"ERROR the submission stays in {result.submission_path}: "))
     assert "Is a directory" in stays
-    assert [line for line in story[11:] if line != stays] == [
-        f"INFO run start: {len(broken_script('oh'))} characters, timeout _ s",
+    assert [line for line in story[4:] if line != stays] == [
         "WARNING repair: attempt 1 of 2, RuntimeError: oh",
         "WARNING repair: attempt 2 of 2, RuntimeError: oh",
-        "INFO run result: exit code 1, _ s, file written: no",
-        "INFO step 6: fall back",
         "WARNING fallback: no submission by a script of its own: RuntimeError: oh; "
         "the submission is the best one kept on the way, by a script with score 0.7; phase init, score 0.7",
-        "INFO step 7: check for contamination",
         "INFO contamination skipped: no references",
-        "INFO step 8: build the result",
         f"INFO result built: phase init, path {result.submission_path!r}, _ s",
     ]
 
@@ -867,19 +842,9 @@ async def test_the_log_tells_what_the_end_of_the_money_leaves(
     assert story_of(caplog) == [
         f"INFO finalization start: phase refined, {len(SAMPLED)} characters, tiny-task",
         "WARNING the money is gone: finalization makes two calls at most",
-        f"INFO A_test start: tiny-task, {len(SAMPLED)} characters",
-        f"INFO A_test result: {len(NO_FILE)} characters",
-        "INFO step 4: run the test script",
-        f"INFO run start: {len(NO_FILE)} characters, timeout _ s",
-        "INFO run result: exit code 0, _ s, file written: no",
         "WARNING repair: attempt 1 of 1, FileNotFoundError: ./final/submission.csv missing or empty",
-        "INFO run start: 5 characters, timeout _ s",
-        "INFO run result: exit code 0, _ s, file written: no",
-        "INFO step 6: fall back",
         "WARNING fallback: no submission by a script of its own: no submission was written; phase refined, score 0.8",
-        "INFO step 7: check for contamination",
         "INFO contamination skipped: the money is gone",
-        "INFO step 8: build the result",
         "INFO result built: phase refined, path '', _ s",
     ]
 

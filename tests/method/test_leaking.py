@@ -19,7 +19,7 @@ from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import LEAKS, AblationFinished, CandidateEvaluated, LeakageChecked, Notice, SubmissionKept
 from mle_star.run.folder import RunFolder
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
-from mle_star.search.final_result import best_of, diagnostics_of, phase1_with
+from mle_star.search.result import best_of, diagnostics_of, phase1_with
 from mle_star.search.stages import Stages
 from mle_star.views import RunStory
 from tests.ledgers import best_score, leaks, ran
@@ -82,9 +82,7 @@ async def test_a_stand_in_says_so(quick_run: ScriptedRun) -> None:
     assert (result.initial_score, result.initial_solution.leaking) == (0.99, True)
 
 
-async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candidate(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candidate(quick_run: ScriptedRun) -> None:
     quick_run.agents.always(
         "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
     )
@@ -95,15 +93,6 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candi
     words = "the initial solution leaks; the next best takes its place"
     (told,) = quick_run.events(Notice)
     assert (told.level, told.message) == ("warning", f"data leakage that could not be mended: {words}")
-    said = [f"{r.levelname} {r.getMessage()}" for r in caplog.records if r.name == "mle_star.phase1"]
-    assert said[-7:-1] == [
-        "INFO merge break: index 1, 0.4 does not reach 0.9",
-        f"INFO data check start: {len(script(0.9, note='m0'))} characters",
-        "INFO data check result: modified: no",
-        f"INFO leakage check start: {len(script(0.9, note='m0'))} characters",
-        "INFO leakage check result: found and corrected: no",
-        f"WARNING leakage: {words}",
-    ]
     run = quick_run.context
     assert run.ledger.kept is not None
     assert (best_score(run), run.ledger.kept.score) == (0.5, 0.5), "nothing rests on the leak any more"

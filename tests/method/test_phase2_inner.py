@@ -21,9 +21,9 @@ from mle_star.models import (
     SolutionPhase,
     agent_config,
 )
-from mle_star.phase2_inner import PLANNER_FAILED, invoke_coder, invoke_planner, run_phase2_inner_loop
+from mle_star.phase2_inner import invoke_coder, invoke_planner, run_phase2_inner_loop
 from mle_star.run.context import path_context, scope
-from mle_star.run.events import AgentFinished, RefinementTried, ScriptFinished
+from mle_star.run.events import PLANNER_FAILED, AgentFinished, RefinementTried, ScriptFinished
 from mle_star.run.prompt_context import MARK
 from mle_star.run.search import PathProgress, StepProgress
 
@@ -365,7 +365,7 @@ async def test_an_empty_plan_is_recorded_and_the_loop_goes_on(
     assert quick_run.agents.names.count("coder") == 2
     history = section(quick_run.agents.calls("planner")[1].prompt, "Improvement plans you have tried")
     assert "## Plan: [planner failed]\n## Score: N/A (evaluation failed)" in history
-    assert_says(caplog, (logging.WARNING, ("k=1: empty reply of the planner",)))
+    assert_says(caplog, (logging.WARNING, ("k-1/planner: ",)))
 
 
 @pytest.mark.req("REQ-P2I-035", "REQ-P2I-027")
@@ -477,42 +477,6 @@ def test_the_inner_loop_is_one_module_that_knows_no_client() -> None:
     assert not re.search(r"claude_agent_sdk|anthropic|subprocess|httpx|urllib|requests", source)
 
 
-@pytest.mark.req("REQ-P2I-043")
-async def test_the_log_tells_every_event_of_an_inner_loop(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, logger="mle_star.phase2_inner")
-    agents = quick_run.agents
-    agents.reply("coder", fenced("level = 0.75"), "n" * 300, fenced("level = 0.1"))
-    agents.reply("leakage-detection", leaky("level = 0.75"))
-    agents.reply("leakage-correction", fenced("level = 0.72"))
-    agents.reply("planner", "o" * 300, "", "plan three")
-    with scope("phase2", "path-0", "t-1"):
-        await refine(quick_run, k=4, initial_plan="p" * 300)
-    shortened, t = {letter: f"'{letter * 200}'" for letter in "op"}, "path-0 t=1"
-    assert log_of(caplog, "mle_star.phase2_inner") == [
-        f"INFO {t}: inner loop starts: block of 11 characters, plan {shortened['p']}, h_best 0.5, K 4",
-        f"INFO {t} k=0: coder starts: plan {shortened['p']}",
-        f"INFO {t} k=0: coder complete: block of 12 characters",
-        f"DEBUG {t} k=0: code block replaced: 11 characters became 12",
-        f"INFO {t} k=0: best score updated: 0.72, before 0.5",
-        f"INFO {t} k=1: planner starts: 1 attempts in the history",
-        f"INFO {t} k=1: planner complete: {shortened['o']}",
-        f"INFO {t} k=1: coder starts: plan {shortened['o']}",
-        f"INFO {t} k=1: coder complete: failed to parse",
-        f"WARNING {t} k=1: attempt skipped: coder failed",
-        f"INFO {t} k=2: planner starts: 2 attempts in the history",
-        f"INFO {t} k=2: planner complete: ''",
-        f"WARNING {t} k=2: attempt skipped: planner failed",
-        f"INFO {t} k=3: planner starts: 3 attempts in the history",
-        f"INFO {t} k=3: planner complete: 'plan three'",
-        f"INFO {t} k=3: coder starts: plan 'plan three'",
-        f"INFO {t} k=3: coder complete: block of 11 characters",
-        f"DEBUG {t} k=3: code block replaced: 11 characters became 11",
-        f"INFO {t}: inner loop complete: 4 attempts, 2 evaluated, best score 0.72, improved: yes",
-    ]
-
-
 @pytest.mark.req("REQ-P2I-043", "REQ-P2I-033")
 async def test_the_log_tells_of_crashes_and_of_what_cannot_be_asked_or_replaced(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
@@ -524,19 +488,13 @@ async def test_the_log_tells_of_crashes_and_of_what_cannot_be_asked_or_replaced(
     await refine(quick_run, k=1, initial_plan=" ")
     over = "INFO main: inner loop complete: 1 attempts, 0 evaluated, best score 0.5, improved: no"
     assert [line for line in log_of(caplog, "mle_star.phase2_inner") if "starts" not in line] == [
-        "INFO k=0: coder complete: block of 24 characters",
         over,
-        "INFO k=0: coder complete: block of 17 characters",
         "WARNING k=0: code block replacement failed: block not found in the script: 'not there'",
-        "WARNING k=0: attempt skipped: replacement failed",
         over,
         "WARNING k=0: the coder cannot be asked: A_coder requires a non-empty code block",
-        "WARNING k=0: attempt skipped: coder failed",
         "WARNING k=1: the planner cannot be asked: A_planner requires a non-empty code block",
-        "WARNING k=1: attempt skipped: planner failed",
         over.replace("1 attempts", "2 attempts"),
         "WARNING k=0: the coder cannot be asked: A_coder requires a non-empty plan",
-        "WARNING k=0: attempt skipped: coder failed",
         over,
     ]
 

@@ -16,10 +16,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from mle_star.models import MetricDirection, SolutionPhase, TaskDescription
-from mle_star.phase2_inner import PLANNER_FAILED, run_phase2_inner_loop
+from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import ENS_PLANNER_FAILED, run_phase3
 from mle_star.run.context import scope
+from mle_star.run.events import PLANNER_FAILED
 
 from .conftest import ScriptedExecutor, ScriptedRun, script, scripted_run, settings, solution
 from .loops import (

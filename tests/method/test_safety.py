@@ -64,8 +64,7 @@ HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validat
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    names = ("mle_star.safety", "mle_star.run.request")
-    return [r.getMessage() for r in caplog.records if r.name in names and r.levelno == logging.WARNING]
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
 
 
 # --- the debugger ----------------------------------------------------------------------------------------
@@ -566,34 +565,6 @@ def test_the_debugger_itself_takes_no_time(quick_run: ScriptedRun) -> None:
     callback = make_debug_callback(quick_run.task, quick_run.config, leakage_check=False)
     fixed, waited, worked = zip(*(measured(callback(solution(long), TRACEBACK)) for _ in range(3)), strict=True)
     assert len(fixed[0].content) > 15_000 and max(waited) == 0 and min(worked) < 0.5
-
-
-@pytest.mark.req("REQ-SF-041")
-async def test_every_event_is_logged_at_its_level(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mle_star.safety")
-    run.agents.reply("leakage-detection", leaky("level = 0.7", "gone"), NO_LEAKAGE)
-    run.agents.reply("leakage-correction", fenced("level = 0.6"))
-    run.agents.reply("debugger", fenced(script(0.7)))
-    fixed, _ = await debug_solution(solution(broken_script()), TRACEBACK, run.task, run.config)
-    await check_data_usage(fixed, run.task)
-    run.agents.reply("data", GARBAGE)
-    await check_data_usage(fixed, run.task)
-    fall_back(fixed, [fixed], attempts=2)
-    lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name.startswith("mle_star.")]
-    for level, words in [
-        ("INFO", "debug start: phase init, RuntimeError: broken, attempt 1"),
-        ("INFO", "debug end: a fix to try, +"),
-        ("INFO", "detection start: phase init, "),
-        ("INFO", "detection end: 2 answers, leakage found: yes"),
-        ("INFO", "correction start: block of 11 characters"),
-        ("INFO", "correction end: block of 11 characters, replaced: yes"),
-        ("WARNING", "replacement skipped"),
-        ("INFO", "data start: phase init, tiny-task"),
-        ("INFO", "data end: confirmed"),
-        ("WARNING", f"parse failure: unusable reply of data: {GARBAGE[:20]!r}"[:-1]),
-        ("WARNING", "debug fallback: 2 attempts used"),
-    ]:
-        assert any(level == found and words in line for found, line in lines), (level, words)
 
 
 @pytest.mark.modes("usual")

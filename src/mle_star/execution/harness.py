@@ -20,10 +20,10 @@ from filelock import FileLock, Timeout
 from mle_star.data.place import DataFolder
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution.environment import script_environment
-from mle_star.execution.inputs import sample_for
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
-from mle_star.execution.recorded import execute_in_run, log_outcome, rejected
+from mle_star.execution.recorded import execute_in_run, rejected
+from mle_star.execution.smoke_test import sample_for
 from mle_star.execution.workspace import (
     clean_output_directory,
     is_ours,
@@ -45,7 +45,8 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.run.context import ScriptRequest, active_run
-from mle_star.run.events import ScriptPurpose
+from mle_star.run.events import ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.run.log_lines import log_event
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -129,7 +130,7 @@ async def evaluate_solution(
             script_path = write_script(solution, base)
         except ValueError as error:
             return rejected(error)
-        logger.info("run starts: %s in %s, at most %g s", script_path, base, limit)
+        log_event(ScriptStarted(path=script_path, characters=len(solution.content), timeout_seconds=limit))
         if strategy is ExecutorStrategy.sdk_bash:
             raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
         else:
@@ -140,7 +141,7 @@ async def evaluate_solution(
             )
             raw = await LocalExecutor(config).run(request)
     result = build_evaluation_result(raw, task=task, timeout_seconds=limit, letter=config.letter)
-    log_outcome(script_path, limit, raw, result)
+    log_event(ScriptFinished(digest="", script="", result=result))
     return result
 
 

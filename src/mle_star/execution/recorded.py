@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import re
 import shutil
@@ -16,24 +15,32 @@ from typing import Any
 
 from mle_star.basics.texts import digest_of, shorten, storable
 from mle_star.data.place import DataFolder
-from mle_star.execution.artifacts import STATE, keep_best, keep_submission, restore_submission
+from mle_star.execution.artifacts import keep_best, keep_submission, restore_submission
 from mle_star.execution.environment import script_environment
-from mle_star.execution.executors import announced, concurrently, script_slot, spare_slots
-from mle_star.execution.inputs import data_of, final_data_of, on_sample, surroundings_digest
+from mle_star.execution.fingerprint import data_of, final_data_of, surroundings_digest
+from mle_star.execution.fitted import STATE
 from mle_star.execution.limits import RESERVE_BYTES
-from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line
+from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.predictions import compared, scored_here, views_to_catch_up
+from mle_star.execution.slots import (
+    announced,
+    concurrently,
+    digest_lock,
+    directory_lock,
+    log_file,
+    script_slot,
+    spare_slots,
+)
+from mle_star.execution.smoke_test import on_sample
 from mle_star.execution.submission import open_submission
 from mle_star.execution.workspace import hidden_from, link_input_data, own_folder, reset_working_directory, write_script
 from mle_star.holdout.answers import Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, overclaims
 from mle_star.holdout.views import View
-from mle_star.models import EvaluationResult, ExecutionRawResult, Measure, SolutionScript
+from mle_star.models import EvaluationResult, Measure, SolutionScript
 from mle_star.run.context import RunContext, ScriptRequest, current_run
 from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.run.limits import SHARE, limit_in_run, share_in_run, told_share
-
-logger = logging.getLogger("mle_star.execution")
 
 KEPT_TEXT = 64 * 1024
 """Characters of each stream that a step keeps: the journal and the prompts see no more."""
@@ -67,7 +74,7 @@ async def execute_in_run(
     elif not run.config.use_cache:
         event = await _run_and_record(run, job, data)
     else:
-        async with run.shared.scripts.locks[digest]:  # always taken before the directory and the slot
+        async with digest_lock(run, digest):  # always taken before the directory and the slot
             event = await _cached(run, step, digest) or await _run_and_record(run, job, data)
     result = event.result
     run.shared.reached.add(step)
@@ -77,15 +84,17 @@ async def execute_in_run(
 
 
 async def _recorded(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
-    """The record of a step, with its submission put back beside its data; None where either is missing."""
     event = run.journal.find(ScriptFinished, step, digest)
-    if event is None:
-        return None
-    async with run.shared.scripts.locks[str(run.work_dir)]:
+    return event if event is not None and await _restore(run, event) else None
+
+
+async def _restore(run: RunContext, event: ScriptFinished) -> bool:
+    """Put a submission back beside its data, but not under the feet of a script that still runs there."""
+    async with directory_lock(run):
         await _sweep(run)
         if (data := data_of(run).root).is_dir():
             await asyncio.to_thread(link_input_data, str(data), str(run.work_dir), ours=run.run_dir)
-        return event if await asyncio.to_thread(restore_submission, run, event) else None
+        return await asyncio.to_thread(restore_submission, run, event)
 
 
 async def _sweep(run: RunContext) -> None:
@@ -100,16 +109,16 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
     scripts = run.shared.scripts
     if not scripts.seeded:
         scripts.seeded = True
-        for past in [event for event in run.journal.events if isinstance(event, ScriptFinished)]:
-            _remember(run, past)
-    earlier = await _recorded(run, scripts.done[digest], digest) if digest in scripts.done else None
-    if earlier is None:
+        for past in run.journal.events:
+            if isinstance(past, ScriptFinished):
+                _remember(run, past)
+    earlier = run.journal.find(ScriptFinished, scripts.done[digest], digest) if digest in scripts.done else None
+    if earlier is None or not await _restore(run, earlier):
         return None
     now = datetime.now(timezone.utc)
     result = earlier.result.model_copy(update={"cached": True, "duration_seconds": 0.0})
     event = earlier.model_copy(update={"step": step, "result": result, "at": now})
     run.record(event)
-    logger.info("not run again: the same script was already run at %s", earlier.step)
     return event
 
 
@@ -138,7 +147,7 @@ class _Job:
 
 
 async def _run_and_record(run: RunContext, job: _Job, data: DataFolder | None) -> ScriptFinished:
-    async with run.shared.scripts.locks[str(run.work_dir)], script_slot(run) as own_gpus:
+    async with directory_lock(run), script_slot(run) as own_gpus:
         run.budget.open_script()
         job = job if job.gpus is not None else replace(job, gpus=own_gpus)
         if data is not None:
@@ -198,16 +207,16 @@ async def _on_more_views(run: RunContext, holdout: HoldOut, job: _Job, numbers: 
             return await _on_view(run, holdout, job, number)
         with own_folder(run.work_dir, f"view-{number}") as folder:
             own = replace(run, work_dir=folder)
-            return await _on_view(own, holdout, job, number, f"/view-{number}")
+            return await _on_view(own, holdout, job, number, f"{job.step}/view-{number}")
 
     jobs = [partial(on, number) for number in numbers]
     return await concurrently(jobs, lambda seen: seen.is_error, helpers=helpers, slot=lambda: script_slot(run))
 
 
-async def _on_view(run: RunContext, holdout: HoldOut, job: _Job, number: int, part: str = "") -> EvaluationResult:
+async def _on_view(run: RunContext, holdout: HoldOut, job: _Job, number: int, log: str = "") -> EvaluationResult:
     """Run a script on one view, and keep what it answers."""
     view = holdout.views[number]
-    result = await _run(run, job, DataFolder(view.folder), part)
+    result = await _run(run, job, DataFolder(view.folder), log)
     if result.is_error:
         return result
     try:
@@ -281,9 +290,8 @@ def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
     return result.model_copy(update={"is_error": True, "error_traceback": text, **nothing})
 
 
-async def _run(run: RunContext, job: _Job, data: DataFolder, part: str = "") -> EvaluationResult:
+async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> EvaluationResult:
     working_dir = str(run.work_dir)
-    log = run.run_dir / "logs" / f"{(job.step + part).replace('/', '.')}.log"  # afresh, where a step is done anew
     try:
         await _sweep(run)
         if data.root.is_dir():
@@ -297,7 +305,10 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, part: str = "") -> 
     if limit <= 0:
         raise run.budget.out_of_time()
     views = 1 if run.shared.holdout is None or job.purpose != "solution" else len(run.shared.holdout.views)
-    run.record(ScriptStarted(step=job.step, purpose=job.purpose, timeout_seconds=limit))
+    size = len(job.script.content)
+    run.record(
+        ScriptStarted(step=job.step, purpose=job.purpose, timeout_seconds=limit, path=script_path, characters=size)
+    )
     request = ScriptRequest(
         script_path=script_path,
         working_dir=working_dir,
@@ -310,19 +321,16 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, part: str = "") -> 
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=await _linked_places(run, data),
         hidden=hidden_from(run.run_dir, run.task.data_dir, data),
-        output_file=str(log),
+        output_file=log_file(run, log or job.step),
     )
-    log.parent.mkdir(parents=True, exist_ok=True)
-    logger.info("run starts: %s in %s, at most %g s", script_path, working_dir, limit)
     before = await asyncio.to_thread(data.stamp)
     raw = await run.executor.run(request)
-    await _warn_once(run)
+    _warn_once(run)
     if raw.reruns:
         run.record(Notice(level="warning", message="a machine was lost while a script ran there: it ran again"))
     result = build_evaluation_result(raw, job.purpose, run.task, limit, letter=run.config.letter)
     if await asyncio.to_thread(data.changed_since, before):
         result = _spoiled(run, result)
-    log_outcome(script_path, limit, raw, result)
     if result.is_error and _NO_ROOM.search(debug_text(result)):
         await _raise_if_full(run)
     return result
@@ -346,11 +354,11 @@ async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
     return known[data.root]
 
 
-async def _warn_once(run: RunContext) -> None:
+def _warn_once(run: RunContext) -> None:
     """The owner of a run should see what does not confine its scripts."""
     if not run.shared.scripts.warned:
         run.shared.scripts.warned = True
-        if missing := (await announced(run.executor)).missing:
+        if missing := announced(run.executor).missing:
             run.record(Notice(level="warning", step="run", message=f"scripts run {missing}"))
 
 
@@ -368,12 +376,3 @@ def rejected(error: ValueError | PermissionError) -> EvaluationResult:
     return EvaluationResult(
         stdout="", stderr=text, exit_code=-1, duration_seconds=0.0, is_error=True, error_traceback=text, refused=True
     )
-
-
-def log_outcome(path: str, limit: float, raw: ExecutionRawResult, result: EvaluationResult) -> None:
-    """Say how a run ended."""
-    logger.info("run ended: exit code %d after %.2f s, score %s", raw.exit_code, raw.duration_seconds, result.score)
-    if raw.timed_out:
-        logger.warning("timeout: %s was stopped after %g s", path, limit)
-    if result.is_error:
-        logger.warning("error: exit code %d, %s %s", result.exit_code, HEADER, exception_line(debug_text(result)))

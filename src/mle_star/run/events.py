@@ -135,6 +135,7 @@ class AgentStarted(Event):
     kind: Literal["agent_started"] = "agent_started"
     agent: AgentType
     variant: str | None = None
+    about: str = ""  # what its prompt was filled with, in a few words
 
 
 class AgentFinished(Event):
@@ -178,6 +179,8 @@ class ScriptStarted(Event):
     kind: Literal["script_started"] = "script_started"
     purpose: ScriptPurpose = "solution"
     timeout_seconds: float | None = None
+    path: str = ""
+    characters: int = 0
 
 
 class ScriptFinished(Event):
@@ -295,6 +298,10 @@ class BlockChosen(Event):
     t: int
     block: str
     plan: str = ""
+
+
+PLANNER_FAILED = "[planner failed]"
+"""Stands in the history for a plan that never came."""
 
 
 class RefinementTried(Event):

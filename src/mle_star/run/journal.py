@@ -31,6 +31,7 @@ from mle_star.run.events import (
     RunStarted,
     ScriptFinished,
 )
+from mle_star.run.log_lines import log_event
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ class Journal:
         self._interpreter: Interpreter | None = None
         self._begun: dict[str, bool] = {}  # by step, whether a call or a script of this process is still under way
         self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
-        self._listeners: list[Callable[[AnyEvent], None]] = []
+        self._listeners: list[Callable[[AnyEvent], None]] = [log_event]
         forms = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
         self._secrets = sorted(forms, key=len, reverse=True)  # one may hold another
         path.parent.mkdir(parents=True, exist_ok=True)

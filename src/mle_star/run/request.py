@@ -20,6 +20,7 @@ from mle_star.models import AgentConfig, AgentType, Measure, agent_config
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
 from mle_star.run.context import AgentReply, RunContext, current_run
 from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted
+from mle_star.run.log_lines import QUOTED_CHARACTERS, gist
 from mle_star.run.prompt_context import prompt_context, rows_to_learn_from, whole_script
 
 logger = logging.getLogger(__name__)
@@ -46,10 +47,7 @@ async def ask_for_code(agent: AgentType, variant: str | None = None, **values: A
 async def ask_for_text(agent: AgentType, variant: str | None = None, *, remark: str = "", **values: Any) -> str:
     """An agent's reply as it is; empty, with a warning, when the call failed or nothing came back."""
     reply = await try_agent(agent, variant, remark=remark, **values)
-    text = reply.text if reply is not None and reply.text.strip() else ""
-    if not text:
-        logger.warning("%s: empty reply of the %s", current_run().place, agent.value)
-    return text
+    return reply.text if reply is not None and reply.text.strip() else ""
 
 
 async def ask_for(answer: type[Answer], agent: AgentType, variant: str | None = None, **values: Any) -> Answer | None:
@@ -70,8 +68,7 @@ async def try_agent(
     """As `ask_agent`; a call that failed gives None and a warning."""
     try:
         return await ask_agent(agent, variant, remark=remark, **values)
-    except AgentError as error:
-        logger.warning("%s: no reply from %s: %s", current_run().place, agent.value, error)
+    except AgentError:
         return None
 
 
@@ -82,10 +79,9 @@ def code_of(reply: str) -> str:
 
 
 def warn_unusable(agent: AgentType, reply: str) -> None:
-    """Say that a reply cannot be used: its head as a warning, or all of it to the letter; all for those who debug."""
-    place, shown = current_run().place, reply if current_run().config.letter else reply[:200]
+    """Say that a reply cannot be used: its head as a warning, or all of it to the letter."""
+    place, shown = current_run().place, reply if current_run().config.letter else reply[:QUOTED_CHARACTERS]
     logger.warning("%s: parse failure: unusable reply of %s: %r", place, agent.value, shown)
-    logger.debug("%s: the whole reply of %s: %r", place, agent.value, reply)
 
 
 # --- the prompt ------------------------------------------------------------------------------------------
@@ -164,11 +160,11 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
     more = {**values, "context": added, "whole_script": script, "subsample_limit": cap}
     prompt = _prompt(run, agent, variant, remark, more) if added or script else essence
     call: dict[str, Any] = {"step": step, "digest": digest, "agent": agent, "variant": variant, "prompt": prompt}
-    return await _send(run, config, call)
+    return await _send(run, config, call, gist(values))
 
 
-async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any]) -> AgentReply:
-    """Pay for a call, make it and record how it ended; `call` is what all its events say."""
+async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any], about: str) -> AgentReply:
+    """Pay for a call `about` something, make it and record how it ended; `call` is what all its events say."""
     agent, prompt, step = config.agent_type, call["prompt"], call["step"]
     await run.budget.wait_for_money()
     reserved = run.budget.open_call(alone=AGENTS[agent].alone)
@@ -181,8 +177,7 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any]) -> A
         run.budget.after_call()
 
     try:
-        run.record(AgentStarted(step=step, agent=agent, variant=call["variant"]))
-        logger.debug("%s asks:\n%s", step, prompt)
+        run.record(AgentStarted(step=step, agent=agent, variant=call["variant"], about=about))
         reply = await run.agents.ask(
             config,
             prompt,
@@ -196,7 +191,6 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any]) -> A
     except BaseException:
         run.budget.give_up(reserved)
         raise
-    logger.debug("%s gets the reply:\n%s", step, reply.json_text)
     run.budget.settle(reserved, reply.cost_usd, phase=run.phase, path=run.label)
     wording = PromptRegistry().hash(agent, call["variant"])
     run.record(

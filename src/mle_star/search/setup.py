@@ -204,7 +204,6 @@ def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path
     else:
         journal.record(prepared)
         return holdout
-    logger.warning("scores are those that scripts print: %s", why_not)
     journal.record(HoldOutPrepared(step="run", why_not=why_not))
     return None
 

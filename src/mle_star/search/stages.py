@@ -8,14 +8,14 @@ from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
-from mle_star.basics.phases import ORDER, PHASES, PhaseName, kind_of_script, phases_after
+from mle_star.basics.phases import PHASES, PhaseName, kind_of_script, phases_after
 from mle_star.errors import BudgetExceeded
 from mle_star.models import SolutionScript, is_improvement
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.limits import keep_time_to_run_again
-from mle_star.search.control import Stop, stop_of
+from mle_star.search.ending import Stop, stop_of
 
 logger = logging.getLogger("mle_star.orchestrator")
 
@@ -37,22 +37,11 @@ class Stage:
         self._stages, self.phase, self.path = stages, phase, path
         self.step = phase if path is None else f"{phase}/path-{path}"
         self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
-        if path is None:
-            logger.info("=== %s ===", PHASES[ORDER[phase]].heading.title())
         stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model, digest=digest))
 
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
         """Record how it went."""
         seconds = self._stages.context.budget.elapsed() - self._began
-        logger.log(
-            logging.INFO if outcome in ("completed", "skipped") else logging.WARNING,
-            "%s %s after %.1f s, score %s%s",
-            self.step,
-            outcome,
-            seconds,
-            score,
-            f": {detail}" if detail else "",
-        )
         if self.path is None:
             self._stages.outcomes[self.phase] = outcome
             self._stages.seconds[self.phase] = seconds
@@ -124,7 +113,6 @@ class Stages:
 
     def skip(self, phase: PhaseName, why: str) -> None:
         """Pass over a phase."""
-        logger.info("%s skipped: %s", phase, why)
         self.outcomes[phase] = "skipped"
         self.context.journal.record(PhaseFinished(step=phase, phase=phase, outcome="skipped", detail=why))
 
@@ -192,7 +180,6 @@ class Stages:
             await _cancel(task)
             raise
         if not task.done():
-            logger.warning("%s: out of %s", "/".join(parts), "money" if spent.done() else "time")
             await _cancel(task)
         try:
             if task.cancelled() or not task.done():

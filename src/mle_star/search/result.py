@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,7 +24,7 @@ from mle_star.run.context import RunContext
 from mle_star.run.events import AgentFinished, AnyEvent, CandidateEvaluated, RunFinished, ScriptFinished
 from mle_star.run.folder import RunFolder, write_whole
 from mle_star.run.journal import Journal
-from mle_star.search.control import Stop
+from mle_star.search.ending import Stop
 
 logger = logging.getLogger("mle_star.orchestrator")
 
@@ -92,7 +91,6 @@ def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, flo
 def with_costs(result: FinalResult, budget: Budget) -> FinalResult:
     """The result with all that was paid: calls that were cut off are charged until the client has closed."""
     costs = cost_breakdown(budget, result.config.num_parallel_solutions)
-    logger.info("cost: %s", json.dumps(costs))
     return result.model_copy(update={"total_cost_usd": budget.spent_usd, "cost_breakdown": costs})
 
 

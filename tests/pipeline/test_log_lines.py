@@ -1,0 +1,274 @@
+"""What the log says of a run, requirement by requirement: a run where all goes well, and one where much goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from mle_star.models import AgentType, EvaluationResult
+from mle_star.run.events import (
+    AgentFailed,
+    AnyEvent,
+    BudgetWarning,
+    Decided,
+    FinishRequested,
+    Forecast,
+    HoldOutPrepared,
+    LeakageChecked,
+    Notice,
+    PhaseFinished,
+    RefinementTried,
+    RunFinished,
+    ScriptFinished,
+    ShortlistScored,
+)
+from mle_star.run.log_lines import log_event
+from tests.pipeline.mind import Answer, Mind, MindAgents, broken, fenced, levels, script
+
+from .conftest import QuickRun, settings
+
+PATH = "phase2/path-0/t-0"
+SMOOTH = [
+    ("REQ-OR-047", "INFO phase1: === Phase 1: Initial Solution Generation ==="),
+    ("REQ-OR-047", "INFO phase2: === Phase 2: Refinement ==="),
+    ("REQ-OR-047", "INFO phase3: === Phase 3: Ensemble ==="),
+    ("REQ-OR-047", "INFO finalization: === Finalization: Submission ==="),
+    ("REQ-OR-047", r"DEBUG phase1/retriever: was asked:\n.*# Task description"),
+    ("REQ-OR-047", r'DEBUG phase1/retriever: replied:\n{"models": \[{"model_name": "model 0"'),
+    ("REQ-P1-038", "INFO phase start: sizes, M 3"),
+    ("REQ-P1-038", "INFO phase1: retrieval done: 3 models: model 0, model 1, model 2"),
+    ("REQ-P1-038", "INFO phase1/candidate-1/init: starts: .*model_name 'model 1'"),
+    ("REQ-P1-038", r"INFO phase1/candidate-1/init: complete: code of \d+ characters"),
+    ("REQ-P1-038", "INFO phase1/candidate-1: evaluation done: model 1, 0.51"),
+    ("REQ-P1-038", "INFO ranked: model 2 0.52, model 1 0.51, model 0 0.5"),
+    ("REQ-P1-038", "INFO merge start: index 1, base score 0.52, reference model 1"),
+    (
+        "REQ-P1-038",
+        "INFO phase1/merge-1: merge result: index 1, base score 0.52, reference model 1, score 0.525, accepted",
+    ),
+    ("REQ-P1-038", r"INFO phase1/data-use/data: starts: .*initial_solution of \d+ characters"),
+    ("REQ-P1-038", "INFO phase1/data-use: data check result: modified: no, score 0.53"),
+    ("REQ-P1-038", r"INFO phase1/leakage/leakage-detection: starts: code of \d+ characters"),
+    (
+        "REQ-P1-038",
+        "INFO phase1/leakage/leakage-detection: leakage check complete: leakage found: no, corrected: 0 of 0",
+    ),
+    ("REQ-P1-038", r"INFO phase end: score 0.53, \d+\.\d s, 2 merges done"),
+    ("REQ-P2O-037", "INFO path-0 t=0: outer step 0 starts: h_best 0.53, 0 summaries"),
+    ("REQ-P2O-037", rf"INFO {PATH}/ablation: starts: solution_script of \d+ characters, 0 previous_ablations"),
+    ("REQ-P2O-037", rf"INFO {PATH}/ablation: complete: code of \d+ characters"),
+    ("REQ-P2O-037", rf"INFO {PATH}/ablation-script: run starts: \S+/path-0/solution.py, \d+ characters, at most 600 s"),
+    ("REQ-P2O-037", rf"INFO {PATH}/ablation-script: run ended: exit code 0 after \d.*, output of \d+ characters"),
+    ("REQ-P2O-037", rf"INFO {PATH}/summarize: starts: ablation_code of \d+ characters, raw_result of \d+ characters"),
+    ("REQ-P2O-037", rf"INFO {PATH}/summarize: complete: 23 characters: 'The level matters most.'"),
+    ("REQ-P2O-037", rf"INFO {PATH}/extractor: starts: solution_script of \d+ characters, .* 0 previous_code_blocks"),
+    ("REQ-P2O-037", f"INFO {PATH}/extractor: complete: 1 plans"),
+    ("REQ-P2O-037", "INFO path-0 t=0: code block validation passed: exact"),
+    ("REQ-P2O-037", f"INFO {PATH}: inner loop handoff: block of 14 characters, plan 'raise the level, idea 0'"),
+    ("REQ-P2O-037", "INFO path-0 t=0: outer step 0 complete: h_best 0.54, "),
+    ("REQ-P2O-037", r"INFO path-0: outer loop complete: 1 steps, h_best 0.54, \d+\.\d s"),
+    ("REQ-P2I-043", "INFO path-0 t=0: inner loop starts: block of 14 .*, plan 'raise .*, h_best 0.53, K 3"),
+    ("REQ-P2I-043", f"INFO {PATH}/k-1/coder: starts: code_block 'level = 0.5300', plan 'raise the level, idea 1'"),
+    ("REQ-P2I-043", f"INFO {PATH}/k-1/coder: complete: code of 14 characters"),
+    ("REQ-P2I-043", f"INFO {PATH}/k-1/planner: starts: .*, 1 plans, 1 scores"),
+    ("REQ-P2I-043", f"INFO {PATH}/k-1/planner: complete: 23 characters: 'raise the level, idea 1'"),
+    ("REQ-P2I-043", f"DEBUG {PATH}/k-1: code block: 14 characters became 14"),
+    ("REQ-P2I-043", rf"INFO {PATH}/k-1/leakage-detection: starts: code of \d+ characters"),
+    ("REQ-P2I-043", f"INFO {PATH}/k-1/leakage-detection: leakage check complete: leakage found: no"),
+    ("REQ-P2I-043", rf"INFO {PATH}/k-0/script: run starts: \S+, \d+ characters"),
+    ("REQ-P2I-043", rf"INFO {PATH}/k-0/script: run ended: exit code 0 after \d\.\d\d s, score 0.54, is_error: no"),
+    ("REQ-P2I-043", "INFO path-0 t=0 k=0: best score updated: 0.54, before 0.53"),
+    ("REQ-P2I-043", f"INFO {PATH}/k-1: attempt 1: score 0.525, accepted: no"),
+    (
+        "REQ-P2I-043",
+        r"INFO path-0 t=0: inner loop complete: 3 attempts, \d evaluated, best score 0.5\d+, improved: yes",
+    ),
+    ("REQ-P3-039", "INFO Phase 3 starts: L 2, R 2, sizes"),
+    ("REQ-P3-039", "INFO phase3/r-1/ens_planner: starts: L 2, 2 solutions, 1 plans, 1 scores"),
+    ("REQ-P3-039", "INFO phase3/r-1/ens_planner: complete: 20 characters: 'average them, idea 1'"),
+    ("REQ-P3-039", "INFO phase3/r-1/ensembler: starts: L 2, 2 solutions, plan 'average them, idea 1'"),
+    ("REQ-P3-039", r"INFO phase3/r-1/ensembler: complete: code of \d+ characters"),
+    ("REQ-P3-039", r"INFO phase3/r-1/leakage-detection: leakage check complete: leakage found: no"),
+    ("REQ-P3-039", r"INFO phase3/r-1/script: run ended: exit code 0 after \d.*, score 0.5\d+, is_error: no"),
+    ("REQ-P3-039", r"INFO Phase 3: best round 1, score 0.5\d+, 2 successful rounds"),
+    ("REQ-P3-039", r"INFO Phase 3 complete: best score 0.5\d+, best round 1, \d+\.\d s, 2 rounds"),
+    ("REQ-FN-042", r"INFO finalization start: phase ensemble, \d+ characters, sizes"),
+    ("REQ-FN-042", r"INFO finalization/test-subsampling_extract: starts: final_solution of \d+ characters"),
+    ("REQ-FN-042", "INFO extraction result: found: no"),
+    ("REQ-FN-042", r"INFO finalization/test: starts: .*final_solution of \d+ characters"),
+    ("REQ-FN-042", r"INFO finalization/test: complete: code of \d+ characters"),
+    ("REQ-FN-042", r"INFO finalization/submission-script: run starts: \S+, \d+ characters, at most \d+ s"),
+    ("REQ-FN-042", r"INFO finalization/submission-script: run ended: exit code 0 after \d"),
+    ("REQ-FN-042", r"INFO verification: exists True, \d+ bytes, \d+ rows"),
+    ("REQ-FN-030", "INFO contamination start: 2 references"),
+    ("REQ-FN-032", "INFO contamination result: 2 references, Novel, Novel, overall Novel"),
+    ("REQ-FN-042", r"INFO result built: phase final, path '\S+submission.csv', \d+\.\d s"),
+    ("REQ-OR-037", 'INFO run: cost: {"phase1_cost_usd": .*"total_cost_usd"'),
+    ("REQ-OR-038", 'INFO run: duration: {"phase1_duration_seconds": '),
+    ("REQ-OR-039", 'INFO run: lineage: {"phase1": '),
+]
+ROUGH = [
+    ("REQ-P1-021", "WARNING phase1/candidate-0: candidate skipped: model 0: RuntimeError: broken"),
+    ("REQ-EX-039", r"DEBUG script written: \S+/solution.py, \d+ characters"),
+    ("REQ-EX-039", r"INFO phase1/candidate-0/script: run starts: \S+/candidate-0/solution.py, \d+ .*, at most \d+ s"),
+    (
+        "REQ-EX-039",
+        r"INFO phase1/candidate-0/script: run ended: exit code 1 after \d\.\d\d s, score failed, is_error: yes",
+    ),
+    ("REQ-EX-039", r"WARNING phase1/candidate-0/script: error: exit code 1, Traceback .*: RuntimeError: broken"),
+    ("REQ-EX-039", "INFO retry 1 of 1"),
+    ("REQ-SF-041", r"INFO phase1/candidate-0/debugger: starts: code of \d+ characters, bug of \d+ characters"),
+    ("REQ-SF-041", "INFO phase1/candidate-0/debugger: debug end: RuntimeError: broken: no code in the reply"),
+    ("REQ-SF-041", "WARNING candidate-0: parse failure: unusable reply of debugger: 'I cannot.'"),
+    ("REQ-P1-038", "INFO phase1/merge-1: merge result: index 1, .*, score 0.1, rejected: 0.1 does not reach 0.52"),
+    ("REQ-SF-041", "INFO phase1/data-use: data check result: modified: yes, score 0.53"),
+    ("REQ-SF-041", "INFO phase1/data-use/leakage-detection: complete: 2 answers"),
+    (
+        "REQ-SF-041",
+        r"INFO phase1/data-use/leakage-correction: starts: code of \d+ characters, flagged_block 'level = 0.53",
+    ),
+    ("REQ-SF-041", "WARNING data-use: replacement skipped: the leaking block is not in the script: 'gone'"),
+    (
+        "REQ-SF-041",
+        "INFO phase1/data-use/leakage-detection: leakage check complete: leakage found: yes, corrected: 2 of 2",
+    ),
+    ("REQ-P2O-037", "WARNING path-0 t=0: code block not in the solution, attempt 1: 'foreign = 1'"),
+    ("REQ-P2O-037", "INFO path-0 t=0: code block validation failed"),
+    ("REQ-P2O-037", f"WARNING {PATH}/ablation-script: error: exit code 1, Traceback .*: RuntimeError: broken"),
+    ("REQ-P2O-037", f"WARNING {PATH}: ablation study failed"),
+    ("REQ-P2I-034", f"WARNING {PATH}/k-1/planner: empty reply"),
+    ("REQ-P2I-043", f"WARNING {PATH}/k-1: attempt skipped: planner failed"),
+    ("REQ-P2I-032", "WARNING path-0 t=0 k=0: parse failure: unusable reply of coder: 'No code today.'"),
+    ("REQ-P2I-043", f"WARNING {PATH}/k-0: attempt skipped: coder failed"),
+    ("REQ-P2O-037", "WARNING phase2/path-0/t-1: outer step 1 skipped: no code block of the solution was extracted"),
+    ("REQ-P3-039", "WARNING phase3/r-0/ens_planner: empty reply"),
+    ("REQ-P3-039", "WARNING r=1: round failed: .*RuntimeError: broken; plan 'average them, idea 7'"),
+    ("REQ-P3-026", "WARNING Phase 3 ensemble: all 2 attempts failed; falling back to best input solution"),
+    ("REQ-FN-042", "WARNING repair: attempt 1 of 1, RuntimeError: broken"),
+    (
+        "REQ-FN-042",
+        "WARNING fallback: no submission by a script of its own: RuntimeError: broken; .*; phase init, score 0.5301",
+    ),
+    ("REQ-FN-042", "INFO contamination skipped: no references"),
+    ("REQ-FN-025", "WARNING run: .*no submission by a script of its own: RuntimeError: broken"),
+]
+
+
+def rough_mind() -> Mind:
+    """Half of its replies are of no use."""
+    plans = iter(["", *["average them, idea 7"] * 9])
+    blocks = iter(["foreign = 1", None, *["foreign = 1"] * 99])
+
+    def init(prompt: str) -> Answer:
+        return fenced(broken("model 0")) if "\nmodel 0\n" in prompt else Mind().answer("init", None, prompt)
+
+    def leaks(prompt: str) -> Answer:
+        level = levels(prompt)[0]
+        found = [f"level = {level:.4f}", "gone"] if "revised" in prompt else []
+        yes = [{"leakage_status": "Yes Data Leakage", "code_block": block} for block in found]
+        return {"answers": yes or [{"leakage_status": "No Data Leakage", "code_block": "level"}]}
+
+    def extractor(prompt: str) -> Answer:
+        block = next(blocks) or f"level = {levels(prompt)[0]:.4f}"
+        return {"plans": [{"code_block": block, "plan": "raise the level"}]}
+
+    return Mind(
+        overrides={
+            "init": init,
+            "merger": lambda prompt: fenced(script(0.1)),
+            "debugger": lambda prompt: "I cannot.",
+            "data": lambda prompt: fenced(script(0.53, note="revised")),
+            "leakage-detection": leaks,
+            "leakage-correction": lambda prompt: fenced("level = 0.5301"),
+            "leakage-rewrite": lambda prompt: fenced(script(0.5301)),
+            "ablation": lambda prompt: fenced(broken("a study")),
+            "extractor": extractor,
+            "planner": lambda prompt: "",
+            "coder": lambda prompt: "No code today.",
+            "ens_planner": lambda prompt: next(plans),
+            "ensembler": lambda prompt: fenced(broken("an ensemble")),
+            "test": lambda prompt: fenced(broken("a submission")),
+        }
+    )
+
+
+@pytest.mark.req("REQ-OR-047", "REQ-OR-037", "REQ-OR-038", "REQ-OR-039", "REQ-P1-038", "REQ-P2O-037", "REQ-P2I-043")
+@pytest.mark.req("REQ-P3-039", "REQ-FN-042", "REQ-FN-030", "REQ-FN-032", "REQ-SF-041", "REQ-EX-039", "REQ-P1-021")
+@pytest.mark.req("REQ-P2I-032", "REQ-P2I-034", "REQ-P3-026", "REQ-FN-025")
+@pytest.mark.parametrize("kind", ["smooth", "rough"])
+async def test_the_log_says_what_the_requirements_ask_for(
+    kind: str, quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    if rough := kind == "rough":
+        config = settings(M=3, T=2, L=2, log_level="DEBUG")
+    else:
+        references = (str(tmp_path / "one"), str(tmp_path / "two"))
+        config = settings(M=3, K=3, log_level="DEBUG", reference_files=references)
+    await quick(config, agents=MindAgents(rough_mind() if rough else Mind()))
+    said = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+    missing = [
+        row for row in (ROUGH if rough else SMOOTH) if not any(re.match(row[1], line, re.DOTALL) for line in said)
+    ]
+    assert not missing, "\n".join([*map(str, missing), "is not in:", *(line.partition("\n")[0] for line in said)])
+
+
+def test_the_rest_of_the_table(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mle_star")
+    result = EvaluationResult(
+        stdout="", stderr="", exit_code=-1, duration_seconds=7.5, is_error=True, timed_out=True, timeout_seconds=7
+    )
+    cached = result.model_copy(update={"is_error": False, "timed_out": False, "score": 0.5, "cached": True})
+    tried = {"path": 0, "t": 1, "k": 2, "plan": "p", "before": "a", "score": None, "best_score": 0.5, "accepted": False}
+    happened: list[AnyEvent] = [
+        ScriptFinished(step="here", digest="", script="", result=result),
+        ScriptFinished(digest="", script="", result=cached),
+        LeakageChecked(found=3, fixed=1),
+        RefinementTried(after="b", **tried),
+        AgentFailed(digest="", agent=AgentType.coder, reason="transport", message="coder: gone"),
+        PhaseFinished(step="phase3", phase="phase3", outcome="failed", seconds=1.25, detail="a bug"),
+        Decided(step="here", name="in-time", value=False),
+        Decided(step="here", name="in-time", value=True),
+        HoldOutPrepared(why_not="no labels"),
+        HoldOutPrepared(),
+        ShortlistScored(chosen="a blend", shortlist=[{}, {}]),
+        BudgetWarning(limit="money", used=8, allowed=10),
+        FinishRequested(source="Ctrl-C"),
+        FinishRequested(source="Ctrl-C", now=True),
+        Notice(level="info", message="info"),
+        Notice(level="warning", message="warning"),
+        Notice(level="error", message="error"),
+        RunFinished(state="failed", message="no model"),
+        Forecast(calls=1, scripts=1, cost_usd=None, seconds=None),
+    ]
+    for event in happened:
+        log_event(event)
+    assert [f"{record.levelname} {record.getMessage()}" for record in caplog.records] == [
+        "INFO here: run ended: exit code -1 after 7.50 s, score failed, is_error: yes, output of 0 "
+        "characters, file written: no",
+        "WARNING here: timeout after 7 s",
+        "INFO run: run ended: exit code -1 the same script ran before, score 0.5, is_error: no, output of 0 "
+        "characters, file written: no",
+        "INFO run: leakage check complete: leakage found: yes, corrected: 1 of 3",
+        "WARNING run: 2 of 3 leaks stay",
+        "WARNING run: attempt skipped: replacement failed",
+        "INFO run: attempt 2: score failed, accepted: no",
+        "WARNING run: no reply: coder: gone",
+        "WARNING phase3: failed after 1.2 s, score None a bug",
+        "WARNING here: decided: in-time: no",
+        "WARNING run: scores are those that scripts print: no labels",
+        "INFO run: final selection: a blend, of 2",
+        "WARNING run: 80 % of the money limit is spent: 8.00 of 10.00",
+        "WARNING run: asked to finish with the best it has by Ctrl-C",
+        "WARNING run: asked to stop at once by Ctrl-C",
+        "INFO run: info",
+        "WARNING run: warning",
+        "ERROR run: error",
+        "ERROR run: the run ends without a result: no model",
+    ]
+    assert {record.name for record in caplog.records[:3]} == {"mle_star.execution"}
+    assert {record.name for record in caplog.records[3:]} == {"mle_star.run"}
