@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mle_star.cli.app import main
-from mle_star.cli.demo import ANSWERS, EXAMPLES, SETTINGS, build_example
+from mle_star.cli.task import ANSWERS, EXAMPLES, SETTINGS, build_example
 from mle_star.config import load_config
 from mle_star.data import guess_task, load_task
 from mle_star.errors import ConfigError

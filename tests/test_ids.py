@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import mutate
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,4 +25,6 @@ def test_the_names_of_tests_hold_neither_time_nor_hash_order_nor_address_nor_fol
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     names = [line for line in done.stdout.splitlines() if "::" in line]
     assert len(names) > 3000 and len(set(names)) == len(names)
+    named = [name for tests in mutate.TESTS.values() for name in tests]
+    assert [name for name in named if not any(known.startswith(name) for known in names)] == []
     assert not {item.nodeid for item in request.session.items} - set(names)

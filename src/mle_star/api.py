@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mle_star.config import load_config
-from mle_star.data import TASK_FILE, load_task
-from mle_star.data.place import RUNS
 from mle_star.errors import ConfigError
-from mle_star.models import FinalResult, Measure, MetricDirection, PipelineConfig, TaskDescription
+from mle_star.models import FinalResult, Measure, PipelineConfig
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.model import Model, complete, load_model, read_result, score_in_words
-from mle_star.results.source import is_data_file, make_task, taken_in
-from mle_star.run.finding import find_run
-from mle_star.run.folder import RunFolder, new_run_folder
-from mle_star.search.setup import check_credentials
+from mle_star.results.source import prepared
+from mle_star.run.folder import RunFolder, find_run
+from mle_star.search.setup import check_credentials, choose_folder
 from mle_star.views import text, write_report
 from mle_star.views.leaderboard import leaderboard_rows
 from mle_star.views.progress import quiet_progress
@@ -47,52 +42,23 @@ def fit(
     and `options` those of `run_pipeline`.
     It works under a running event loop, too, and writes the report.
     """
-    _check_target(target)
+    if target is not None and not isinstance(target, str):  # `fit(X, y)` is how others are called
+        kind = type(target).__name__  # type: ignore[unreachable]
+        raise ConfigError(f"target: the name of a column is wanted, not {kind}; put it into the data: X.assign(y=y)")
     given = {"model": model, "preset": preset, "time_limit_seconds": time_limit, **(settings or {})}
     config = load_config({name: value for name, value in given.items() if value is not None})
     if options.get("agents") is None:
         check_credentials(config, options.get("base_url"))
-    direction = None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
-    words = {"target": target, "metric": metric, "direction": direction}
-    with _task(data, words, config, run_dir) as (task, folder), quiet_progress(shown=not quiet) as listener:
+    source, place = Path(data) if isinstance(data, str) else data, None if run_dir is None else Path(run_dir)
+    with (
+        prepared(source, config, place, target=target, metric=metric, maximize=maximize) as (task, folder, _),
+        quiet_progress(shown=not quiet) as listener,
+    ):
+        folder = choose_folder(task, config, folder).root
         listeners = [*options.pop("listeners", ()), listener]
-        work = run_pipeline(task, config, run_dir=folder, listeners=listeners, console=False, **options)
-        complete(work)
+        complete(run_pipeline(task, config, run_dir=folder, listeners=listeners, console=False, **options))
     write_report(folder)
     return Run(folder, config)
-
-
-def _check_target(target: object) -> None:
-    """`fit(X, y)` is how others are called."""
-    if target is not None and not isinstance(target, str):
-        kind = type(target).__name__
-        raise ConfigError(f"target: the name of a column is wanted, not {kind}; put it into the data: X.assign(y=y)")
-
-
-@contextmanager
-def _task(
-    data: Any, words: dict[str, Any], config: PipelineConfig, run_dir: Path | str | None
-) -> Iterator[tuple[TaskDescription, Path]]:
-    """The task of whatever was given, and the folder of its run."""
-    source = Path(data) if isinstance(data, (str, Path)) else data
-    base = Path(config.work_dir).absolute() / RUNS
-
-    def folder_for(name: str) -> Path:
-        return new_run_folder(base, name) if run_dir is None else Path(run_dir).absolute()
-
-    if isinstance(source, Path) and not source.exists():
-        raise ConfigError(f"{source}: no such file or folder")
-    if not isinstance(source, Path) or is_data_file(source):
-        name = source.name.partition(".")[0] if isinstance(source, Path) else "data"
-        folder = folder_for(name)
-        with taken_in(source, folder, target=words["target"]) as taken:
-            yield make_task(taken, folder, name=name, **words).task, folder
-    elif any(value is not None for value in words.values()) or (source.is_dir() and not (source / TASK_FILE).exists()):
-        task = make_task(source, None, **words).task
-        yield task, folder_for(task.competition_id)
-    else:
-        task = load_task(source)
-        yield task, folder_for(task.competition_id)
 
 
 @dataclass(frozen=True)

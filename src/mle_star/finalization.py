@@ -24,9 +24,9 @@ from mle_star.execution import (
     get_submission_info,
     verify_submission,
 )
+from mle_star.execution.artifacts import fitted_digest, keep_fitted, note_fitted
 from mle_star.execution.blending import answer_together, keep_members
-from mle_star.execution.fingerprint import final_data_of
-from mle_star.execution.fitted import fitted_digest, keep_fitted, note_fitted
+from mle_star.execution.inputs import final_data_of
 from mle_star.execution.predictions import disagreement, searched_submission
 from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import compiles, has_code_fence, replacement

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from mle_star.config import effective_config
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
-from mle_star.execution.executors import find_opener, opened_executor
-from mle_star.execution.fingerprint import surroundings_digest
-from mle_star.execution.slots import surroundings_of
+from mle_star.execution.executors import find_opener, opened_executor, surroundings_of
+from mle_star.execution.inputs import surroundings_digest
 from mle_star.finalization import result_of_the_search, run_finalization
 from mle_star.models import (
     FinalResult,
@@ -48,40 +47,12 @@ from mle_star.run.events import (
 from mle_star.run.folder import RunFolder, Spent, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
-from mle_star.search.control import RunControl
-from mle_star.search.ending import Stop
-from mle_star.search.importance import examine_columns
+from mle_star.search import final_result, setup
+from mle_star.search.control import PipelineState, RunControl, Stop
 from mle_star.search.paths import Paths
-from mle_star.search.probes import probe
-from mle_star.search.result import (
-    best_of,
-    diagnostics_of,
-    duration_breakdown,
-    earlier_result,
-    hand_over,
-    lineage,
-    phase1_with,
-    phase3_with,
-    with_costs,
-)
-from mle_star.search.setup import (
-    check_credentials,
-    check_inputs,
-    check_model,
-    choose_folder,
-    connected,
-    example_data,
-    first_event,
-    open_ledger,
-    open_log,
-    prepare_holdout,
-    read_references,
-    secret_values,
-    work_dir,
-)
-from mle_star.search.shortlist import Pick, pick, said_by, yardsticks
+from mle_star.search.probes import examine_columns, probe
+from mle_star.search.shortlist import Found, Pick, pick, said_by, yardsticks
 from mle_star.search.stages import Outcome, Stage, Stages
-from mle_star.search.state import PipelineState
 
 if TYPE_CHECKING:
     from mle_star.sdk import CanUseTool
@@ -118,36 +89,36 @@ async def run_pipeline(
     finish the run gracefully, and a second one stop it.
     """
     config = PipelineConfig() if config is None else config
-    check_inputs(task, config)
+    setup.check_inputs(task, config)
     config = effective_config(config)
     if executor is None:
         find_opener(config)
     if agents is None:
-        check_credentials(config, base_url)
-        await asyncio.to_thread(check_model, task, config, base_url)
-    folder = choose_folder(task, config, run_dir)
+        setup.check_credentials(config, base_url)
+        await asyncio.to_thread(setup.check_model, task, config, base_url)
+    folder = setup.choose_folder(task, config, run_dir)
     folder = folder.open() if resume else folder.create()
-    open_log(config, console=console)
+    setup.open_log(config, console=console)
     async with opened_executor(config, executor) as used:
         isolation, hardware = await surroundings_of(used)
-        first = await asyncio.to_thread(first_event, task, config, hardware, isolation)
+        first = await asyncio.to_thread(setup.first_event, task, config, hardware, isolation)
         state = state or PipelineState()
         if fork_from is not None:
             task = fork_run(Path(fork_from), folder, first)
-        with Journal(folder.journal, secrets=secret_values(os.environ)) as journal, folder.holding_reserve():
+        with Journal(folder.journal, secrets=setup.secret_values(os.environ)) as journal, folder.holding_reserve():
             for listener in listeners:
                 journal.subscribe(listener)
-            budget, spent = open_ledger(journal, first, resume=resume)
+            budget, spent = setup.open_ledger(journal, first, resume=resume)
             state.watch(budget, folder.root, hardware)
             journal.subscribe(state.hear)
             control = RunControl(budget, journal, folder.root)
             journal.subscribe(control.hear)
             _tell_forecasts(journal, budget, control, Forecaster(task, config))
             with control.watching(signals=signals), _closing_line(journal, budget, control):
-                holdout = await asyncio.to_thread(prepare_holdout, task, config, folder.root, journal)
-                example = None if holdout else await asyncio.to_thread(example_data, task, folder.root, None)
+                holdout = await asyncio.to_thread(setup.prepare_holdout, task, config, folder.root, journal)
+                example = None if holdout else await asyncio.to_thread(setup.example_data, task, folder.root, None)
                 seen = task.model_copy(update={"data_dir": str(holdout.seen if holdout else example or task.data_dir)})
-                async with connected(
+                async with setup.connected(
                     agents,
                     seen,
                     config,
@@ -167,15 +138,17 @@ async def run_pipeline(
                         budget=budget,
                         journal=journal,
                         run_dir=folder.root,
-                        work_dir=work_dir(folder.root, seen, "main"),
+                        work_dir=setup.work_dir(folder.root, seen, "main"),
                         shared=RunShared(holdout=holdout, has_test=example is None),
                     )
                     with enter_run(context):
                         result = await _Pipeline(context, state, control, spent).run()
                 result = result.model_copy(update={"task": task})
                 if holdout is not None and not result.has_test:
-                    example = await asyncio.to_thread(example_data, task, folder.root, holdout)
-                return hand_over(folder, journal, with_costs(result, budget), example or Path(task.data_dir))
+                    example = await asyncio.to_thread(setup.example_data, task, folder.root, holdout)
+                return final_result.hand_over(
+                    folder, journal, final_result.with_costs(result, budget), example or Path(task.data_dir)
+                )
 
 
 def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:
@@ -245,7 +218,7 @@ class _Pipeline:
         self.context, self.state, self.control = context, state, control
         self.task, self.config, self.budget = context.task, context.config, context.budget
         self.stages = Stages(context, earlier.by_stage)
-        self.references = read_references(self.config)
+        self.references = setup.read_references(self.config)
 
     async def run(self) -> FinalResult:
         """Phase 1, the paths, the ensemble, the submission: strictly one after another."""
@@ -254,18 +227,19 @@ class _Pipeline:
         try:
             phase1 = await self._phase1()
         except PipelineError as error:
-            earlier = earlier_result(self.context.journal.events)
+            earlier = final_result.earlier_result(self.context.journal.events)
             if earlier is None:
                 raise
             return self._as_before(earlier, error)
         phase2 = await self._phase2(phase1)
         phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
+        found = Found(phase1, phase2, phase3)
         stage = self.stages.begin("finalization")  # what selects the solution is part of it
-        picked = await pick(phase1, phase2, phase3)
-        solution = self._choose(phase1, phase2, phase3) if picked is None else picked.solution
+        picked = await pick(found)
+        solution = self._choose(found) if picked is None else picked.solution
         self.stages.warnings += await probe(solution)
         await examine_columns(solution)
-        result = await self._finalization(stage, solution, phase1, phase2, phase3, picked)
+        result = await self._finalization(stage, solution, found, picked)
         if (other := self.context.shared.search.stand_in) is not None:
             solution, picked = other, picked and picked.instead(other)
         return self._complete(result, solution, picked)
@@ -280,7 +254,7 @@ class _Pipeline:
             stage.ended("cancelled", str(stop), score=None if partial is None else partial.initial_score)
             if partial is not None:
                 return partial
-            diagnostics = diagnostics_of(self.context, stop, reason=stop.limit)
+            diagnostics = final_result.diagnostics_of(self.context, stop, reason=stop.limit)
             raise PipelineTimeoutError(self._without_solution(), diagnostics=diagnostics) from stop
         except Exception as error:
             partial = self._partial_phase1()
@@ -288,7 +262,7 @@ class _Pipeline:
             if partial is not None:
                 logger.exception("Phase 1 failed: the best solution it had goes on")
                 return partial
-            diagnostics = diagnostics_of(self.context, error, reason="phase1")
+            diagnostics = final_result.diagnostics_of(self.context, error, reason="phase1")
             causes = "; ".join(f"{name}: {line}" for name, line in getattr(error, "errors", {}).items())
             reason = f"{error} ({causes[:400]})" if causes else str(error)
             raise PipelineError(self._without_solution(reason), diagnostics=diagnostics) from error
@@ -304,7 +278,7 @@ class _Pipeline:
             return None
         partial = partial_phase1()
         known = None if partial is None else partial.initial_solution
-        return phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
+        return final_result.phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
 
     async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:
         if why := self.stages.reason_to_skip("phase2"):
@@ -316,7 +290,7 @@ class _Pipeline:
         outcome: Outcome = "completed" if "completed" in statuses else "failed"
         if outcome == "failed" and "cancelled" in statuses:
             outcome = "cancelled"
-        best = best_of(results, self.task.metric_direction)
+        best = final_result.best_of(results, self.task.metric_direction)
         stage.ended(outcome, ", ".join(statuses), score=None if best is None else best.best_score)
         return results
 
@@ -339,7 +313,7 @@ class _Pipeline:
         except BudgetExceeded as stop:
             partial = partial_phase3(solutions, self.task)
             known = None if partial is None else partial.best_ensemble
-            partial = phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
+            partial = final_result.phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
             stage.ended("cancelled", str(stop), score=None if partial is None else partial.best_ensemble_score)
             return partial
         except Exception as error:
@@ -350,10 +324,11 @@ class _Pipeline:
             return result
         return None
 
-    def _choose(self, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None) -> SolutionScript:
+    def _choose(self, found: Found) -> SolutionScript:
         """What goes into finalization: the ensemble, else the best path, else the initial solution."""
-        best = best_of(phase2, self.task.metric_direction)
-        single = phase1.initial_solution if best is None else best.best_solution
+        best = final_result.best_of(found.phase2, self.task.metric_direction)
+        single = found.phase1.initial_solution if best is None else best.best_solution
+        phase3 = found.phase3
         if phase3 is None:
             return single
         ensemble = phase3.best_ensemble_score
@@ -368,13 +343,7 @@ class _Pipeline:
         return phase3.best_ensemble
 
     async def _finalization(
-        self,
-        stage: Stage,
-        solution: SolutionScript,
-        phase1: Phase1Result,
-        phase2: list[Phase2Result],
-        phase3: Phase3Result | None,
-        picked: Pick | None,
+        self, stage: Stage, solution: SolutionScript, found: Found, picked: Pick | None
     ) -> FinalResult:
         if self.stages.cannot_write:
             RunFolder(self.context.run_dir).release_reserve()
@@ -388,9 +357,7 @@ class _Pipeline:
                 solution,
                 self.task,
                 self.config,
-                phase1,
-                phase2,
-                phase3,
+                *found,
                 reference_discussions=self.references,
                 members=members,
                 others=others,
@@ -409,14 +376,22 @@ class _Pipeline:
             return result
         solution = self.context.shared.search.stand_in or solution
         return await result_of_the_search(
-            solution, self.task, self.config, phase1, phase2, phase3, reason=reason, failed=failed, members=members
+            solution,
+            self.task,
+            self.config,
+            found.phase1,
+            found.phase2,
+            found.phase3,
+            reason=reason,
+            failed=failed,
+            members=members,
         )
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows."""
         elapsed, stop = self.budget.elapsed(), self._stop()
-        durations = duration_breakdown(self.stages.seconds, elapsed)
-        origin = lineage(result, chosen, None if picked is None else picked.origin)
+        durations = final_result.duration_breakdown(self.stages.seconds, elapsed)
+        origin = final_result.lineage(result, chosen, None if picked is None else picked.origin)
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")

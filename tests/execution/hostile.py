@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 BLOCKS = 50_000 if os.environ.get("MLE_STAR_SOAK") else 300
 """How much is much output, in blocks of 100 kB: 5 GB in the soak."""
+BREATH = 0.0 if os.environ.get("MLE_STAR_SOAK") else 0.03
+"""A bomb doubles so slowly that a busy machine bears it until it is found out."""
 SCORE = "print('Final Validation Performance: 0.5')"
 READS = (
     "import os, pathlib\nHOME = pathlib.Path('REALHOME')\n"
@@ -41,16 +43,16 @@ class Case:
 
 CASES = [
     # --- too much of everything
-    Case("fork bomb", "import os\nwhile True:\n    os.fork()"),  # sixty tracebacks at once say little
+    Case("fork bomb", f"import os, time\nwhile True:\n    os.fork()\n    time.sleep({BREATH})"),
     Case(
         "children that sleep",
-        "import os, time\nfor _ in range(300):\n    if os.fork() == 0:\n        time.sleep(600)\n"
+        "import os, time\nfor _ in range(120):\n    if os.fork() == 0:\n        time.sleep(600)\n"
         "time.sleep(100)\n" + SCORE,
         says="BlockingIOError|more than 60 processes",  # refused by a control group, or counted by the supervisor
     ),
     Case(
         "thread bomb",
-        "import threading, time\nfor _ in range(500):\n"
+        "import threading, time\nfor _ in range(120):\n"
         "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\ntime.sleep(100)\n" + SCORE,
         says="can't start new thread",
     ),
@@ -232,7 +234,7 @@ CASES = [
     Case("unprintable text", "print('\\ud800 \\U0001f600')\n" + SCORE, error=False, score=0.5),
     Case("text that is no UTF-8", "open('t', 'wb').write(b'\\xff')\nopen('t', encoding='utf-8').read()",
          says="UnicodeDecodeError"),
-    Case("source that is no text", "x = '\ud800'\n" + SCORE, says="not valid text"),
+    Case("source that is no text", "x = '\ud800'\n" + SCORE, says="can't encode"),
     Case("logs a traceback and goes on", "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n"
          "    logging.exception('handled')\n" + SCORE, error=False, score=0.5),
 ]  # fmt: skip

@@ -220,12 +220,10 @@ async def test_no_limit_but_the_given_one_is_set(
 
 @pytest.mark.req("REQ-EX-046")
 def test_no_function_has_a_time_limit_of_its_own() -> None:
-    for name in mle_star.execution.__all__:
-        function = getattr(mle_star.execution, name)
-        if inspect.isfunction(function):
-            for parameter in inspect.signature(function).parameters.values():
-                if "timeout" in parameter.name:
-                    assert parameter.default in (None, inspect.Parameter.empty), name
+    for name, function in FUNCTIONS.items():
+        for parameter in inspect.signature(function).parameters.values():
+            if "timeout" in parameter.name:
+                assert parameter.default in (None, inspect.Parameter.empty), name
 
 
 @pytest.mark.req("REQ-EX-016")
@@ -435,11 +433,7 @@ async def test_the_strategy_chooses_the_executor_within_the_tool_s_limit(
 
 # --- the shape of the interface -----------------------------------------------------------------------------
 
-FUNCTIONS = {
-    name: getattr(mle_star.execution, name)
-    for name in mle_star.execution.__all__
-    if inspect.isfunction(getattr(mle_star.execution, name))
-}
+FUNCTIONS = {name: thing for name, thing in vars(mle_star.execution).items() if inspect.isfunction(thing)}
 
 
 def hints(name: str) -> dict[str, Any]:
@@ -496,7 +490,7 @@ def test_all_of_it_is_found_in_one_place() -> None:
         "execute_script_via_sdk", "link_input_data", "prepare_path_directory", "execute_in_run",
         "ExecutionRawResult",
     ]  # fmt: skip
-    assert set(required) <= set(mle_star.execution.__all__)
+    assert set(required) <= set(vars(mle_star.execution))
     elsewhere = {
         name for name, function in FUNCTIONS.items() if not function.__module__.startswith("mle_star.execution")
     }

@@ -15,7 +15,7 @@ from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import ExecutorContract
 
-LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), tasks=200, memory_bytes=2 * 10**9)
+LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), tasks=200, memory_bytes=2 * 10**9, grace_seconds=1.0)
 CONFINED = "writes only in the working directory"
 
 

@@ -10,9 +10,9 @@ import pytest
 from mle_star.basics.phases import PhaseName
 from mle_star.basics.texts import digest_of, shorten
 from mle_star.execution import LocalExecutor, evaluate_solution, execute_in_run
+from mle_star.execution.artifacts import STATE
 from mle_star.execution.environment import script_environment
-from mle_star.execution.fingerprint import surroundings_digest
-from mle_star.execution.fitted import STATE
+from mle_star.execution.inputs import surroundings_digest
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT
 from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription

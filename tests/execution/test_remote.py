@@ -16,7 +16,7 @@ import pytest
 
 from mle_star.errors import ExecutionError
 from mle_star.execution import LocalExecutor, debug_text, execute_in_run, link_input_data
-from mle_star.execution.slots import Queue
+from mle_star.execution.executors import Queue
 from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.remote.executor import RemoteExecutor
 from mle_star.integrations.remote.node import Node

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mle_star.execution import execute_in_run, prepare_path_directory
-from mle_star.execution.fitted import add_fitted, forget_fitted, listing
+from mle_star.execution.artifacts import add_fitted, forget_fitted, listing
 from mle_star.execution.workspace import remove_entry, reset_working_directory
 from mle_star.run.events import Notice
 from mle_star.run.folder import RunFolder

@@ -21,7 +21,7 @@ import pytest
 
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, inspect_interpreter
-from mle_star.execution.limits import Cgroup, Limits, find_cgroup_parent, machine_memory, memory_files
+from mle_star.execution.limits import Cgroup, Limits, find_cgroup_parent, machine_memory, own_groups
 from mle_star.execution.process import Report, parse_report
 from mle_star.execution.sandbox import (
     HERE,
@@ -160,7 +160,7 @@ def test_what_is_missing_is_said_in_one_line(sandbox: Sandbox, words: list[str])
 )
 def test_a_report_that_makes_no_sense_is_not_believed(text: bytes) -> None:
     assert parse_report(text) is None
-    assert parse_report(b"applied\tFSIZE\nexit\t3\n") == Report(exit_code=3, applied=frozenset(["FSIZE"]))
+    assert parse_report(b"applied\tFSIZE\nexit\t3\n") == Report(exit=3, applied=frozenset(["FSIZE"]))
 
 
 async def test_a_sandbox_that_breaks_later_is_an_error_of_the_harness_not_of_the_script(tmp_path: Path) -> None:
@@ -266,11 +266,12 @@ def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know(tmp_path: 
 
 
 def test_the_memory_of_a_job_is_that_of_its_own_group(tmp_path: Path) -> None:
-    groups, own = tmp_path / "cgroup", tmp_path / "own"
-    own.write_text("2:cpu,cpuacct:/slurm\n0::/user.slice/job.scope\n")
-    found = {path.relative_to(groups).as_posix() for path in memory_files(groups, own)}
-    assert found == {"memory.max", "user.slice/memory.max", "user.slice/job.scope/memory.max"}
-    assert memory_files(groups, tmp_path / "none") == [groups / "memory.max"]
+    groups = tmp_path / "cgroup"
+    own = [groups / "user.slice" / "job.scope", groups / "user.slice", groups]
+    own[0].mkdir(parents=True)
+    (own[1] / "memory.max").write_text("max\n")
+    (own[2] / "memory.max").write_text("1000\n")
+    assert machine_memory(own) == 1000 < machine_memory([])
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
@@ -366,7 +367,9 @@ def test_control_groups_are_made_where_memory_and_tasks_are_handed_down_and_thos
     process.mkdir()
     (process / "cgroup").write_text("4:memory:/old\n0::/job/step\n")
     (process / "mounts").write_text(f"none {root} cgroup2 rw 0 0\n")
-    assert find_cgroup_parent(process) is None
+    groups = own_groups(process)
+    assert groups == [root / "job" / "step", root / "job", root] and own_groups(tmp_path) == []
+    assert find_cgroup_parent(groups) is None
     for place, controllers in (
         (root, "cpu memory pids"),
         (root / "job", "memory pids"),
@@ -376,7 +379,7 @@ def test_control_groups_are_made_where_memory_and_tasks_are_handed_down_and_thos
     stale, mine = root / "job" / "mle-star-4194305-0", root / "job" / f"mle-star-{os.getpid()}-0"
     for folder in (stale, mine):  # no process has the first number
         folder.mkdir()
-    assert find_cgroup_parent(process) == root / "job"
+    assert find_cgroup_parent(groups) == root / "job"
     assert not stale.exists() and mine.exists()
     assert Cgroup.create(root / "job", Limits(memory_bytes=1)) is None  # no kernel fills this folder with its files
     assert sorted(path.name for path in (root / "job").iterdir()) == ["cgroup.subtree_control", mine.name, "step"]

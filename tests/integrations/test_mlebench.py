@@ -151,7 +151,9 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.C
 def test_a_run_without_a_submission_hands_in_what_it_has_and_is_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ends_without_submission(task: TaskDescription, config: PipelineConfig, run_dir: Path, **_: Any) -> Path:
+    def ends_without_submission(
+        task: TaskDescription, config: PipelineConfig, run_dir: Path, *_: Any, **__: Any
+    ) -> Path:
         run_dir.mkdir(parents=True)
         for name in ("solution.py", "report.html"):
             (run_dir / name).write_text(name, encoding="utf-8")

@@ -19,7 +19,7 @@ from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import LEAKS, AblationFinished, CandidateEvaluated, LeakageChecked, Notice, SubmissionKept
 from mle_star.run.folder import RunFolder
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
-from mle_star.search.result import best_of, diagnostics_of, phase1_with
+from mle_star.search.final_result import best_of, diagnostics_of, phase1_with
 from mle_star.search.stages import Stages
 from mle_star.views import RunStory
 from tests.ledgers import best_score, leaks, ran

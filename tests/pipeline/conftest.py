@@ -14,7 +14,7 @@ import pytest
 from mle_star.basics.phases import PHASES
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.events import AgentFinished, Event, FinishRequested, PhaseFinished
+from mle_star.run.events import AgentFinished, Event, FinishRequested, PhaseFinished, RunFinished
 from mle_star.run.folder import request_finish
 from mle_star.run.journal import read_journal
 from tests.conftest import LETTERS
@@ -48,6 +48,15 @@ def ends(run_dir: Path) -> list[tuple[str, str, str, float | None]]:
     """How every phase ended, with which words and which score."""
     ended = [event for event in events(run_dir, PhaseFinished) if event.path is None]
     return [(event.phase, event.outcome, event.detail, event.score) for event in ended]
+
+
+def message_of_the_end(result: FinalResult, run_dir: Path) -> str:
+    """How the run says that it was stopped; the journal's last line says the same."""
+    last = events(run_dir, RunFinished)[-1]
+    assert last.state == "completed" and last.result is not None
+    assert last.result.stopped_by == result.stopped_by
+    assert result.warnings[0].startswith(last.message) and f"`mle-star resume {run_dir}" in result.warnings[0]
+    return last.message
 
 
 async def ask_to_finish(run_dir: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +20,11 @@ from mle_star.data.dialect import Dialect
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
-from mle_star.execution.fitted import fitted_digest
+from mle_star.execution.artifacts import fitted_digest
 from mle_star.execution.predictions import searched_submission
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import (
-    AgentConfig,
     ExecutionRawResult,
     FinalResult,
     MetricDirection,
@@ -51,7 +51,7 @@ from mle_star.search.rescore import rescore
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings
-from tests.pipeline.mind import Answer, Mind, MindAgents, fenced
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking
 
 LABELLED, ASKED = 400, 40
 
@@ -72,32 +72,37 @@ def answer(text: str, row: int, size: int, *, on_all: bool) -> float:
 
 
 @dataclass
-class ErringExecutor:
+class ErringExecutor(LevelExecutor):
     """Answers as the script's words say; `trouble` names what happens to a script on all labels, by its factor."""
 
-    trouble: dict[int, str]
+    trouble: dict[int, str] = field(default_factory=dict)
     shares: list[float] = field(default_factory=list)
+    unknown: list[Path | None] = field(default_factory=list)
+    """What the search holds of a script that never ran there, asked at each run on all labels."""
+    seconds: float | None = 0.01
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """What the script would have done."""
         folder, text = Path(request.working_dir), Path(request.script_path).read_text(encoding="utf-8")
-        out = "".join(f"{line}\n" for line in re.findall(r"^print\('(Ablation .*)'\)$", text, re.MULTILINE))
-        if "submission.csv" in text:
-            with (folder / "input" / "test.csv").open(newline="") as stream:
-                rows = [(int(row["id"]), int(row["size"])) for row in csv.DictReader(stream)]
-            on_all = len(rows) == ASKED
-            if on_all:
-                self.shares.append(float(request.env[SHARE]))
-            trouble = next((how for factor, how in self.trouble.items() if on_all and f"factor = {factor}" in text), "")
-            if trouble == "crash":
+        if "views" not in Path(str(request.input_dir)).parts:
+            self.shares.append(float(request.env[SHARE]))
+            never = SolutionScript(content="print('fixed')", phase=SolutionPhase.final)
+            self.unknown.append(searched_submission(current_run(), never))
+            if self._trouble(text) == "crash":
                 return crash("KeyError: no such column")
-            said = [(row, answer(text, row, size, on_all=on_all)) for row, size in rows[trouble == "gap" :]]
-            body = "".join(f"{row},{number!r}\n" for row, number in said)
-            (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
-            out += "Final Validation Performance: 1.0\n"
-            if (folder / "model").is_dir():
-                (folder / "model" / text.splitlines()[0]).touch()
-        return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=0.01, timed_out=False)
+        done = await super().run(request)
+        if "submission.csv" in text and (folder / "model").is_dir():
+            (folder / "model" / text.splitlines()[0]).touch()
+        return done
+
+    def _trouble(self, text: str) -> str:
+        return next((how for factor, how in self.trouble.items() if f"factor = {factor}" in text), "")
+
+    def answers(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
+        """Off by the script's error."""
+        on_all = len(rows) == ASKED
+        given = rows[on_all and self._trouble(text) == "gap" :]
+        return [(row["id"], answer(text, int(row["id"]), int(row["size"]), on_all=on_all)) for row in given]
 
 
 @pytest.fixture
@@ -113,13 +118,6 @@ def task(task: TaskDescription, tmp_path: Path) -> TaskDescription:
     return task.model_copy(update={"data_dir": str(folder), **kind})
 
 
-class OtherModel(MindAgents):
-    """As if another model were asked: nothing of what was said before is its reply."""
-
-    def fingerprint(self, config: AgentConfig) -> str:
-        return super().fingerprint(config) + "of another model"
-
-
 def two_candidates(first: float = 3.0, second: float = 3.2) -> Mind:
     """A mind with two candidates that are off by about as much, in different rows."""
     candidates = {"model 0": script(7919, first), "model 1": script(5381, second)}
@@ -133,10 +131,13 @@ def two_candidates(first: float = 3.0, second: float = 3.2) -> Mind:
     )
 
 
-async def blend(quick: QuickRun, executor: ErringExecutor) -> FinalResult:
+async def blend(
+    quick: QuickRun, executor: ErringExecutor | None = None, agents: MindAgents | None = None, **options: Any
+) -> FinalResult:
     """A run whose best is a blend."""
-    agents = MindAgents(two_candidates())
-    return await quick(settings(scoring="auto", L=1, K=1), agents=agents, executor=executor)
+    config = settings(scoring="auto", L=1, K=1, seed=options.pop("seed", 1))
+    agents, executor = agents or MindAgents(two_candidates()), executor or ErringExecutor()
+    return await quick(config, agents=agents, executor=executor, **options)
 
 
 def expected(result: FinalResult) -> float:
@@ -145,33 +146,28 @@ def expected(result: FinalResult) -> float:
     return result.expected.score
 
 
-async def test_scripts_of_steps_that_are_done_anew_answer_for_themselves(quick: QuickRun, tmp_path: Path) -> None:
-    """A fork asks another model: its scripts stand at the steps of the parent's, and err less."""
-    config = settings(scoring="auto", L=1, K=1)
-    fresh = await quick(config, name="fresh", agents=OtherModel(two_candidates(1.0, 1.1)), executor=ErringExecutor({}))
-    parent = await quick(config, name="parent", agents=MindAgents(two_candidates()), executor=ErringExecutor({}))
-    assert expected(fresh) < expected(parent)
-    fork = await quick(
-        config, name="fork", fork_from=tmp_path / "parent", agents=OtherModel(two_candidates(1.0, 1.1)),
-        executor=ErringExecutor({}),
-    )  # fmt: skip
-    assert expected(fork) == expected(fresh)
-    members = [(tmp_path / name / "solution" / "member_1.py").read_text() for name in ("fork", "fresh")]
-    assert members[0] == members[1]
-    assert Path(fork.submission_path).read_text() == Path(fresh.submission_path).read_text()
+@pytest.mark.parametrize("change", ["model", "seed"])
+async def test_a_fork_scores_what_is_done_anew_or_by_other_rows_as_a_fresh_run_does(
+    quick: QuickRun, tmp_path: Path, change: str
+) -> None:
+    """Another model's scripts stand at the steps of the parent's, and err less; another seed hides other rows."""
 
+    async def changed(**options: Any) -> FinalResult:
+        if change == "seed":
+            return await blend(quick, seed=2, **options)
+        return await blend(quick, agents=MindAgents(two_candidates(1.0, 1.1), changed="all"), **options)
 
-async def test_what_was_scored_by_other_rows_is_scored_again(quick: QuickRun, tmp_path: Path) -> None:
-    """Another seed hides other rows: the keys of both are alike, and answers to one say nothing of the other."""
-    config, other = (settings(scoring="auto", L=1, K=1, seed=seed) for seed in (1, 2))
-    fresh = await quick(other, name="fresh", agents=MindAgents(two_candidates()), executor=ErringExecutor({}))
-    await quick(config, name="parent", agents=MindAgents(two_candidates()), executor=ErringExecutor({}))
-    fork = await quick(
-        other, name="fork", fork_from=tmp_path / "parent", agents=MindAgents(two_candidates()),
-        executor=ErringExecutor({}),
-    )  # fmt: skip
+    fresh = await changed(name="fresh")
+    parent = await blend(quick, name="parent")
+    fork = await changed(name="fork", fork_from=tmp_path / "parent")
+    assert expected(fork) == expected(fresh) and (change == "seed" or expected(fresh) < expected(parent))
+    if change == "model":
+        members = [(tmp_path / name / "solution" / "member_1.py").read_text() for name in ("fork", "fresh")]
+        assert members[0] == members[1]
+        assert Path(fork.submission_path).read_text() == Path(fresh.submission_path).read_text()
+        return
     tables = [events(tmp_path / name, ShortlistScored)[-1].shortlist for name in ("fork", "fresh")]
-    assert expected(fork) == expected(fresh) and tables[0] == tables[1]
+    assert tables[0] == tables[1]
     scored = [{row.step: (row.search, row.select) for row in rescore(tmp_path / name)} for name in ("fork", "fresh")]
     assert scored[0] == scored[1], "whichever candidate ends first"
 
@@ -181,7 +177,7 @@ async def test_what_was_scored_by_other_rows_is_scored_again(quick: QuickRun, tm
 async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_search(
     quick: QuickRun, tmp_path: Path, trouble: dict[int, str]
 ) -> None:
-    executor = ErringExecutor(trouble)
+    executor = ErringExecutor(trouble=trouble)
     result = await blend(quick, executor)
     run_dir = tmp_path / "run"
     assert events(run_dir, ShortlistScored)[0].chosen == "blend"
@@ -198,8 +194,8 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     }
     assert submitted == pytest.approx(wanted, abs=1e-4)
     said = {7919: "KeyError: no such column", 5381: "39 rows, the test file 40: answer every one"}
-    told = [warning for warning in result.warnings if "of the blend" in warning]
-    for number, (factor, warning) in enumerate(zip(factors if trouble else [], told, strict=True), 1):
+    warned = [warning for warning in result.warnings if "of the blend" in warning]
+    for number, (factor, warning) in enumerate(zip(factors if trouble else [], warned, strict=True), 1):
         assert (
             warning.startswith(f"member {number} of the blend answers as in the search: ") and said[factor] in warning
         )
@@ -207,6 +203,10 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     assert [event.step.split("/")[:2] for event in final] == [["finalization", f"member-{n}"] for n in (1, 2)]
     assert min(event.timeout_seconds or 0 for event in final) > 2000, "as long as the run has, not a share of it"
     assert executor.shares[1] == pytest.approx(2 * executor.shares[0], rel=0.05), "what is left is shared by members"
+    assert executor.unknown == [None, None]
+    if trouble:  # what was said in the search is kept
+        (kept_blend,) = (run_dir / "answers").glob("blend-*")
+        assert kept_blend.read_text() == Path(result.submission_path).read_text()
     kept = {path.name for path in (run_dir / "model").glob("*")}
     assert kept == (set() if trouble else {"factor = 7919", "factor = 5381"}), "of all members, or of none"
     if not trouble:
@@ -220,16 +220,14 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     assert [member["weight"] for member in selection["members"]] == pytest.approx(ast.literal_eval(line), abs=1e-5)
     ran = {event.step: event for event in scripts}
     assert [ran[member["step"]].script for member in selection["members"]] == members
-    assert [ran[member["step"]].result.score for member in selection["members"]] == [
-        m["score"] for m in selection["members"]
-    ]
+    assert all(ran[member["step"]].result.score == member["score"] for member in selection["members"])
 
 
 async def test_without_a_sample_a_blend_answers_the_test_file_in_its_order(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     (Path(task.data_dir) / "sample_submission.csv").unlink()
-    result = await blend(quick, ErringExecutor({}))
+    result = await blend(quick)
     assert events(tmp_path / "run", ShortlistScored)[0].chosen == "blend"
     with Path(result.submission_path).open(newline="") as stream:
         submitted = {int(row["id"]): float(row["label"]) for row in csv.DictReader(stream)}
@@ -237,13 +235,12 @@ async def test_without_a_sample_a_blend_answers_the_test_file_in_its_order(
     assert all(abs(said - size_of(row) - 0.5) < 2 for row, said in submitted.items())
 
 
-async def test_without_a_test_file_a_blend_is_handed_over_as_its_scripts(
+async def test_without_a_test_file_a_blend_is_submitted_as_its_scripts(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     for name in ("test.csv", "sample_submission.csv"):
         (Path(task.data_dir) / name).unlink()
-    executor = ErringExecutor({})
-    result = await blend(quick, executor)
+    result = await blend(quick, executor := ErringExecutor())
     run_dir = tmp_path / "run"
     assert events(run_dir, ShortlistScored)[0].chosen == "blend"
     assert (result.submission_path, result.has_test, executor.shares) == ("", False, [])
@@ -253,25 +250,15 @@ async def test_without_a_test_file_a_blend_is_handed_over_as_its_scripts(
 
 
 @pytest.mark.req("REQ-OR-037")
-@pytest.mark.parametrize("mendable", [False, True])
+@pytest.mark.parametrize("corrected", ["I cannot.", fenced("factor = 5387")])
 async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
-    quick: QuickRun, tmp_path: Path, mendable: bool
+    quick: QuickRun, tmp_path: Path, corrected: str
 ) -> None:
     """Of promising scripts only the winners of each phase are checked: a member of the blend may be none of them."""
     mind = two_candidates()
-
-    def detection(prompt: str) -> Answer:
-        leaks = "factor = 5381" in prompt
-        status = "Yes Data Leakage" if leaks else "No Data Leakage"
-        return {"answers": [{"leakage_status": status, "code_block": "factor = 5381" if leaks else "level"}]}
-
-    mind.overrides |= {
-        "leakage-detection": detection,
-        "leakage-correction": lambda _: fenced("factor = 5387") if mendable else "I cannot.",
-        "leakage-rewrite": lambda _: "Nor can I.",
-    }
+    mind.overrides |= leaking("factor = 5381", corrected)
     config = settings(scoring="auto", L=1, K=1, leakage_checks="promising")
-    result = await quick(config, agents=MindAgents(mind), executor=ErringExecutor({}))
+    result = await quick(config, agents=MindAgents(mind), executor=ErringExecutor())
     checked = [event.step for event in events(tmp_path / "run", LeakageChecked) if event.found]
     steps = [re.sub("/[0-9a-f]{8}/", "/", step) for step in checked]
     assert steps == ["shortlist/leakage-detection"], "the first candidate was checked before, and is clean"
@@ -282,9 +269,8 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
     assert expected(result) == pytest.approx(3.0)
     costs = result.cost_breakdown
     assert sum(costs[f"{phase.name}_cost_usd"] for phase in PHASES) == pytest.approx(costs["total_cost_usd"])
-    spent = sum(
-        event.cost_usd for event in events(tmp_path / "run", AgentFinished) if not event.step.startswith("phase")
-    )
+    calls = events(tmp_path / "run", AgentFinished)
+    spent = sum(call.cost_usd for call in calls if not call.step.startswith("phase"))
     assert costs["finalization_cost_usd"] == pytest.approx(spent), "the checks of the selection are part of it"
     started = {event.phase: event.at for event in events(tmp_path / "run", PhaseStarted)}
     assert started["finalization"] < scored.at, "and so is its time"
@@ -299,44 +285,17 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
     async def hang(label: str, agent: str) -> None:
         await asyncio.sleep({"planner": 6000, "leakage": 100}.get(agent, 0))
 
-    def detection(prompt: str) -> Answer:
-        leaks = "error = 0.0" in prompt
-        status = "Yes Data Leakage" if leaks else "No Data Leakage"
-        return {"answers": [{"leakage_status": status, "code_block": "error = 0.0" if leaks else "level"}]}
-
     mind = two_candidates()
-    mind.overrides |= {"coder": lambda _: fenced("error = 0.0"), "leakage-detection": detection}
-    mind.overrides |= {"leakage-correction": lambda _: "I cannot.", "leakage-rewrite": lambda _: "Nor can I."}
+    mind.overrides |= {"coder": lambda _: fenced("error = 0.0"), **leaking("error = 0.0")}
     shares = PhaseTimeBudget(phase1=0.2, phase2=0.699, phase3=0.001, finalization=0.1)
     config = settings(scoring="auto", L=1, K=2, leakage_checks="promising", phase_time_budget=shares)
-    result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor({}))
+    result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor())
     (scored,) = events(tmp_path / "run", ShortlistScored)
     assert scored.chosen == "path 0", "by its score it is the best"
     (leak,) = (event for event in events(tmp_path / "run", LeakageChecked) if event.found)
     assert leak.step == "finalization/leakage-detection"
     assert "error = 3.0" in result.final_solution.content and LEAK_REPLACED in result.warnings
     assert expected(result) == pytest.approx(3.0) == result.final_solution.score
-
-
-@dataclass
-class Asking(ErringExecutor):
-    """Asks what a script said in the search that never ran there."""
-
-    told: list[Path | None] = field(default_factory=list)
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        if "views" not in Path(str(request.input_dir)).parts:
-            unknown = SolutionScript(content="print('mended')", phase=SolutionPhase.final)
-            self.told.append(searched_submission(current_run(), unknown))
-        return await super().run(request)
-
-
-async def test_what_a_blend_said_is_what_no_other_script_said(quick: QuickRun, tmp_path: Path) -> None:
-    executor = Asking({7919: "crash", 5381: "crash"})
-    result = await blend(quick, executor)
-    assert executor.told == [None, None]
-    (kept,) = (tmp_path / "run" / "answers").glob("blend-*")
-    assert kept.read_text() == Path(result.submission_path).read_text()
 
 
 @pytest.mark.parametrize(

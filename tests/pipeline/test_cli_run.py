@@ -52,7 +52,6 @@ SMALL = [
         (["DATA", "--config", "/nowhere.yaml"], "no such file"),
         (["DATA", "--model", "offline", "--executor", "slurm"], "there are local, ray, ray://HOST:PORT"),
         (["DATA", "--target", "no such column"], "no such column"),
-        (["DATA", "--from", "DATA"], "--from takes the task of the other run"),
         (["--from", "DATA"], "holds no run"),
         (["DATA", "--model", "sonnet"], "ANTHROPIC_API_KEY"),
         (["DATA", "--model", "offline", "--output", "DATA"], "is not empty"),

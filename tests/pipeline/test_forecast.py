@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
 from mle_star.orchestrator import _tell_forecasts
-from mle_star.run.budget import Budget
+from mle_star.run.budget import Budget, price_of
 from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
@@ -27,7 +27,6 @@ from mle_star.run.events import (
 )
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
-from mle_star.run.prices import price_of
 from mle_star.search.control import RunControl
 from tests.conftest import LETTERS
 from tests.ledgers import script_finished

@@ -10,6 +10,7 @@ from mle_star.run.context import active_run
 from mle_star.run.events import AnyEvent, BudgetWarning, Forecast, LeakageChecked, SubmissionKept
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
+from mle_star.run.memory import tried
 from tests.pipeline.conftest import QuickRun, settings
 
 
@@ -34,8 +35,8 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
 
     def compare(event: AnyEvent) -> None:
         run = active_run()
-        told_by_a_listener = isinstance(event, (Forecast, BudgetWarning))  # before the ledger has heard what caused it
-        if run is not None and run.shared.ledger is not None and not told_by_a_listener:
+        from_a_listener = isinstance(event, (Forecast, BudgetWarning))  # before the ledger has heard what caused it
+        if run is not None and run.shared.ledger is not None and not from_a_listener:
             compared.append(facts(run.ledger) == facts(Ledger.of(heard)))
         heard.append(event)
 
@@ -48,14 +49,11 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
         assert facts(resumed) == facts(Ledger.of(heard))
         best = resumed.best()
         assert best is not None and "level" in resumed.text(best.script)
+    tries = [entry.where for entry in tried(resumed) if entry.path == 0]
+    assert tries == [f"path 1, step {step}, try {number}" for step in (1, 2) for number in (1, 2)], "it remembers"
+    assert {node.kind for node in resumed.nodes} == {"candidate", "merge", "data", "refinement", "ensemble"}
+    for node in resumed.nodes:  # every attempt leads back to a candidate
+        line = list(resumed.ancestors(node.digest)) if node.digest else []
+        assert not line or any(one.kind == "candidate" for one in line), node.step
     assert any(isinstance(event, LeakageChecked) for event in heard)
     assert any(isinstance(event, SubmissionKept) for event in heard)
-
-
-async def test_every_attempt_leads_back_to_a_candidate(quick: QuickRun, tmp_path: Path) -> None:
-    await quick(settings(M=2, T=2, K=2, L=2, R=2))
-    ledger = Ledger.of(read_journal(tmp_path / "run" / "journal.jsonl"))
-    assert {node.kind for node in ledger.nodes} == {"candidate", "merge", "data", "refinement", "ensemble"}
-    for node in ledger.nodes:
-        line = list(ledger.ancestors(node.digest)) if node.digest else []
-        assert not line or any(one.kind == "candidate" for one in line), node.step

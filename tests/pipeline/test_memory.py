@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from mle_star.basics.texts import digest_of
 from mle_star.models import Isolation, Measure, MetricDirection
 from mle_star.run.events import (
@@ -17,11 +15,9 @@ from mle_star.run.events import (
     RefinementTried,
     ScriptFinished,
 )
-from mle_star.run.journal import Journal
 from mle_star.run.ledger import Ledger
 from mle_star.run.memory import MAX_CHARACTERS, steps_without_gain, tried, tried_table
 from tests.ledgers import script_finished
-from tests.pipeline.conftest import QuickRun, settings
 
 
 def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: str | None = None) -> ScriptFinished:
@@ -40,15 +36,10 @@ def attempt(path: int, t: int, k: int, plan: str, score: float | None, best: flo
 
 
 def story() -> list[AnyEvent]:
+    ridge = "phase1/candidate-0/script"
     return [
-        script("phase1/candidate-0/script", 0.5),
-        CandidateEvaluated(
-            step="phase1/candidate-0",
-            index=0,
-            model_name="Ridge",
-            score=0.5,
-            digest=digest_of("phase1/candidate-0/script"),
-        ),
+        script(ridge, 0.5),
+        CandidateEvaluated(step=ridge[:-7], index=0, model_name="Ridge", score=0.5, digest=digest_of(ridge)),
         MergeTried(step="phase1/m-1", index=1, base_score=0.5, reference_model="LightGBM", score=0.6, accepted=True),
         AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.6),
         script("phase2/path-0/t-0/k-0/script", None, traceback="Traceback ...\nKeyError: 'Age'"),
@@ -65,8 +56,8 @@ def story() -> list[AnyEvent]:
     ]
 
 
-def ledger_of(events: list[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> Ledger:
-    return Ledger.of(events, direction)
+def ledger_of(events: list[AnyEvent]) -> Ledger:
+    return Ledger.of(events, MetricDirection.maximize)
 
 
 def test_everything_that_was_tried_stands_in_one_table_the_telling_ones_first() -> None:
@@ -83,14 +74,11 @@ def test_everything_that_was_tried_stands_in_one_table_the_telling_ones_first() 
     assert tried_table(ledger_of(story()), path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
 
 
-def test_where_less_is_better_changes_turn_round() -> None:
-    table = tried_table(ledger_of(story(), MetricDirection.minimize))
-    assert "fewer trees -> 0.55, better by 0.05" in table
-
-
-def test_what_is_said_again_by_a_replay_changes_nothing() -> None:
-    assert tried(ledger_of([*story(), *story()])) == tried(ledger_of(story()))
-    assert ledger_of([*story(), *story()]).repairs("phase2/path-0/t-0/k-0") == ["KeyError: 'Age'", "ValueError: no"]
+def test_where_less_is_better_changes_turn_round_and_a_replay_changes_nothing() -> None:
+    assert "fewer trees -> 0.55, better by 0.05" in tried_table(Ledger.of(story(), MetricDirection.minimize))
+    once, twice = ledger_of(story()), ledger_of([*story(), *story()])
+    assert tried(twice) == tried(once)
+    assert twice.repairs("phase2/path-0/t-0/k-0") == ["KeyError: 'Age'", "ValueError: no"]
 
 
 def test_a_table_is_bounded_and_says_what_it_leaves_out() -> None:
@@ -105,14 +93,6 @@ def test_steps_without_gain_are_counted_from_the_last() -> None:
     assert steps_without_gain(ledger, 0) == 0
     assert steps_without_gain(ledger, 1) == 2  # a tie is no gain
     assert steps_without_gain(ledger, 7) == 0
-
-
-async def test_a_resumed_run_remembers_what_the_first_process_tried(quick: QuickRun, tmp_path: Path) -> None:
-    await quick(settings(L=1, T=1, K=2))
-    with Journal(tmp_path / "run" / "journal.jsonl") as journal:
-        ledger = Ledger.following(journal, MetricDirection.maximize)
-    tries = [entry.where for entry in tried(ledger) if entry.path is not None]
-    assert tries == ["path 1, step 1, try 1", "path 1, step 1, try 2"]
 
 
 def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:

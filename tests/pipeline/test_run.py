@@ -43,7 +43,7 @@ from mle_star.run.events import (
     ScriptFinished,
     ScriptStarted,
 )
-from mle_star.search.result import best_of
+from mle_star.search.final_result import best_of
 from tests.method.loops import measured
 from tests.pipeline.conftest import ALL_PHASES, QuickRun, ends, events, settings, story
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, failing, fenced, script

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from mle_star.data.place import DataFolder
 from mle_star.holdout.sample import write_sample
 from mle_star.models import ExecutionRawResult, TaskDescription
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import AgentFinished, CandidateEvaluated, ScriptFinished
-from tests.pipeline.conftest import QuickRun, events, settings
+from mle_star.run.events import CandidateEvaluated, ScriptFinished
+from tests.method.conftest import crash
+from tests.pipeline.conftest import QuickRun, events, prompts, settings
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, script
 
 ROWS = 60_000
@@ -24,18 +24,20 @@ def enlarge(task: TaskDescription) -> None:
     (Path(task.data_dir) / "train.csv").write_text("\n".join(["id,x,label", *rows]) + "\n", encoding="utf-8")
 
 
+@dataclass
 class Counting(LevelExecutor):
     """Says of every run what was run and on what; a script that crashes does so wherever it runs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[bool, bool]] = []  # does it crash? on the sample?
+    seen: list[tuple[bool, bool]] = field(default_factory=list)  # does it crash? on the sample?
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         text = Path(request.script_path).read_text(encoding="utf-8")
         assert request.input_dir is not None
         self.seen.append(("raise " in text, "sample-" in request.input_dir))
         return await super().run(request)
+
+
+ONE: dict[str, Any] = {"M": 1, "L": 1, "T": 1, "K": 1}
 
 
 def crashing(prompt: str) -> Answer:
@@ -50,7 +52,7 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
     for choice in ("auto", "off", "offline"):
         executor, agents = Counting(), MindAgents(Mind(models=1, overrides={"init": crashing}))
         chosen = {"model": "offline"} if choice == "offline" else {"sample_first": choice}
-        config = settings(M=1, L=1, T=1, K=1, max_debug_attempts=2, **chosen)
+        config = settings(**ONE, max_debug_attempts=2, **chosen)
         result = await quick(config, name=choice, task=task, agents=agents, executor=executor)
         assert result.phase1.candidate_scores == [0.5]
         assert agents.count("debugger") == 1
@@ -64,10 +66,10 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
     assert [(run.purpose, run.result.is_error, run.result.score) for run in runs[:3]] == [
         ("sample", True, None), ("sample", False, None), ("solution", False, 0.5)
     ]  # fmt: skip
-    (told,) = [e.prompt for e in events(tmp_path / "auto", AgentFinished) if e.agent.value == "debugger"]
-    assert "On a sample of 6002 of the 60000 training rows:" in told
+    (prompt,) = prompts(tmp_path / "auto", "debugger")
+    assert "On a sample of 6002 of the 60000 training rows:" in prompt
     again, agents = Counting(), MindAgents(Mind(models=1, overrides={"init": crashing}))
-    config = settings(M=1, L=1, T=1, K=1, max_debug_attempts=2)
+    config = settings(**ONE, max_debug_attempts=2)
     for late in (config, config.model_copy(update={"time_limit_seconds": 1})):  # too little time for any sample
         await quick(late, name="auto", task=task, agents=agents, executor=again, resume=True)
         assert again.seen == [] and agents.calls == []
@@ -76,72 +78,56 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
 async def test_what_fails_on_the_sample_only_is_run_in_full_when_no_repair_is_left(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
-    class FailsOnSample(Counting):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-            result = await super().run(request)
-            failed = {"exit_code": 1, "stderr": "Traceback (most recent call last):\nValueError: too few\n"}
-            return result.model_copy(update=failed) if self.seen[-1][1] else result
+    def fails_there(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        return crash("ValueError: too few") if executor.seen[-1][1] else done
 
     enlarge(task)
-    executor, agents = FailsOnSample(), MindAgents(Mind(models=1))
-    await quick(settings(M=1, L=1, T=1, K=1), task=task, agents=agents, executor=executor)
+    executor = Counting(after=fails_there)
+    await quick(settings(**ONE), task=task, agents=MindAgents(Mind(models=1)), executor=executor)
     (candidate,) = events(tmp_path / "run", CandidateEvaluated)
     assert candidate.score == 0.5 and executor.seen[:2] == [(False, True), (False, False)]
 
 
-async def test_where_time_is_short_a_whole_answer_comes_before_any_sample(
-    quick: QuickRun, task: TaskDescription
+async def test_a_small_table_and_a_short_time_never_see_a_sample(
+    quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
+    """Where time is short, a whole answer comes first."""
+    for seconds in (0.0, 100.0):
+        executor = Counting(seconds=seconds)
+        await quick(settings(**ONE), executor=executor, name=f"small-{seconds:g}")
+        assert executor.seen and not any(on_sample for _, on_sample in executor.seen)
+        assert not list((tmp_path / f"small-{seconds:g}").glob("views/sample*"))
     enlarge(task)
     executor = Counting()
-    await quick(settings(M=1, L=1, T=1, K=1, script_timeout_seconds=50), task=task, executor=executor)
+    await quick(settings(**ONE, script_timeout_seconds=50), task=task, executor=executor)
     assert executor.seen and not any(on_sample for _, on_sample in executor.seen)
-
-
-@pytest.mark.parametrize("seconds", [0.0, 100.0])
-async def test_a_small_table_never_sees_a_sample(quick: QuickRun, seconds: float, tmp_path: Path) -> None:
-    class Slow(Counting):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-            return (await super().run(request)).model_copy(update={"duration_seconds": seconds})
-
-    executor = Slow()
-    await quick(settings(M=1, L=1, T=1, K=1), executor=executor)
-    assert not any(on_sample for _, on_sample in executor.seen)
-    assert not list((tmp_path / "run").glob("views/sample*"))
 
 
 async def test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
-    class Slow(Counting):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-            result = await super().run(request)
-            return result.model_copy(update={"duration_seconds": 1.0 if self.seen[-1][1] else 40.0})
+    def slow(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        return done.model_copy(update={"duration_seconds": 1.0 if executor.seen[-1][1] else 40.0})
 
     enlarge(task)
-    config: dict[str, Any] = {"M": 1, "L": 1, "T": 1, "K": 2, "time_limit_seconds": 36_000}
-    executor = Slow()
-    await quick(settings(**config), task=task, executor=executor, agents=MindAgents(Mind(models=1)))
+    config, executor = settings(**{**ONE, "K": 2}, time_limit_seconds=36_000), Counting(after=slow)
+    await quick(config, task=task, executor=executor, agents=MindAgents(Mind(models=1)))
     refined = [e for e in events(tmp_path / "run", ScriptFinished) if "/k-" in e.step]
     assert [run.purpose for run in refined] == ["sample", "solution", "sample", "solution"]
-    coder = [e.prompt for e in events(tmp_path / "run", AgentFinished) if e.agent.value == "coder"]
-    assert all("on a sample of 6002 of the 60000 training rows, and must work there" in prompt for prompt in coder)
-    assert all("more than 60000 training samples" in prompt for prompt in coder)  # there is time for all of them
+    for prompt in prompts(tmp_path / "run", "coder"):
+        assert "on a sample of 6002 of the 60000 training rows, and must work there" in prompt
+        assert "more than 60000 training samples" in prompt  # there is time for all of them
 
 
 async def test_what_would_take_far_too_long_on_all_rows_is_told_so_after_the_sample(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
-    class Slow(Counting):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-            return (await super().run(request)).model_copy(update={"duration_seconds": 1003.0})
-
     enlarge(task)
-    executor, config = Slow(), settings(M=1, L=1, T=1, K=1)
-    await quick(config, task=task, executor=executor, agents=MindAgents(Mind(models=1)))
-    asked = [e.prompt for e in events(tmp_path / "run", AgentFinished) if e.agent.value == "debugger"]
-    assert "the script takes 1003 s on 6002 of 60000 rows, so about 5001 s on all of them" in asked[0]
-    assert "faster by measured means" in asked[0]
+    agents = MindAgents(Mind(models=1))
+    await quick(settings(**ONE), task=task, executor=Counting(seconds=1003.0), agents=agents)
+    first = prompts(tmp_path / "run", "debugger")[0]
+    assert "the script takes 1003 s on 6002 of 60000 rows, so about 5001 s on all of them" in first
+    assert "faster by measured means" in first
 
 
 def test_the_sample_holds_every_class_and_the_other_files(task: TaskDescription, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.orchestrator import PipelineState, run_pipeline
+from mle_star.run.budget import price_of
 from mle_star.run.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import request_finish
-from mle_star.run.prices import price_of
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from tests.pipeline.conftest import clients_left, events, settings
 from tests.pipeline.mind import Mind, MindBrain, broken, fenced, levels, script

@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from mle_star.api import Run
-from mle_star.execution.fitted import add_fitted, note_fitted
+from mle_star.execution.artifacts import add_fitted, note_fitted
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.orchestrator import run_pipeline_sync
 from mle_star.run.context import ScriptRequest

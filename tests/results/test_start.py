@@ -11,13 +11,14 @@ import pytest
 
 from mle_star.api import fit
 from mle_star.cli.app import main
-from mle_star.cli.run import _notified
+from mle_star.cli.options import View
+from mle_star.cli.run import _accompanied, _notify
 from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.results.estimate import Estimate, estimate, in_words
 from mle_star.results.source import is_data_file, make_task, taken_in
-from mle_star.run.finding import callable_name
+from mle_star.run.folder import callable_name
 from tests.results.conftest import houses
 from tests.views.journals import Invented
 
@@ -163,15 +164,13 @@ def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(plac
 def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> None:
     run_dir = place / "runs" / "done"
     Invented(seed=3).write(run_dir, synced=False)
-    with _notified(run_dir, 'echo "$STATE $SCORE" > told.txt; test "$RUN"'):
-        pass
+    _notify(run_dir, 'echo "$STATE $SCORE" > told.txt; test "$RUN"')
     state, score = (place / "told.txt").read_text().split()
     assert state == "completed" and 0 < float(score) < 1
-    with pytest.raises(ValueError, match="planned"), _notified(run_dir, "exit 3"):
+    with pytest.raises(ValueError, match="planned"), _accompanied(run_dir, View(notify="exit 3")):
         raise ValueError("planned")
     assert "--notify: 'exit 3' ended with 3" in capsys.readouterr().err
-    with _notified(run_dir, "bell"):
-        pass
+    _notify(run_dir, "bell")
     assert capsys.readouterr().err == "\a"
 
 

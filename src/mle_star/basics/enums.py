@@ -37,6 +37,11 @@ class MetricDirection(str, Enum):
     maximize = "maximize"
     minimize = "minimize"
 
+    @classmethod
+    def of(cls, maximize: bool | None) -> MetricDirection | None:
+        """The direction, where one is given."""
+        return None if maximize is None else cls.maximize if maximize else cls.minimize
+
     @property
     def better_word(self) -> str:
         """What a better score is, for texts: `higher` or `lower`."""

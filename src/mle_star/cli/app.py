@@ -30,8 +30,7 @@ from mle_star.errors import (
 # signature, docstring = help, first line = summary, an "Examples:" paragraph behind `\b`, `@takes_settings(...)` for
 # options of settings), raise `MleStarError` for what the user can fix, `typer.Exit(code)` for the exit codes.
 MODULES = {
-    "demo": "demo",
-    "task": "init",
+    "task": "demo init",
     "run": "run resume",
     "model": "predict leaderboard compare promote score export",
     "runs": "runs report show diff watch ui",

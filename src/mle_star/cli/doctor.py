@@ -6,14 +6,14 @@ import asyncio
 import logging
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from mle_star.cli.options import EXIT_WRONG_INPUT, NOTHING, Given, takes_settings
-from mle_star.errors import AgentFailure
+from mle_star.cli.options import EXIT_WRONG_INPUT, NO_SETTINGS, Given, takes_settings
+from mle_star.errors import AgentError, AgentFailure, ConfigError, CredentialError, MleStarError
 
 if TYPE_CHECKING:
     from mle_star.models import AgentConfig, PipelineConfig
@@ -24,11 +24,14 @@ ESSENTIAL = ("numpy", "pandas", "scikit-learn")
 LOW_DISK_GB, NO_DISK_GB = 10.0, 1.0
 
 
+State = Literal["ok", "note", "problem"]
+
+
 class Finding(NamedTuple):
     """One line of the diagnosis; `remedy` says what to do unless all is well."""
 
     topic: str
-    state: Literal["ok", "note", "problem"]
+    state: State
     text: str
     remedy: str = ""
 
@@ -36,7 +39,7 @@ class Finding(NamedTuple):
 @takes_settings("python", "model", "base_url")
 def doctor(
     call: Annotated[bool, typer.Option("--call", help="Make one real call of each kind; say what works.")] = False,
-    given: Given = NOTHING,
+    given: Given = NO_SETTINGS,
 ) -> None:
     """Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.
 
@@ -51,14 +54,17 @@ def doctor(
       mle-star doctor --config settings.yaml --call
     """
     from rich.console import Console
+    from rich.markup import escape
 
-    settings = given.load()
     console = Console(highlight=False, soft_wrap=True)
     logging.getLogger("mle_star").addHandler(logging.NullHandler())  # the findings say it all
     states = set()
-    for finding in diagnose(settings, call=call):
-        _show(console.print, finding)
-        states.add(finding.state)
+    for topic, state, text, remedy in diagnose(given.load(), call=call):
+        colour = {"ok": "green", "note": "yellow", "problem": "red"}[state]
+        console.print(f"[{colour}]{state:8}[/{colour}]{topic:18} {escape(text)}")
+        if remedy:
+            console.print(f"{'':26} [dim]→ {escape(remedy)}[/dim]")
+        states.add(state)
     if "problem" in states:
         raise typer.Exit(EXIT_WRONG_INPUT)
 
@@ -73,15 +79,6 @@ def diagnose(config: PipelineConfig, *, call: bool = False) -> Iterator[Finding]
     yield _disk(Path(config.work_dir))
     if call:
         yield from asyncio.run(_calls(config))
-
-
-def _show(write: Callable[[str], None], finding: Finding) -> None:
-    from rich.markup import escape
-
-    colour = {"ok": "green", "note": "yellow", "problem": "red"}[finding.state]
-    write(f"[{colour}]{finding.state:8}[/{colour}]{finding.topic:18} {escape(finding.text)}")
-    if finding.remedy:
-        write(f"{'':26} [dim]→ {escape(finding.remedy)}[/dim]")
 
 
 def _sdk() -> Iterator[Finding]:
@@ -104,7 +101,6 @@ def _sdk() -> Iterator[Finding]:
 
 
 def _credentials(config: PipelineConfig) -> Finding:
-    from mle_star.errors import CredentialError
     from mle_star.sdk import find_credentials, require_credentials
 
     found = ", ".join(f"{one.description} ({one.source})" for one in find_credentials())
@@ -118,7 +114,6 @@ def _credentials(config: PipelineConfig) -> Finding:
 
 
 def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
-    from mle_star.errors import ConfigError
     from mle_star.execution import inspect_interpreter
     from mle_star.sdk.definitions import EnvironmentFacts, plain_name
 
@@ -143,12 +138,10 @@ def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
 def _gpus() -> Finding:
     from mle_star.execution import detect_gpu
 
-    gpu = detect_gpu()
+    gpu, remedy = detect_gpu(), "scripts will train on the CPU; nothing to do for tables"
     if gpu["gpu_count"]:
         return Finding("GPUs", "ok", f"{gpu['gpu_count']}: {', '.join(gpu['gpu_names'])}")
-    return Finding(
-        "GPUs", "note", "none found by nvidia-smi", "scripts will train on the CPU; nothing to do for tables"
-    )
+    return Finding("GPUs", "note", "none found by nvidia-smi", remedy)
 
 
 def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
@@ -159,18 +152,15 @@ def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
     if not found.missing:
         yield Finding("script sandbox", "ok", found.name)
     else:
-        state: Literal["note", "problem"] = "problem" if config.require_sandbox else "note"
+        state: State = "problem" if config.require_sandbox else "note"
         hint = seccomp.INSTALL_HINT if found.kind else sandbox.INSTALL_HINT
         remedy = f"{hint}, or run mle-star in a container"
         yield Finding("script sandbox", state, f"{found.name}: scripts run {found.missing}", remedy)
     if config.tool_profile == "full":
         missing = asyncio.run(missing_for_a_shell())
         remedy = "install it, or leave tool_profile at minimal: a run is refused as it is"
-        yield (
-            Finding("agents' shell", "problem", missing, remedy)
-            if missing
-            else Finding("agents' shell", "ok", "confined by the CLI's sandbox")
-        )
+        fine = Finding("agents' shell", "ok", "confined by the CLI's sandbox")
+        yield Finding("agents' shell", "problem", missing, remedy) if missing else fine
 
 
 def _disk(folder: Path) -> Finding:
@@ -178,9 +168,8 @@ def _disk(folder: Path) -> Finding:
     free = shutil.disk_usage(existing).free / 2**30
     text = f"{free:.1f} GB free below {existing}"
     remedy = "make room, or set work_dir to another disk: each path keeps its own copy of what its scripts write"
-    if free < NO_DISK_GB:
-        return Finding("disk", "problem", text, remedy)
-    return Finding("disk", "note", text, remedy) if free < LOW_DISK_GB else Finding("disk", "ok", text)
+    state: State = "problem" if free < NO_DISK_GB else "note" if free < LOW_DISK_GB else "ok"
+    return Finding("disk", state, text, "" if state == "ok" else remedy)
 
 
 async def _calls(config: PipelineConfig) -> list[Finding]:
@@ -188,43 +177,29 @@ async def _calls(config: PipelineConfig) -> list[Finding]:
     import tempfile
     from contextlib import AsyncExitStack
 
-    from mle_star.errors import MleStarError
-    from mle_star.models import AgentType, DataModality, MetricDirection, TaskDescription, TaskType, agent_config
+    from mle_star.data import guess_task
+    from mle_star.models import AgentType, agent_config
     from mle_star.prompts import render
     from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
     from mle_star.search.setup import served_model
 
     study = "print('Ablation baseline: 0.9')\nprint('Ablation no_scaling: 0.8')"
-    told = "Ablation baseline: 0.9\nAblation no_scaling: 0.8"
-    extract = render(AgentType.extractor, solution_script=study, ablation_summary=told, previous_code_blocks=[])
+    output = "Ablation baseline: 0.9\nAblation no_scaling: 0.8"
+    extract = render(AgentType.extractor, solution_script=study, ablation_summary=output, previous_code_blocks=[])
     questions = {
-        "agent call": (AgentType.summarize, render(AgentType.summarize, ablation_code=study, raw_result=told)),
+        "agent call": (AgentType.summarize, render(AgentType.summarize, ablation_code=study, raw_result=output)),
         "structured reply": (AgentType.extractor, extract),
     }
     findings: list[Finding] = []
+    policy = CallPolicy(retry_delays=(1.0,), busy_delays=(), cli_retries=1)
     try:
         async with AsyncExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            (Path(folder) / "train.csv").write_text(_SAMPLE, encoding="utf-8")
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            (folder / "train.csv").write_text(_SAMPLE, encoding="utf-8")
             serve = served_model(config.model)
             base_url = None if serve is None else (await stack.enter_async_context(serve())).base_url
-            task = TaskDescription(
-                competition_id="doctor",
-                task_type=TaskType.tabular,
-                data_modality=DataModality.tabular,
-                evaluation_metric="accuracy",
-                metric_direction=MetricDirection.maximize,
-                description="A test of the connection.",
-                data_dir=folder,
-            )
-            client = AgentClient(
-                task,
-                config,
-                EnvironmentFacts(),
-                work_dir=Path(folder),
-                base_url=base_url,
-                policy=CallPolicy(retry_delays=(1.0,), busy_delays=(), cli_retries=1),
-            )
+            task = guess_task(folder).task
+            client = AgentClient(task, config, EnvironmentFacts(), work_dir=folder, base_url=base_url, policy=policy)
             agents = await stack.enter_async_context(client)
             for topic, (agent, prompt) in questions.items():
                 findings.append(await _answer(agents, topic, agent_config(agent), prompt, config.model))
@@ -236,8 +211,6 @@ async def _calls(config: PipelineConfig) -> list[Finding]:
 
 
 async def _answer(agents: AgentClient, topic: str, agent: AgentConfig, prompt: str, model: str) -> Finding:
-    from mle_star.errors import AgentError
-
     try:
         reply = await agents.ask(agent, prompt, label="doctor", max_cost_usd=None)
     except AgentError as error:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mle_star.cli.options import EXIT_FAILED, EXIT_NO_SUBMISSION, NOTHING, Given, Run, seconds_of, takes_settings
+from mle_star.cli.options import (
+    EXIT_FAILED,
+    EXIT_NO_SUBMISSION,
+    NO_SETTINGS,
+    Given,
+    Run,
+    View,
+    seconds_of,
+    takes_settings,
+)
 from mle_star.cli.printing import note, tell
 from mle_star.errors import ConfigError
 
@@ -28,7 +37,7 @@ def sweep(
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue the campaign in this folder.")] = None,
     max_budget: Annotated[float | None, typer.Option("--max-budget", help="US dollars for all runs.")] = None,
     time_limit: Annotated[str | None, typer.Option("--time-limit", help="Start no run after this time.")] = None,
-    given: Given = NOTHING,
+    given: Given = NO_SETTINGS,
 ) -> None:
     """Run many tasks, each with several seeds, within one budget; `--resume` continues whatever stopped it.
 
@@ -47,9 +56,9 @@ def sweep(
 
     from mle_star.integrations.campaign import PAGE, Campaign
 
-    seconds = seconds_of("--time-limit", time_limit)
-    limits: dict[str, Any] = {"at_once": at_once, "max_budget_usd": max_budget}
-    limits = {name: value for name, value in limits.items() if value is not None}
+    seconds = None if time_limit is None else seconds_of("--time-limit", time_limit)
+    said = {"at_once": at_once, "max_budget_usd": max_budget}
+    limits: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     if resume is not None:
         if folders or seeds is not None or output is not None:
             raise ConfigError("--resume takes tasks, seeds and folder of the campaign: give none of them")
@@ -65,7 +74,7 @@ def sweep(
 
 
 def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, limits: dict[str, Any]) -> Campaign:
-    from mle_star.cli.task import prepared
+    from mle_star.cli.run import told_task
     from mle_star.data.medals import load_medals
     from mle_star.integrations.campaign import Campaign
 
@@ -76,7 +85,7 @@ def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, li
     with ExitStack() as until_saved:  # what was copied is removed when the campaign is refused
         copies = [place / "tasks" / f"{number}-{folder.name}" for number, folder in enumerate(folders)]
         tasks = [
-            until_saved.enter_context(prepared(source, (None, None, None), settings, own, dry=False))[0]
+            until_saved.enter_context(told_task(source, settings, own))[0]
             for source, own in zip(folders, copies, strict=True)
         ]
         thresholds = {
@@ -87,11 +96,10 @@ def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, li
 
 
 def _show_entry(entry: Entry) -> None:
-    score = "" if entry.score is None else f"  score {entry.score:.5g}"
-    expected = "" if entry.expected is None else f"  expected {entry.expected:.5g}"
-    medal = f"  {entry.medal}" if entry.medal else ""
-    why = f"  ({entry.message})" if entry.message else ""
-    typer.echo(f"{entry.folder}: {entry.state}{score}{expected}{medal}{why}")
+    numbers = {"score": entry.score, "expected": entry.expected}
+    words = [f"{name} {value:.5g}" for name, value in numbers.items() if value is not None]
+    words += [entry.medal or "", f"({entry.message})" if entry.message else ""]
+    typer.echo("  ".join([f"{entry.folder}: {entry.state}", *filter(None, words)]))
 
 
 class KaggleAction(str, Enum):
@@ -122,7 +130,7 @@ def kaggle(
       mle-star kaggle status spaceship-titanic-20260131
     """
     from mle_star.integrations.kaggle import get_competition, refresh
-    from mle_star.run.finding import find_run
+    from mle_star.run.folder import find_run
 
     if action is KaggleAction.get:
         folder = output or Path(what)
@@ -177,7 +185,7 @@ def mlebench(
     validate_url: Annotated[str, typer.Option(help="The benchmark's server that checks a submission's form.")] = (
         "http://localhost:5000/validate"
     ),
-    given: Given = NOTHING,
+    given: Given = NO_SETTINGS,
 ) -> None:
     """Solve a competition of MLE-bench: task from its folders, submission where it is graded.
 
@@ -195,14 +203,10 @@ def mlebench(
     guess = bench_task(bench, competition or data_dir.resolve().name)
     for words in guess.notes:
         note(words)
-    run_dir, code = bench.logs / "mle-star", 0
-    try:
-        resumed = (run_dir / "journal.jsonl").exists()
-        start_run(guess.task, given.load(), run_dir, mode="plain", resume=resumed, advice=False)
-    except typer.Exit as end:
-        code = end.exit_code
-    if code not in (0, EXIT_NO_SUBMISSION):
-        raise typer.Exit(code)
+    run_dir = bench.logs / "mle-star"
+    with suppress(typer.Exit):  # a run without a submission: the rest of it is handed in
+        begun = (run_dir / "journal.jsonl").exists()
+        start_run(guess.task, given.load(), run_dir, View(display="plain"), resume=begun, advice=False)
     place = hand_in(run_dir, bench)
     if place is None:
         tell("no submission; script and report are in place")

@@ -53,12 +53,13 @@ def predict(
     """
     from mle_star.results.model import load_model
 
-    if output is not None and output.exists() and not force:
-        raise ConfigError(f"{output}: exists already; --force overwrites it")
-    if output is not None and not output.absolute().parent.is_dir():
-        raise ConfigError(f"{output}: there is no folder {output.absolute().parent}")
-    if output is not None and output.suffix.lower() not in WRITTEN:
-        raise ConfigError(f"{output}: predictions are written as {', '.join(WRITTEN)}")
+    if output is not None:
+        if output.exists() and not force:
+            raise ConfigError(f"{output}: exists already; --force overwrites it")
+        if not output.absolute().parent.is_dir():
+            raise ConfigError(f"{output}: there is no folder {output.absolute().parent}")
+        if output.suffix.lower() not in WRITTEN:
+            raise ConfigError(f"{output}: predictions are written as {', '.join(WRITTEN)}")
     answers = load_model(run_folder).predict(new, timeout_seconds=timeout)
     if output is None:
         typer.echo(answers.to_csv(index=False), nl=False)
@@ -97,7 +98,7 @@ def leaderboard(
     """
     from rich.text import Text
 
-    from mle_star.run.finding import find_run, runs_folder, runs_in
+    from mle_star.run.folder import find_run, runs_folder, runs_in
     from mle_star.views import text
     from mle_star.views.leaderboard import leaderboards
 
@@ -115,8 +116,8 @@ def leaderboard(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    names = ("run", "script", "score", "between", "time", "")
-    made = table(*names, numbers=("score", "time"), whole=names)
+    names = ("run", "script", "score>", "between", "time>", "")
+    made = table(*names, whole=names)
     for row in rows:
         between = "" if row["low"] is None else f"{text.score(row['low'])} – {text.score(row['high'])}"
         cells = [row["run"], row["step"], f"{text.score(row['score'])} {row['metric']}", between]
@@ -150,11 +151,9 @@ def compare(run_folder: Run, other: Other) -> None:
     both = Comparison.of(first, second)
     made = table("", run_folder.name, other.name)
     for pair in (*both.facts, *both.settings):
-        styles = ["bold" if pair.better == side else "" for side in ("first", "second")]
-        cells = zip((pair.first, pair.second), styles, strict=True)
-        made.add_row(
-            Text(pair.name, style="dim"), *(Text(text.one_line(cell, 160), style=style) for cell, style in cells)
-        )
+        sides = {"first": pair.first, "second": pair.second}
+        cells = [Text(text.one_line(sides[s], 160), style="bold" if pair.better == s else "") for s in sides]
+        made.add_row(Text(pair.name, style="dim"), *cells)
     screen = console()
     screen.print(made)
     if both.why_not:
@@ -209,12 +208,10 @@ def score(
 
 def _refuse_other_than_text(path: Path) -> None:
     """A workbook, an archive and the like hold no lines that could be read as labels."""
-    try:
-        with path.open(encoding="utf-8-sig") as stream:
-            is_text = all("\0" not in line for line in stream)
-    except UnicodeDecodeError:
-        is_text = False
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    if not is_text:
+    from mle_star.data.tables import read_table
+
+    table = read_table(path)
+    if isinstance(table, str):
+        raise ConfigError(f"{table}; save the labels as .csv")
+    if table.form.kind != "csv" or not table.form.encoding.startswith("utf-8"):
         raise ConfigError(f"{path}: no separated text in UTF-8; save the labels as .csv")

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
@@ -42,11 +42,22 @@ FILES = ("knowledge", "reference_files")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+# --- parameters that stand for several options ----------------------------------------------------------------------
+
+
 class Given(NamedTuple):
     """The settings that stand on a command line."""
 
-    explicit: dict[str, Any]
-    file: Path | None
+    explicit: dict[str, Any] = {}
+    file: Path | None = None
+
+    @classmethod
+    def of(cls, config: Path | None, assignments: list[str] | None, **options: Any) -> Given:
+        """What `--config`, `--set` and the options of settings say."""
+        from mle_star.config import parse_assignments
+
+        found = {name: _value(name, value) for name, value in options.items() if value not in (None, [])}
+        return cls(found | parse_assignments(assignments or []), config)
 
     def load(self, base: PipelineConfig | None = None) -> PipelineConfig:
         """All settings, with those of the environment, and of the run in `base` that this one continues."""
@@ -55,11 +66,42 @@ class Given(NamedTuple):
         return load_config(self.explicit, self.file, base=base)
 
 
-NOTHING = Given({}, None)
+class Wanted(NamedTuple):
+    """What the user says of the task."""
+
+    target: Annotated[str | None, typer.Option(help="The column to predict, or several: a,b.")] = None
+    metric: Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss, or score.py:function.")] = None
+    maximize: Annotated[bool | None, typer.Option("--maximize/--minimize", help="Which way it is better.")] = None
+
+
+class View(NamedTuple):
+    """How a run is shown while it goes, and who is told of it."""
+
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the summary.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")] = False
+    display: Annotated[str, typer.Option(help="auto, rich (a moving screen), plain (lines), or a plugin's.")] = "auto"
+    serve: Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine.")] = False
+    mlflow: Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server.")] = None
+    notify: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Run it at the end, with RUN, STATE and SCORE; `bell` rings.")
+    ] = None
+
+    @property
+    def mode(self) -> str:
+        """The renderer's name."""
+        return "json" if self.as_json else "quiet" if self.quiet else self.display
+
+    @property
+    def talks(self) -> bool:
+        """Is there room for advice to a person?"""
+        return self.mode not in ("json", "quiet")
+
+
+NO_SETTINGS, NOTHING_WANTED, USUAL_VIEW = Given(), Wanted(), View()
 
 
 def takes_settings(*names: str) -> Callable[[Function], Function]:
-    """A command with an option for each of these settings, and `--config` and `--set`; it gets them as `given`."""
+    """A command with an option for each of these settings, and `--config` and `--set`; it gets them as a `Given`."""
 
     def marked(function: Function) -> Function:
         function.__dict__["settings"] = names
@@ -69,31 +111,41 @@ def takes_settings(*names: str) -> Callable[[Function], Function]:
 
 
 def with_settings(function: Callable[..., None]) -> Callable[..., None]:
-    """The function that typer calls: `given` is replaced by options. Only a command that is called needs them."""
-    names = function.__dict__.get("settings")
-    if names is None:
-        return function
-    options = [inspect.Parameter(name, _KIND, default=None, annotation=_option(name)) for name in names]
-    options += [inspect.Parameter(name, _KIND, default=None, annotation=kind) for name, kind in _GENERAL.items()]
-    parameters = [
-        one
-        for parameter in inspect.signature(function, eval_str=True).parameters.values()
-        for one in (options if parameter.name == "given" else [parameter])
-    ]
+    """The function that typer calls: `Given`, `Wanted` and `View` are replaced by their options."""
+    bundles: dict[str, tuple[Any, list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        kind = parameter.annotation
+        if kind not in (Given, Wanted, View):
+            parameters.append(parameter)
+            continue
+        options = _settings_of(function) if kind is Given else get_type_hints(kind, include_extras=True)
+        bundles[name] = (Given.of if kind is Given else kind, list(options))
+        parameters += [
+            parameter.replace(name=option, annotation=hint, default=kind._field_defaults.get(option))
+            for option, hint in options.items()
+        ]
 
     @functools.wraps(function)
     def command(**values: Any) -> None:
-        from mle_star.config import parse_assignments
-
-        found = {name: _value(name, values.pop(name)) for name in names}
-        explicit = {name: value for name, value in found.items() if value is not None}
-        explicit |= parse_assignments(values.pop("assignments") or [])
-        given = Given(explicit, values.pop("config"))
-        function(**values, given=given)
+        for name, (make, options) in bundles.items():
+            values[name] = make(**{option: values.pop(option) for option in options})
+        function(**values)
 
     command.__dict__["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
+
+
+def _settings_of(function: Callable[..., None]) -> dict[str, Any]:
+    """The options that a command has for settings."""
+    return {
+        **{name: _option(name) for name in function.__dict__["settings"]},
+        "config": Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")],
+        "assignments": Annotated[
+            list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")
+        ],
+    }
 
 
 def _option(name: str) -> Any:
@@ -101,26 +153,23 @@ def _option(name: str) -> Any:
     from mle_star.config import kinds_of
     from mle_star.models import PipelineConfig
 
-    kinds = kinds_of(name)
+    kinds, is_time = kinds_of(name), name.endswith("_seconds")
     kind = next((one for one in (bool, int, float) if one in kinds), Path if name in FILES else str)
     words = PipelineConfig.model_fields[name].description or ""
-    choices = [one for one in kinds if isinstance(one, str)]
-    if name.endswith("_seconds"):
-        kind, choices = str, ["seconds", "90m", "12h", "1d"]
+    choices = ["seconds", "90m", "12h", "1d"] if is_time else [one for one in kinds if isinstance(one, str)]
     words = f"{words} ({', '.join(choices)})" if choices else words
     info = typer.Option(
         *FLAGS[name].split(),
         help=f"{words[:1].upper()}{words[1:]}.",
-        metavar="TIME" if name.endswith("_seconds") else None,
+        metavar="TIME" if is_time else None,
         autocompletion=complete_executor if name == "executor" else None,
     )
+    kind = str if is_time else kind
     return Annotated[list[kind] | None if tuple in kinds else kind | None, info]  # type: ignore[valid-type]
 
 
 def _value(name: str, value: Any) -> Any:
-    """What an option gave as the setting wants it; None: not given."""
-    if value is None or value == []:
-        return None
+    """What an option gave as the setting wants it."""
     if name.endswith("_seconds"):
         return seconds_of(FLAGS[name], value)
     if isinstance(value, list):
@@ -128,10 +177,8 @@ def _value(name: str, value: Any) -> Any:
     return str(value.absolute()) if isinstance(value, Path) else value
 
 
-def seconds_of(option: str, text: str | None) -> int | None:
+def seconds_of(option: str, text: str) -> int:
     """`90`, `90s`, `15m`, `12h`, `1d` as seconds."""
-    if text is None:
-        return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip().lower())
     seconds = round(float(found.group(1)) * _UNITS[found.group(2)]) if found else 0
     if seconds < 1:
@@ -142,16 +189,16 @@ def seconds_of(option: str, text: str | None) -> int | None:
 # --- what a shell completes --------------------------------------------------------------------------------------
 
 
-def run_named(ctx: typer.Context, name: Path) -> Path:
+def run_named(ctx: typer.Context, name: Path | None) -> Path | None:
     """The folder of the run that a word on the command line means."""
-    from mle_star.run.finding import find_run
+    from mle_star.run.folder import find_run
 
-    return name if ctx.resilient_parsing else find_run(name)
+    return name if name is None or ctx.resilient_parsing else find_run(name)
 
 
 def complete_run(incomplete: str) -> list[str]:
     """Names of runs that begin like this, the latest first."""
-    from mle_star.run.finding import LATEST, runs_folder, runs_in
+    from mle_star.run.folder import LATEST, runs_folder, runs_in
 
     names = [LATEST, *(run.name for run in reversed(runs_in(runs_folder())))]
     return [name for name in names if name.startswith(incomplete)]
@@ -166,8 +213,8 @@ def complete_executor(incomplete: str) -> list[str]:
 
 def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:
     """Steps of the run that was named before."""
-    from mle_star.cli.browse import read_steps
-    from mle_star.run.finding import find_run
+    from mle_star.cli.runs import read_steps
+    from mle_star.run.folder import find_run
 
     try:
         return [step for step in read_steps(find_run(ctx.params["run_folder"])) if step.startswith(incomplete)]
@@ -180,20 +227,8 @@ def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:
 
 RUN_HELP = "A run: its name in runs/ or the beginning of it, its folder, or `latest`."
 Run = Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP, callback=run_named, autocompletion=complete_run)]
-Target = Annotated[str | None, typer.Option(help="The column to predict, or several: a,b.")]
-Metric = Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss, macro-f1, or score.py:function.")]
-Maximize = Annotated[bool | None, typer.Option("--maximize/--minimize", help="Which way the metric is better.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run's folder; runs/NAME-TIME if not given.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")]
 Open = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="A fixed port instead of a free one.")]
 AsList = Annotated[bool, typer.Option("--json", help="A list of objects, for programs.")]
-Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine's browsers.")]
-
-_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_GENERAL: dict[str, Any] = {
-    "config": Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")],
-    "assignments": Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")
-    ],
-}

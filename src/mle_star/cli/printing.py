@@ -1,4 +1,4 @@
-"""How commands speak: notes, tables, addresses."""
+"""How commands speak: notes, advice, tables, scores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mle_star.models import Measure
-    from mle_star.serving.guarded import GuardedServer
 
 
 def plain(text: str) -> str:
@@ -37,22 +36,20 @@ def advise(*lines: str) -> None:
 
 
 def console() -> Console:
-    """Where tables go: whole lines in a pipe, folded ones on a terminal."""
+    """Where tables go: whole lines in a pipe, which has no width, folded ones on a terminal."""
     from rich.console import Console
 
-    # A pipe has no width: what reads it wants whole lines.
-    width = None if sys.stdout.isatty() else 1000
-    return Console(highlight=False, markup=False, soft_wrap=True, width=width)
+    return Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
 
 
-def table(*names: str, numbers: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> Table:
-    """A table without lines; columns of `numbers` are aligned at the right, `whole` ones are not folded."""
+def table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
+    """A table without lines; a column `name>` is aligned at the right, and cells of `whole` ones are not folded."""
     from rich.table import Table
 
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in names:
-        justify = "right" if name in numbers else "left"
-        made.add_column(name, justify=justify, overflow="fold", no_wrap=name in whole)  # type: ignore[arg-type]
+    for name in columns:
+        justify = "right" if name.endswith(">") else "left"
+        made.add_column(name.rstrip(">"), justify=justify, overflow="fold", no_wrap=name in whole)  # type: ignore[arg-type]
     return made
 
 
@@ -63,17 +60,3 @@ def in_words(measure: Measure | None) -> str:
     if measure is None or measure.low is None or measure.high is None:
         return "–" if measure is None else text.score(measure.score)
     return f"{text.score(measure.score)} ({text.score(measure.low)} to {text.score(measure.high)})"
-
-
-def serve(server: GuardedServer, *, open_it: bool) -> None:
-    """Say the address, and serve until Ctrl-C."""
-    address = server.start()
-    typer.echo(address)
-    if open_it:
-        typer.launch(address)
-    try:
-        server.wait()
-    except KeyboardInterrupt:
-        tell("no longer served")
-    finally:
-        server.stop()

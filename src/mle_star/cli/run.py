@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,67 +13,46 @@ import typer
 from mle_star.cli.options import (
     EXIT_NO_SUBMISSION,
     FLAGS,
-    NOTHING,
+    NO_SETTINGS,
+    NOTHING_WANTED,
+    USUAL_VIEW,
     Given,
-    Maximize,
-    Metric,
     Output,
     Run,
-    Serve,
-    Target,
+    View,
+    Wanted,
     complete_run,
+    run_named,
     takes_settings,
 )
 from mle_star.cli.printing import advise, note, plain, tell
-from mle_star.cli.task import prepared, time_in_words
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 
 if TYPE_CHECKING:
+    from mle_star.integrations.mlflow import MlflowMirror
     from mle_star.models import PipelineConfig, TaskDescription
-
-Data = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="DATA", help="A table (.csv, .xlsx, .parquet, ...), a zip, a folder with data, or one with task.yaml."
-    ),
-]
-From = Annotated[
-    Path | None,
-    typer.Option(
-        "--from", metavar="RUN", help="Start from the recorded results of another run.", autocompletion=complete_run
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings, errors and the summary at the end.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")]
-Display = Annotated[
-    str, typer.Option("--display", help="auto, rich (a moving screen), plain (a line for each event), or a plugin's.")
-]
-Mlflow = Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server or database.")]
-Notify = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CMD", help="Run this at the end; it finds RUN, STATE and SCORE in the environment. `bell` rings."
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")]
 
 
 @takes_settings(*FLAGS)
 def run(
-    folder: Data = None,
-    target: Target = None,
-    metric: Metric = None,
-    maximize: Maximize = None,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DATA", help="A table, a zip, a folder with data, or one with task.yaml.")
+    ] = None,
+    wanted: Wanted = NOTHING_WANTED,
     output: Output = None,
-    given: Given = NOTHING,
-    parent: From = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    display: Display = "auto",
-    serve: Serve = False,
-    mlflow: Mlflow = None,
-    notify: Notify = None,
-    dry_run: DryRun = False,
+    given: Given = NO_SETTINGS,
+    parent: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Start from the recorded results of another run.",
+            callback=run_named,
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    view: View = USUAL_VIEW,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")] = False,
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
 
@@ -98,42 +77,27 @@ def run(
       3 the pipeline failed
       130 interrupted
     """
-    from mle_star.run.finding import find_run
-
-    words, mode = (target, metric, maximize), _mode(display, quiet=quiet, as_json=as_json)
-
-    def start(task: TaskDescription, settings: PipelineConfig, place: Path | None, fork_from: Path | None) -> None:
-        if dry_run:
-            _show_plan(task, settings, place, as_json=as_json)
-            return
-        if mode not in ("json", "quiet"):
-            tell(f"time: {time_in_words(task, settings)}; Ctrl-C finishes with the best so far")
-        start_run(task, settings, place, mode=mode, serve=serve, mlflow=mlflow, fork_from=fork_from, notify=notify)
-
     if parent is not None:
-        if folder is not None or words != (None, None, None):
+        if folder is not None or wanted != NOTHING_WANTED:
             raise ConfigError("--from takes the task of the other run: give no folder, target or metric")
-        parent = find_run(parent)
-        start(*_continued(parent, given), output, parent)
-        return
-    if folder is None:
+        task, settings = _continued(parent, given)
+        begun: Any = nullcontext((task, output))
+    elif folder is None:
         raise ConfigError("name a task folder or a data folder, or another run with --from")
-    settings = given.load()
-    with prepared(folder, words, settings, output, dry=dry_run) as (task, place):
-        start(task, settings, place, None)
+    else:
+        settings = given.load()
+        begun = told_task(folder, settings, output, wanted, dry=dry_run)
+    with begun as (task, place):
+        if dry_run:
+            _show_plan(task, settings, place, as_json=view.as_json)
+            return
+        if view.talks:
+            tell(f"time: {_time_in_words(task, settings)}; Ctrl-C finishes with the best so far")
+        start_run(task, settings, place, view, fork_from=parent)
 
 
 @takes_settings("time_limit_seconds", "max_budget_usd", "executor")
-def resume(
-    run_folder: Run,
-    given: Given = NOTHING,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    display: Display = "auto",
-    serve: Serve = False,
-    mlflow: Mlflow = None,
-    notify: Notify = None,
-) -> None:
+def resume(run_folder: Run, given: Given = NO_SETTINGS, view: View = USUAL_VIEW) -> None:
     """Resume a run where it was stopped; what is recorded costs nothing again.
 
     The run continues with its own settings. Those given here replace them, another preset (`--set preset=good`)
@@ -149,13 +113,7 @@ def resume(
     task, settings = _continued(run_folder, given)
     for words in _spent_limits(run_folder, settings):
         note(words)
-    mode = _mode(display, quiet=quiet, as_json=as_json)
-    start_run(task, settings, run_folder, mode=mode, serve=serve, mlflow=mlflow, resume=True, notify=notify)
-
-
-def _mode(display: str, *, quiet: bool, as_json: bool) -> str:
-    """The renderer's name."""
-    return "json" if as_json else "quiet" if quiet else display
+    start_run(task, settings, run_folder, view, resume=True)
 
 
 def _continued(run_dir: Path, given: Given) -> tuple[TaskDescription, PipelineConfig]:
@@ -170,17 +128,47 @@ def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
     from mle_star.run.folder import RunFolder, spent_by
     from mle_star.run.journal import read_journal
 
-    spent, money = spent_by(read_journal(RunFolder(run_dir).journal)), settings.max_budget_usd
-    amounts = {
-        "time": (spent.seconds, settings.time_limit_seconds, f"{spent.seconds:.0f} of {settings.time_limit_seconds} s"),
-        "money": (spent.usd, money, f"{spent.usd:.2f} of {money or 0:g} USD"),
-    }
-    flags = {"time": FLAGS["time_limit_seconds"], "money": FLAGS["max_budget_usd"]}
+    spent = spent_by(read_journal(RunFolder(run_dir).journal))
+    limits = {"time": ("time_limit_seconds", spent.seconds, "s"), "money": ("max_budget_usd", spent.usd, "USD")}
     return [
-        f"the {name} limit is used up ({words}): only what is recorded is used; raise it with {flags[name]}"
-        for name, (used, limit, words) in amounts.items()
-        if limit is not None and used >= limit
+        f"the {name} limit is used up ({used:.2f} of {limit:g} {unit}): only what is recorded is used; "
+        f"raise it with {FLAGS[setting]}"
+        for name, (setting, used, unit) in limits.items()
+        if (limit := getattr(settings, setting)) is not None and used >= limit
     ]
+
+
+@contextmanager
+def told_task(
+    source: Path, settings: PipelineConfig, output: Path | None, wanted: Wanted = NOTHING_WANTED, *, dry: bool = False
+) -> Iterator[tuple[TaskDescription, Path | None]]:
+    """The task of what was named on the command line, and the run's folder; says what was guessed."""
+    from mle_star.results.source import is_data_file, prepared, told
+    from mle_star.search.setup import check_credentials
+
+    if not dry and is_data_file(source):
+        check_credentials(settings, None)  # nothing is copied for a model that cannot be asked
+    with prepared(source, settings, output, dry=dry, note=note, **wanted._asdict()) as (task, folder, guess):
+        for line in told(guess, source, hides_rows=settings.scoring == "auto") if guess else ():
+            tell(line)
+        data, named = Path(task.data_dir).resolve(), source if source.is_dir() else source.parent
+        if not is_data_file(source) and named.resolve() not in (data, *data.parents):
+            note(f"the data lie outside of {named}: {data}")  # scripts see what lies there
+        yield task, folder
+
+
+def _time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
+    """How long it may take, before it starts."""
+    from mle_star.data.survey import survey
+    from mle_star.results.estimate import estimate, in_words
+    from mle_star.run.folder import runs_folder
+
+    try:
+        table = survey(Path(task.data_dir)).train
+    except ConfigError:
+        table = None
+    expected = estimate(settings, Path(task.data_dir), table.rows if table else 0, runs_folder())
+    return in_words(expected, settings.time_limit_seconds)
 
 
 # --- the run -------------------------------------------------------------------------------------------------
@@ -190,107 +178,81 @@ def start_run(
     task: TaskDescription,
     config: PipelineConfig,
     output: Path | None,
+    view: View,
     *,
-    mode: Any,
-    serve: bool = False,
-    mlflow: str | None = None,
     resume: bool = False,
     fork_from: Path | None = None,
-    notify: str | None = None,
     advice: bool = True,
 ) -> Path:
     """Run, show it, write the report, tell whoever waits; the run's folder. The exit code says how it ended."""
     import asyncio
 
     from mle_star.orchestrator import run_pipeline
-    from mle_star.run.finding import callable_name
+    from mle_star.run.folder import callable_name
     from mle_star.search.setup import choose_folder
     from mle_star.views.display import make_display
 
-    folder = choose_folder(task, config, output)
-    stopped, name = "", callable_name(folder.root)
-    with (
-        _notified(folder.root, notify),
-        _served(folder.root, serve),
-        _mirrored(folder.root, mlflow),
-        make_display(mode, run_dir=folder.root) as listener,
-    ):
-        work = run_pipeline(
-            task,
-            config,
-            run_dir=folder.root,
-            resume=resume,
-            fork_from=fork_from,
-            listeners=[listener],
-            signals=True,
-            console=False,
-        )
+    folder, stopped = choose_folder(task, config, output), None
+    run_dir, name = folder.root, callable_name(folder.root)
+    with _accompanied(run_dir, view), make_display(view.mode, run_dir=run_dir) as listener:
+        options: dict[str, Any] = {"resume": resume, "fork_from": fork_from, "signals": True, "console": False}
         try:
-            result = asyncio.run(work)
-        except RunInterrupted as error:
-            stopped = str(error)
+            result = asyncio.run(run_pipeline(task, config, run_dir=run_dir, listeners=[listener], **options))
+        except PipelineError as error:
+            stopped = error
         except KeyboardInterrupt:  # before the run itself heeds signals
             if not folder.journal.is_file():
                 raise
-            stopped = f"stopped by Ctrl-C; `mle-star resume {name}` continues from here"
-        except PipelineError:
-            _write_report(folder.root)
-            raise
-        _write_report(folder.root)
-    if stopped:  # said last, below the summary
-        raise RunInterrupted(stopped)
+            stopped = RunInterrupted(f"stopped by Ctrl-C; `mle-star resume {name}` continues from here")
+        _write_report(run_dir)
+    if stopped is not None:  # said last, below the summary
+        raise stopped
     if result.has_test and not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)
-    if advice and mode not in ("json", "quiet"):
+    if advice and view.talks:
         advise(f"mle-star predict {name} NEW.csv", f"mle-star report {name} --open")
-    return folder.root
+    return run_dir
 
 
 @contextmanager
-def _notified(run_dir: Path, command: str | None) -> Iterator[None]:
-    """Call the user's command when the run is over, however it ended; `bell` rings the terminal's."""
-    try:
+def _accompanied(run_dir: Path, view: View) -> Iterator[None]:
+    """The live page and the mirror in MLflow while the run goes; the user's command when it is over."""
+    with ExitStack() as stack:
+        if view.notify is not None:
+            stack.callback(_notify, run_dir, view.notify)
+        if view.serve:
+            from mle_star.views.live import LiveServer
+
+            server = LiveServer(run_dir)
+            tell(f"live page: {server.start()}")
+            stack.callback(server.stop)
+        if view.mlflow is not None:
+            from mle_star.integrations.mlflow import MlflowMirror
+
+            mirror = MlflowMirror(run_dir, view.mlflow)
+            stack.callback(_say_what_is_missing, mirror, run_dir, view.mlflow)
+            stack.enter_context(mirror)
         yield
-    finally:
-        if command == "bell":
-            typer.echo("\a", err=True, nl=False)
-        elif command is not None:
-            from mle_star.execution.programs import call_command
-            from mle_star.views.shelf import glance
-
-            seen = glance(run_dir) if (run_dir / "journal.jsonl").exists() else None
-            outcome = {"RUN": str(run_dir), "STATE": seen.state if seen else "failed"}
-            outcome["SCORE"] = "" if seen is None or seen.score is None else f"{seen.score:g}"
-            if problem := call_command(command, outcome):
-                tell(f"mle-star: --notify: {problem}")
 
 
-@contextmanager
-def _served(run_dir: Path, wanted: bool) -> Iterator[None]:
-    """The live page, for as long as the run goes."""
-    if not wanted:
-        yield
+def _notify(run_dir: Path, command: str) -> None:
+    """Call the user's command with how the run ended; `bell` rings the terminal's."""
+    from mle_star.execution.programs import call_command
+    from mle_star.views.shelf import glance
+
+    if command == "bell":
+        typer.echo("\a", err=True, nl=False)
         return
-    from mle_star.views.live import LiveServer
-
-    server = LiveServer(run_dir)
-    tell(f"live page: {server.start()}")
-    try:
-        yield
-    finally:
-        server.stop()
+    seen = glance(run_dir) if (run_dir / "journal.jsonl").exists() else None
+    outcome = {"RUN": str(run_dir), "STATE": seen.state if seen else "failed"}
+    outcome["SCORE"] = "" if seen is None or seen.score is None else f"{seen.score:g}"
+    if problem := call_command(command, outcome):
+        tell(f"mle-star: --notify: {problem}")
 
 
-@contextmanager
-def _mirrored(run_dir: Path, uri: str | None) -> Iterator[None]:
-    """The run in MLflow, as it goes; what the server missed is not lost."""
-    if uri is None:
-        yield
-        return
-    from mle_star.integrations.mlflow import MlflowMirror, without_password
+def _say_what_is_missing(mirror: MlflowMirror, run_dir: Path, uri: str) -> None:
+    from mle_star.integrations.mlflow import without_password
 
-    with MlflowMirror(run_dir, uri) as mirror:
-        yield
     if mirror.behind:
         words = f" ({mirror.problem})" if mirror.problem else ""
         again = f"mle-star mlflow {run_dir} {without_password(uri)}"
@@ -314,15 +276,12 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
     from mle_star.search.setup import check_inputs, choose_folder
 
     check_inputs(task, config)
-    forecast, folder = Forecaster(task, config).forecast(), choose_folder(task, config, output)
+    forecast, folder = Forecaster(task, config).forecast(), str(choose_folder(task, config, output).root)
     if as_json:
-        plan: dict[str, Any] = {
-            "task": task.model_dump(mode="json"),
-            "config": config.model_dump(mode="json"),
-            "forecast": forecast.model_dump(mode="json", exclude={"at", "step", "kind"}),
-            "run_folder": str(folder.root),
-        }
-        typer.echo(json.dumps(plan))
+        parts = {"task": task, "config": config, "forecast": forecast}
+        left_out = {"at", "step", "kind"}
+        plan: dict[str, Any] = {name: part.model_dump(mode="json", exclude=left_out) for name, part in parts.items()}
+        typer.echo(json.dumps({**plan, "run_folder": folder}))
         return
     c = config
     money = "unknown for this model" if forecast.cost_usd is None else f"about {forecast.cost_usd:.2f} USD"
@@ -336,8 +295,8 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         f"{plural(c.ensemble_rounds if c.num_parallel_solutions > 1 else 0, 'ensemble')}",
         "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts, repairs included ({forecast.basis})",
         "money": f"{money}, {limit}",
-        "time": time_in_words(task, config),
-        "run folder": str(folder.root),
+        "time": _time_in_words(task, config),
+        "run folder": folder,
     }
     for name, words in lines.items():
         typer.echo(f"{name:12}{plain(words)}")

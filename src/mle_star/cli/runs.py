@@ -1,21 +1,24 @@
-"""Commands to look at runs: `report`, `runs`, `show`, `diff`, `watch`, `ui`."""
+"""Commands to look at runs: `runs`, `report`, `show`, `diff`, `watch`, `ui`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mle_star.cli.options import AsList, Open, Port, Run, complete_step
-from mle_star.cli.printing import console, serve, table
+from mle_star.cli.printing import console, table, tell
 from mle_star.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mle_star.cli.browse import StepRecord
+    from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, ScriptFinished
+    from mle_star.serving.guarded import GuardedServer
 
 Folder = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
 MOST_STEPS = 12
@@ -52,18 +55,16 @@ def runs(folder: Folder = None, as_json: AsList = False) -> None:
     """
     from rich.text import Text
 
-    from mle_star.run.finding import runs_folder
+    from mle_star.run.folder import runs_folder
     from mle_star.views import text
     from mle_star.views.shelf import find_runs, glance
 
-    looked_at = find_runs(runs_folder() if folder is None else folder)
+    looked_at = find_runs(folder or runs_folder())
     found = sorted((glance(run_dir) for run_dir in looked_at), key=lambda one: (one.begun, one.name))
     if as_json:
         typer.echo(json.dumps([one._asdict() for one in found], indent=2))
         return
-    made = table(
-        "run", "task", "model", "score", "cost", "time", "state", numbers=("score", "cost", "time"), whole=("run",)
-    )
+    made = table("run", "task", "model", "score>", "cost>", "time>", "state", whole=("run",))
     for one in found:
         style = {"completed": "green", "failed": "red", "running": "cyan"}.get(one.state, "yellow")
         cells = [
@@ -74,7 +75,7 @@ def runs(folder: Folder = None, as_json: AsList = False) -> None:
             text.money(one.cost_usd),
             text.duration(one.seconds),
         ]
-        made.add_row(*(Text(cell) for cell in cells), Text(one.title, style=style))
+        made.add_row(*map(Text, cells), Text(one.title, style=style))
     console().print(made)
 
 
@@ -94,12 +95,8 @@ def show(
       mle-star show titanic-20260131 phase1/candidate-0/init
       mle-star show titanic-20260131 phase2/path-0/t-0/k-1
     """
-    from mle_star.cli.browse import read_steps
-
     screen, steps = console(), read_steps(run_folder)
-    step = step.rstrip("/")
-    wanted = [one for name, one in steps.items() if name == step or name.startswith(f"{step}/")]
-    wanted = wanted or [one for name, one in steps.items() if name.startswith(step)]
+    wanted = _named(steps.values(), step)
     if not steps:
         raise ConfigError(f"{run_folder} has no steps yet")
     if not wanted:
@@ -125,18 +122,15 @@ def diff(
     """
     from rich.text import Text
 
-    from mle_star.cli.browse import find_script
     from mle_star.views.diffs import unified
 
-    old, new = find_script(run_folder, before), find_script(run_folder, after)
-    screen = console()
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    lines = list(unified(old.code, new.code, old.title, new.title))
+    (old, old_code), (new, new_code) = _find_script(run_folder, before), _find_script(run_folder, after)
+    screen, styles = console(), {"+": "green", "-": "red", "@": "cyan"}
+    lines = list(unified(old_code, new_code, old, new))
     if not lines:
-        screen.print(f"{old.title} and {new.title} are the same")
+        screen.print(f"{old} and {new} are the same")
     for line in lines:
-        style = "bold" if line[:3] in ("+++", "---") else styles.get(line[:1], "")
-        screen.print(Text(line, style=style))
+        screen.print(Text(line, style="bold" if line[:3] in ("+++", "---") else styles.get(line[:1], "")))
 
 
 def watch(run_folder: Run, port: Port = 0, open_it: Open = False) -> None:
@@ -150,7 +144,7 @@ def watch(run_folder: Run, port: Port = 0, open_it: Open = False) -> None:
     """
     from mle_star.views.live import LiveServer, check_run
 
-    serve(LiveServer(check_run(run_folder), port=port), open_it=open_it)
+    _serve(LiveServer(check_run(run_folder), port=port), open_it=open_it)
 
 
 def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
@@ -164,13 +158,158 @@ def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
       mle-star ui --open
       mle-star ui experiments/
     """
-    from mle_star.run.finding import runs_folder
+    from mle_star.run.folder import runs_folder
     from mle_star.views.index import IndexServer
 
-    place = runs_folder() if folder is None else folder
+    place = folder or runs_folder()
     if not place.is_dir():
         raise ConfigError(f"{place} is no folder; name the one that holds your runs")
-    serve(IndexServer(place, port=port), open_it=open_it)
+    _serve(IndexServer(place, port=port), open_it=open_it)
+
+
+def _serve(server: GuardedServer, *, open_it: bool) -> None:
+    """Say the address, and serve until Ctrl-C."""
+    address = server.start()
+    typer.echo(address)
+    if open_it:
+        typer.launch(address)
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        tell("no longer served")
+    finally:
+        server.stop()
+
+
+# --- steps -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class StepRecord:
+    """All that the journal says about one step."""
+
+    step: str
+    call: AgentFinished | AgentFailed | None = None
+    script: ScriptFinished | None = None
+    others: list[AnyEvent] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its call or script took."""
+        if self.script is not None:
+            return self.script.result.duration_seconds
+        return None if self.call is None else self.call.seconds
+
+    @property
+    def score(self) -> float | None:
+        """The score of its script, or of the attempt that ended here."""
+        if self.script is not None:
+            return None if self.script.result.is_error else self.script.result.score
+        return next((value for one in self.others if (value := getattr(one, "score", None)) is not None), None)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in a word or two."""
+        if self.script is not None:
+            result = self.script.result
+            if result.is_error:
+                return "timed out" if result.timed_out else "failed"
+            return "not run again" if result.cached else "ran"
+        if self.call is not None:
+            return "failed" if self.call.kind == "agent_failed" else "answered"
+        accepted = next((value for one in self.others if (value := getattr(one, "accepted", None)) is not None), None)
+        return {True: "accepted", False: "not accepted", None: ""}[accepted]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Short facts by name."""
+        from mle_star.views import text
+        from mle_star.views.headlines import headline
+
+        found: list[tuple[str, str]] = []
+        call, script = self.call, self.script
+        if call is not None:
+            found.append(("agent", call.agent.value + (f" ({call.variant})" if call.variant else "")))
+            found.append(("cost", f"{text.money(call.cost_usd)}, {text.duration(call.seconds)}"))
+            if call.kind == "agent_finished":
+                found.append(("tokens", f"{call.input_tokens} in, {call.output_tokens} out, {call.model}"))
+        if script is not None:
+            result = script.result
+            network = "no network" if result.isolation.network_blocked else "network open"
+            found.append(("exit code", f"{result.exit_code} after {text.duration(result.duration_seconds)}"))
+            found.append(("isolation", f"{result.isolation.sandbox}, {network}"))
+        if self.score is not None:
+            found.append(("score", text.score(self.score)))
+        return found + [("event", line.words) for one in self.others if (line := headline(one)) is not None]
+
+    def texts(self) -> list[tuple[str, str, str]]:
+        """Long texts as name, content and language."""
+        found: list[tuple[str, str, str]] = []
+        call, script = self.call, self.script
+        if call is not None:
+            found.append(("prompt", call.prompt, "markdown"))
+            if call.kind == "agent_failed":
+                found.append(("failure", f"{call.reason}: {call.message}", ""))
+            elif call.structured is None:
+                found.append(("reply", call.text, "markdown"))
+            else:
+                found.append(("reply", json.dumps(call.structured, indent=2, ensure_ascii=False), "json"))
+        if script is not None:
+            found += [("script", script.script, "python"), ("output", script.result.stdout, "")]
+            found.append(("errors", script.result.stderr, ""))
+        for one in self.others:
+            if one.kind == "refinement_tried":
+                found += [("plan", one.plan, ""), ("before", one.before, "python"), ("after", one.after, "python")]
+            elif one.kind == "ablation_finished":
+                found.append(("summary", one.summary, ""))
+        return [(name, content, kind) for name, content, kind in found if content.strip()]
+
+
+def read_steps(run_dir: Path) -> dict[str, StepRecord]:
+    """The steps of a run in the order in which they ended; a step that was repeated shows its last time."""
+    from mle_star.run.folder import RunFolder
+    from mle_star.run.journal import read_journal
+
+    steps: dict[str, StepRecord] = {}
+    for event in read_journal(RunFolder(run_dir).open().journal):
+        if not event.step or event.kind in ("agent_started", "script_started", "phase_started"):
+            continue
+        record = steps[event.step] = steps.pop(event.step, StepRecord(event.step))
+        if event.kind in ("agent_finished", "agent_failed"):
+            record.call = event
+        elif event.kind == "script_finished":
+            record.script = event
+        else:
+            record.others = [one for one in record.others if one.kind != event.kind] + [event]
+    return steps
+
+
+def _named(records: Iterable[StepRecord], name: str) -> list[StepRecord]:
+    """The step of this name with those below it; where there is none, those that begin like this."""
+    name, known = name.rstrip("/"), list(records)
+    whole = [one for one in known if one.step == name or one.step.startswith(f"{name}/")]
+    return whole or [one for one in known if one.step.startswith(name)]
+
+
+def _find_script(run_dir: Path, name: str) -> tuple[str, str]:
+    """A script with its title: that of a step, or the last one below it; `best` and `final` are the run's."""
+    from mle_star.run.folder import RunFolder
+    from mle_star.run.journal import read_journal
+    from mle_star.views import RunStory, text
+
+    if name in ("best", "final"):
+        story = RunStory.from_events(read_journal(RunFolder(run_dir).open().journal))
+        best = story.bests[-1].score if story.bests else None
+        code, score = (story.final_script, story.score) if name == "final" else (story.best_script, best)
+        if not code:
+            raise ConfigError(f"{run_dir} has no {name} script yet")
+        return f"{name} ({text.score(score)})", code
+    scripts = [record for record in read_steps(run_dir).values() if record.script is not None]
+    chosen = _named(scripts, name)
+    if not chosen:
+        some = ", ".join(record.step for record in scripts[:6]) + (" and more" if len(scripts) > 6 else "")
+        raise ConfigError(f"{run_dir}: no script ran at {name!r}; there are {some or 'none'}")
+    last = chosen[-1]
+    return f"{last.step} ({text.score(last.score)})", last.script.script if last.script else ""
 
 
 def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
@@ -178,10 +317,10 @@ def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
 
     from mle_star.views import text
 
-    made = table("step", "outcome", "score", "cost", "time", numbers=("score", "cost", "time"))
+    made = table("step", "outcome", "score>", "cost>", "time>")
     for one in steps:
         score = "" if one.score is None else text.score(one.score)
-        cost = "" if one.call is None else text.money(one.cost_usd)
+        cost = "" if one.call is None else text.money(one.call.cost_usd)
         time = "" if one.seconds is None else text.duration(one.seconds)
         style = {"failed": "red", "accepted": "green"}.get(one.outcome, "")
         made.add_row(Text(one.step), Text(one.outcome, style=style), score, cost, time)
@@ -196,9 +335,9 @@ def _show_step(screen: Console, one: StepRecord) -> None:
     from mle_star.views import text
 
     screen.print(Text(f"{one.step}: {one.outcome}", style="bold"))
-    for name, value in one.facts:
+    for name, value in one.facts():
         screen.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))
-    for name, content, kind in one.texts:
+    for name, content, kind in one.texts():
         screen.print(Rule(name, align="left", style="dim"), width=min(screen.width, RULE))
         shown = Text(text.clean(content, max_text=400_000).rstrip("\n"))
         if kind:  # as text, not as a block: the terminal may wrap it, and a pipe gets whole lines

@@ -1,33 +1,24 @@
-"""`mle-star init`, and the task of a run from what stands on the command line."""
+"""Commands that make a task folder: `init` from the user's data, `demo` from an example, which it also runs."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from mle_star.cli.options import Force, Maximize, Metric, Target
-from mle_star.cli.printing import note, plain, tell
+from mle_star.basics.traits import OFFLINE
+from mle_star.cli.options import NOTHING_WANTED, USUAL_VIEW, Force, Output, View, Wanted
+from mle_star.cli.printing import advise, in_words, plain, tell
 from mle_star.errors import ConfigError
-
-if TYPE_CHECKING:
-    from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
-
-Words = tuple[str | None, str | None, bool | None]
-"""Target, metric, and whether more of it is better, as far as they are given."""
 
 
 def init(
     data_folder: Annotated[
         Path, typer.Argument(metavar="DATA_FOLDER", help="The folder with the data, or the one whose `input` holds it.")
     ],
-    target: Target = None,
-    metric: Metric = None,
-    maximize: Maximize = None,
+    wanted: Wanted = NOTHING_WANTED,
     name: Annotated[str | None, typer.Option(help="The task's name; the folder's name if not given.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write; DATA_FOLDER/task.yaml if not given.")
@@ -48,8 +39,10 @@ def init(
     from rich.markup import escape
 
     from mle_star.data import TASK_FILE, guess_task, write_task
+    from mle_star.models import MetricDirection
 
-    guess = guess_task(data_folder, target=target, metric=metric, direction=_direction(maximize), name=name)
+    direction = MetricDirection.of(wanted.maximize)
+    guess = guess_task(data_folder, target=wanted.target, metric=wanted.metric, direction=direction, name=name)
     path = data_folder if output is None else output
     path = path / TASK_FILE if path.is_dir() else path
     write_task(guess, path, force=force)
@@ -64,12 +57,6 @@ def init(
     console.print(f"Wrote {escape(str(path))}. Check it, then: mle-star run {escape(str(place))}{_model_words()}")
 
 
-def _direction(maximize: bool | None) -> MetricDirection | None:
-    from mle_star.models import MetricDirection
-
-    return None if maximize is None else MetricDirection.maximize if maximize else MetricDirection.minimize
-
-
 def _model_words() -> str:
     """What to add so that the run works with what this machine has."""
     from mle_star.config import load_config
@@ -81,88 +68,143 @@ def _model_words() -> str:
     return " --model offline  (no key for a language model was found; `mle-star doctor` says more)"
 
 
-@contextmanager
-def prepared(
-    source: Path, guess_words: Words, settings: PipelineConfig, output: Path | None, *, dry: bool
-) -> Iterator[tuple[TaskDescription, Path | None]]:
-    """The task and the run's folder: as the task file says, else guessed from the data.
+# --- the demo ------------------------------------------------------------------------------------------------------
 
-    One file of data is taken into the run's folder, which is gone again when nothing comes of it.
+
+class Example(NamedTuple):
+    """A task built from data that scikit-learn carries under the name of the example."""
+
+    target: str
+    metric: str
+    description: str
+
+
+EXAMPLES = {
+    "breast-cancer": Example(
+        "benign", "log_loss", "Predict the probability that a breast tumour is benign, from measurements of its nuclei."
+    ),
+    "diabetes": Example(
+        "progression",
+        "rmse",
+        "Predict how far diabetes has progressed in a year, from age, sex and eight measurements.",
+    ),
+    "digits": Example("digit", "accuracy", "Read a handwritten digit from its image of 8 x 8 grey values."),
+    "wine": Example(
+        "cultivar", "log_loss", "Tell which of three cultivars a wine was made of, as probabilities, from its analysis."
+    ),
+}
+ANSWERS, TEST_SHARE, SEED = "answers.csv", 0.3, 7
+# Small enough for a first look of two minutes, and still every part of the method.
+SETTINGS: dict[str, Any] = {
+    "model": OFFLINE,
+    "num_retrieved_models": 2,
+    "outer_loop_steps": 1,
+    "inner_loop_steps": 1,
+    "num_parallel_solutions": 2,
+    "ensemble_rounds": 1,
+    "score_views": 2,
+    "time_limit_seconds": 240,
+}
+
+
+def demo(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(EXAMPLES)}.")] = "breast-cancer",
+    folder: Annotated[Path, typer.Option(help="Where the example's task folder is made.")] = Path("demo"),
+    output: Output = None,
+    view: View = USUAL_VIEW,
+) -> None:
+    """Build an example task and run the whole method on it: no key, no internet, about two minutes.
+
+    The agents are built-in rules, no language model. It shows the method at work; Claude goes far beyond it.
+
+    \b
+    Examples:
+      mle-star demo
+      mle-star demo diabetes --serve
     """
-    from mle_star.data import TASK_FILE, load_task
-    from mle_star.data.tables import TABLE_SUFFIXES
-    from mle_star.results.source import is_data_file, taken_in
+    from mle_star.cli.run import start_run
+    from mle_star.config import load_config
+    from mle_star.data import load_task
+    from mle_star.run.folder import callable_name
 
-    if is_data_file(source):
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = Path(scratch) / source.stem if dry else _folder_for(source, settings, output)
-            with taken_in(source, folder, target=guess_words[0], note=note) as data:
-                if any(data.glob(TASK_FILE)) or any(data.glob(f"*/{TASK_FILE}")):
-                    note(f"{source}: the {TASK_FILE} of an archive is not used; unpack it and name its folder")
-                task = _guessed(data, None if dry else folder, guess_words, settings, source)
-                yield task, output if dry else folder
-        return
-    if not source.exists():
-        raise ConfigError(f"{source}: no such folder or file")
-    if source.is_file() and source.suffix.lower() not in (".yaml", ".yml"):
-        kinds = ", ".join(TABLE_SUFFIXES)
-        raise ConfigError(f"{source}: neither data nor a task file; wanted is a table ({kinds}), a zip, or task.yaml")
-    has_file = source.is_file() or (source / TASK_FILE).exists()
-    if has_file and guess_words == (None, None, None):
-        task = load_task(source)
-        _say_where_the_data_lie(task, source if source.is_dir() else source.parent)
-    else:
-        task = _guessed(source, None, guess_words, settings, None)
-        _say_where_the_data_lie(task, source)
-    yield task, output
+    place = build_example(name, folder)
+    task = load_task(place)
+    tell(f"task folder: {folder / name}")
+    tell("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far")
+    run_dir = start_run(task, load_config(SETTINGS), output, view, advice=False)
+    tell(_truth(run_dir, task.evaluation_metric, place / ANSWERS))
+    this = callable_name(run_dir)
+    commands = {
+        f"mle-star report {this} --open": "why it won",
+        f"mle-star predict {this} {place}/input/test.csv": "the model at work on new rows",
+        f"mle-star leaderboard {this}": "every script that was tried",
+        "mle-star run YOUR.csv --target COLUMN --model offline": "the same on your data",
+    }
+    width = max(map(len, commands))
+    advise(*(f"{command:{width}}   {why}" for command, why in commands.items()))
 
 
-def _folder_for(source: Path, settings: PipelineConfig, output: Path | None) -> Path:
-    """Where a run on one file will be; nothing is copied for a model that cannot be asked."""
-    from mle_star.data.place import RUNS
-    from mle_star.run.folder import new_run_folder
-    from mle_star.search.setup import check_credentials
+def _truth(run_dir: Path, metric: str, answers: Path) -> str:
+    """The score of the submission on the test beside the expected one: an example has the answers."""
+    from mle_star.search.rescore import rescore
+    from mle_star.views import text
 
-    check_credentials(settings, None)
-    if output is not None:
-        return output.absolute()
-    return new_run_folder(Path(settings.work_dir).absolute() / RUNS, source.name.partition(".")[0])
+    final = rescore(run_dir, answers)[-1]
+    if final.truth is None or final.select is None or final.select.low is None:
+        return f"truth: not known: {final.problem or 'no score was expected'}"
+    return f"truth: {metric} {text.score(final.truth)} on the test; expected was {in_words(final.select)}"
 
 
-def _guessed(
-    data: Path, run_dir: Path | None, guess_words: Words, settings: PipelineConfig, source: Path | None
-) -> TaskDescription:
-    """The task that `init` would write, told in two lines with what deserves a look.
+def build_example(name: str, folder: Path) -> Path:
+    """Write the task folder of an example: rows to learn from, rows to predict, the shape of a submission.
 
-    `source` is the one file that the data were taken from.
+    The answers lie beside the data, where no script looks.
     """
-    from mle_star.results.source import in_their_words, make_task, told
+    import yaml
 
-    target, metric, maximize = guess_words
-    name = None if source is None else source.name.partition(".")[0]
-    guess = make_task(data, run_dir, name=name, target=target, metric=metric, direction=_direction(maximize))
-    lines = [*(f"note: {words}" for words in guess.notes), *told(guess, hides_rows=settings.scoring == "auto")]
-    for line in lines:
-        tell(line if source is None else in_their_words(line, source))
-    return guess.task
+    from mle_star.data.metrics import known_metric
 
-
-def time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
-    """How long it may take, before it starts."""
-    from mle_star.data.survey import survey
-    from mle_star.results.estimate import estimate, in_words
-    from mle_star.run.finding import runs_folder
-
+    if name not in EXAMPLES:
+        raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
     try:
-        table = survey(Path(task.data_dir)).train
-    except ConfigError:
-        table = None
-    told = estimate(settings, Path(task.data_dir), table.rows if table else 0, runs_folder())
-    return in_words(told, settings.time_limit_seconds)
+        from sklearn import datasets
+    except ImportError:
+        needed = f"{sys.executable} -m pip install scikit-learn lightgbm"
+        raise ConfigError(f"the examples need scikit-learn: {needed}") from None
+    (target, metric, description), place = EXAMPLES[name], folder / name
+    load = getattr(datasets, f"load_{name.replace('-', '_')}")
+    rows = load(as_frame=True).frame.rename(columns={"target": target})
+    rows.columns = [column.replace(" ", "_") for column in rows.columns]
+    rows = rows.sample(frac=1, random_state=SEED, ignore_index=True).rename_axis("id")
+    cut = round(len(rows) * TEST_SHARE)
+    test, train = rows[:cut], rows[cut:]
+    content = {
+        "competition_id": name,
+        "target": target,
+        "task_type": "regression" if metric == "rmse" else "classification",
+        "data_modality": "tabular",
+        "evaluation_metric": metric,
+        "metric_direction": known_metric(metric).direction.value,
+        "description": description,
+    }
+    files = {
+        "input/train.csv": train.to_csv(),
+        "input/test.csv": test.drop(columns=target).to_csv(),
+        "input/sample_submission.csv": test[[]].assign(**_blank_answer(target, metric, set(rows[target]))).to_csv(),
+        ANSWERS: test[[target]].to_csv(),
+        "task.yaml": yaml.safe_dump(content, sort_keys=False),
+    }
+    for file, text in files.items():
+        if (place / file).exists() and (place / file).read_text(encoding="utf-8") != text:
+            raise ConfigError(f"{place / file} exists already, and is not the example's; --folder names another place")
+    (place / "input").mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (place / file).write_text(text, encoding="utf-8")
+    return place
 
 
-def _say_where_the_data_lie(task: TaskDescription, folder: Path) -> None:
-    """Scripts see what lies there: nobody should learn later that it is another folder than the one that was named."""
-    data = Path(task.data_dir).resolve()
-    if folder.resolve() not in (data, *data.parents):
-        note(f"the data lie outside of {folder}: {data}")
+def _blank_answer(target: str, metric: str, values: set[Any]) -> dict[str, float]:
+    """An answer for each column of a submission: with more than two classes, a probability for each."""
+    if metric == "log_loss" and len(values) > 2:
+        return {f"{target}_{value}": round(1 / len(values), 6) for value in sorted(values)}
+    return {target: 0.5 if metric == "log_loss" else 0}

@@ -1,93 +1,45 @@
 """The harness: runs generated scripts, confined, and scores what they leave behind. The only door to `subprocess`."""
 
-from mle_star.execution.environment import build_execution_env, script_environment, scrub_credentials
-from mle_star.execution.gpu import detect_gpu, detect_gpu_info
-from mle_star.execution.harness import (
-    ExecutorStrategy,
-    evaluate_batch,
-    evaluate_solution,
-    evaluate_with_retry,
-    execute_script,
-    execute_script_via_sdk,
-    make_score_function,
-)
-from mle_star.execution.limits import MAX_OUTPUT_BYTES, Limits
-from mle_star.execution.local import LocalExecutor
-from mle_star.execution.outcome import (
-    build_evaluation_result,
-    debug_text,
-    detect_error,
-    exception_line,
-    extract_traceback,
-    trim_traceback,
-)
-from mle_star.execution.own_metric import OwnMetric as OwnMetric  # how metrics of the user's own are run
-from mle_star.execution.programs import InterpreterInfo, inspect_interpreter
-from mle_star.execution.recorded import execute_in_run
-from mle_star.execution.submission import (
-    check_submission_format,
-    find_sample_submission,
-    get_submission_info,
-    verify_submission,
-)
-from mle_star.execution.subsample import (
-    SUBSAMPLE_INSTRUCTION,
-    detect_error_masking,
-    get_subsample_instruction,
-    request_subsample_extraction,
-    request_subsample_removal,
-)
-from mle_star.execution.workspace import (
-    clean_output_directory,
-    link_input_data,
-    prepare_path_directory,
-    setup_working_directory,
-    write_script,
-)
-from mle_star.method.scores import is_better_solution, parse_score, rank_solutions
-from mle_star.models import ExecutionRawResult
-
-__all__ = [
-    "MAX_OUTPUT_BYTES",
-    "SUBSAMPLE_INSTRUCTION",
-    "ExecutionRawResult",
-    "ExecutorStrategy",
-    "InterpreterInfo",
-    "Limits",
-    "LocalExecutor",
-    "build_evaluation_result",
-    "build_execution_env",
-    "check_submission_format",
-    "clean_output_directory",
-    "debug_text",
-    "detect_error",
-    "detect_error_masking",
-    "detect_gpu",
-    "detect_gpu_info",
-    "evaluate_batch",
-    "evaluate_solution",
-    "evaluate_with_retry",
-    "exception_line",
-    "execute_in_run",
-    "execute_script",
-    "execute_script_via_sdk",
-    "extract_traceback",
-    "find_sample_submission",
-    "get_submission_info",
-    "get_subsample_instruction",
-    "inspect_interpreter",
-    "is_better_solution",
-    "link_input_data",
-    "make_score_function",
-    "parse_score",
-    "prepare_path_directory",
-    "rank_solutions",
-    "request_subsample_extraction",
-    "request_subsample_removal",
-    "script_environment",
-    "scrub_credentials",
-    "setup_working_directory",
-    "trim_traceback",
-    "verify_submission",
-    "write_script",
-]
+from mle_star.execution.environment import build_execution_env as build_execution_env
+from mle_star.execution.environment import script_environment as script_environment
+from mle_star.execution.environment import scrub_credentials as scrub_credentials
+from mle_star.execution.harness import ExecutorStrategy as ExecutorStrategy
+from mle_star.execution.harness import evaluate_batch as evaluate_batch
+from mle_star.execution.harness import evaluate_solution as evaluate_solution
+from mle_star.execution.harness import evaluate_with_retry as evaluate_with_retry
+from mle_star.execution.harness import execute_script as execute_script
+from mle_star.execution.harness import execute_script_via_sdk as execute_script_via_sdk
+from mle_star.execution.harness import make_score_function as make_score_function
+from mle_star.execution.limits import MAX_OUTPUT_BYTES as MAX_OUTPUT_BYTES
+from mle_star.execution.limits import Limits as Limits
+from mle_star.execution.local import LocalExecutor as LocalExecutor
+from mle_star.execution.outcome import build_evaluation_result as build_evaluation_result
+from mle_star.execution.outcome import debug_text as debug_text
+from mle_star.execution.outcome import detect_error as detect_error
+from mle_star.execution.outcome import exception_line as exception_line
+from mle_star.execution.outcome import extract_traceback as extract_traceback
+from mle_star.execution.outcome import trim_traceback as trim_traceback
+from mle_star.execution.own_metric import OwnMetric as OwnMetric
+from mle_star.execution.programs import InterpreterInfo as InterpreterInfo
+from mle_star.execution.programs import detect_gpu as detect_gpu
+from mle_star.execution.programs import detect_gpu_info as detect_gpu_info
+from mle_star.execution.programs import inspect_interpreter as inspect_interpreter
+from mle_star.execution.recorded import execute_in_run as execute_in_run
+from mle_star.execution.submission import check_submission_format as check_submission_format
+from mle_star.execution.submission import find_sample_submission as find_sample_submission
+from mle_star.execution.submission import get_submission_info as get_submission_info
+from mle_star.execution.submission import verify_submission as verify_submission
+from mle_star.execution.subsample import SUBSAMPLE_INSTRUCTION as SUBSAMPLE_INSTRUCTION
+from mle_star.execution.subsample import detect_error_masking as detect_error_masking
+from mle_star.execution.subsample import get_subsample_instruction as get_subsample_instruction
+from mle_star.execution.subsample import request_subsample_extraction as request_subsample_extraction
+from mle_star.execution.subsample import request_subsample_removal as request_subsample_removal
+from mle_star.execution.workspace import clean_output_directory as clean_output_directory
+from mle_star.execution.workspace import link_input_data as link_input_data
+from mle_star.execution.workspace import prepare_path_directory as prepare_path_directory
+from mle_star.execution.workspace import setup_working_directory as setup_working_directory
+from mle_star.execution.workspace import write_script as write_script
+from mle_star.method.scores import is_better_solution as is_better_solution
+from mle_star.method.scores import parse_score as parse_score
+from mle_star.method.scores import rank_solutions as rank_solutions
+from mle_star.models import ExecutionRawResult as ExecutionRawResult

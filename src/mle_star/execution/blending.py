@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mle_star.execution.fitted import forget_fitted, keep_fitted
+from mle_star.execution.artifacts import forget_fitted, keep_fitted
 from mle_star.execution.outcome import exception_line
 from mle_star.execution.predictions import read_predictions
 from mle_star.execution.recorded import execute_in_run

@@ -1,14 +1,25 @@
-"""Which executor a run gets: ours by name, or one that a plugin brings (entry points of `mle_star.executors`)."""
+"""Where scripts run and what they wait for: executors by name, slots, GPUs, the queue of runs on shared machines."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+import heapq
+import itertools
+import os
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
 
 from mle_star.errors import ConfigError
-from mle_star.models import PipelineConfig
-from mle_star.run.context import Executor
+from mle_star.execution.environment import concurrent_scripts
+from mle_star.execution.programs import detect_gpu_info
+from mle_star.models import Isolation, PipelineConfig
+from mle_star.run.context import Executor, RunContext
+
+T = TypeVar("T")
 
 GROUP = "mle_star.executors"
 """Entry points: name = what `executor` begins with, value = a function of configuration and address."""
@@ -17,6 +28,9 @@ Opener = Callable[[PipelineConfig, str], AbstractAsyncContextManager[Executor]]
 """Gives an executor for as long as a run lasts. The address is the whole setting, and empty for a bare name."""
 
 OURS = {"local": "mle_star.execution.local:open_executor", "ray": "mle_star.integrations.remote.cluster:open_executor"}
+
+
+# --- which executor a run gets ------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -54,3 +68,176 @@ def _known() -> dict[str, EntryPoint]:
     """By name; a module is imported when it is wanted."""
     brought = {point.name: point for point in entry_points(group=GROUP)}
     return {**brought, **{name: EntryPoint(name, place, GROUP) for name, place in OURS.items()}}
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What an executor says of itself, by its method `announce`; scripts of one that has none run on this machine."""
+
+    isolation: Isolation = field(default_factory=Isolation)
+    missing: str = ""  # what scripts run without, in one line
+    machines: dict[str, Any] | None = None  # what scripts find where they run; None where that is here
+    slots: int = 0  # for how many scripts those machines have room ...
+    queue: Callable[[str], AbstractAsyncContextManager[Any]] = nullcontext  # ... and how a run waits for one of them
+
+
+async def announced(executor: Executor) -> Announcement:
+    """What an executor says of itself; the local one finds it out first."""
+    announce: Callable[[], Announcement] = getattr(executor, "announce", Announcement)
+    return await asyncio.to_thread(announce)
+
+
+async def surroundings_of(executor: Executor) -> tuple[Isolation, dict[str, Any]]:
+    """What will confine scripts, as far as is known before one has run, and the hardware that they will find."""
+    about = await announced(executor)
+    return about.isolation, await asyncio.to_thread(detect_gpu_info) if about.machines is None else about.machines
+
+
+# --- slots --------------------------------------------------------------------------------------------------
+
+
+async def spare_slots(run: RunContext) -> int:
+    """How many scripts of one step may run beside the first: as many as other machines have room for."""
+    about = await announced(run.executor)
+    return 0 if about.machines is None else (run.config.max_concurrent_scripts or about.slots) - 1
+
+
+@asynccontextmanager
+async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
+    """Wait until one more script may run, and say which GPUs it gets; elsewhere than here, that is decided there."""
+    about, scripts = await announced(run.executor), run.shared.scripts
+    away = about.machines is not None
+    if scripts.gpus is None:
+        scripts.gpus = [] if away else visible_gpus((await asyncio.to_thread(detect_gpu_info))["gpu_count"])
+    if scripts.slots is None:
+        slots = await spare_slots(run) + 1 if away else script_slots(scripts.gpus, run.config)
+        scripts.slots = asyncio.Semaphore(slots)
+    async with scripts.slots, about.queue(str(run.run_dir)):
+        taken = scripts.taken
+        slot = next(number for number in itertools.count() if number not in taken)
+        taken.add(slot)
+        try:
+            yield gpus_for_slot(scripts.gpus, slot, run.config)
+        finally:
+            taken.discard(slot)
+
+
+def visible_gpus(gpu_count: int) -> list[str]:
+    """The GPUs that this process was given: all, or those that its own CUDA_VISIBLE_DEVICES names, in its own words.
+
+    A word is an index, or the id of a GPU or of a slice of one; as CUDA has it, a word that is neither ends the list.
+    """
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return [str(index) for index in range(gpu_count)]
+
+    def is_gpu(word: str) -> bool:
+        return int(word) < gpu_count if word.isdecimal() else gpu_count > 0 and word.startswith(("GPU-", "MIG-"))
+
+    return list(itertools.takewhile(is_gpu, (word.strip() for word in given.split(","))))
+
+
+def gpus_for_slot(gpus: list[str], slot: int, config: PipelineConfig) -> list[str] | None:
+    """A slot's own GPUs: as many as `script_gpus` says, a fraction being a share of one, else an even share.
+
+    Where there are too few for that, one script runs at a time, and None leaves every GPU visible to it.
+    """
+    share = config.script_gpus
+    if share is not None and gpus:
+        width = max(1, int(share))
+        first = int(slot * share) % len(gpus) // width * width
+        return gpus[first : first + width] if share else []
+    sharers = concurrent_scripts(config)
+    if sharers < 2 or len(gpus) < sharers:
+        return None
+    return gpus[slot % sharers :: sharers]
+
+
+def script_slots(gpus: list[str], config: PipelineConfig) -> int:
+    """How many scripts may really run at once: as many as the GPUs have room for."""
+    wanted, share = concurrent_scripts(config), config.script_gpus
+    if share is not None and gpus:
+        return max(1, min(wanted, int(len(gpus) / share))) if share else wanted
+    return 1 if 0 < len(gpus) < wanted else wanted
+
+
+class Queue:
+    """So many slots for several runs; a free one goes to the run that has had fewest: it has most still to do."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._had: Counter[str] = Counter()
+        self._order = itertools.count()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def slot(self, run: str) -> AsyncIterator[None]:
+        """Wait for a slot, and have it until the end of the block."""
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (self._had[run], next(self._order), slot))
+        self._had[run] += 1
+        self._give()
+        try:
+            await slot
+            yield
+        except asyncio.CancelledError:
+            if slot.cancelled():
+                self._had[run] -= 1
+            raise
+        finally:
+            if not slot.cancelled():
+                self._free += 1
+                self._give()
+
+    def _give(self) -> None:
+        while self._free and self._waiting:
+            slot = heapq.heappop(self._waiting)[-1]
+            if not slot.done():  # who was cancelled waits no longer
+                self._free -= 1
+                slot.set_result(None)
+
+
+async def concurrently(
+    jobs: Sequence[Callable[[], Awaitable[T]]],
+    ends: Callable[[T], bool],
+    *,
+    helpers: int,
+    slot: Callable[[], AbstractAsyncContextManager[object]],
+) -> list[T]:
+    """The outcomes in the order of the jobs, up to the first that `ends` the work or raises.
+
+    Whoever calls has a slot already and works through the jobs; each of the helpers takes part once it has a slot of
+    its own. What comes after an end is stopped, and what comes before it is waited for: it may end earlier.
+    """
+    waiting = deque(enumerate(jobs))
+    begun: dict[int, asyncio.Task[T]] = {}
+
+    async def work() -> None:
+        while waiting:
+            number, job = waiting.popleft()
+            begun[number] = task = asyncio.ensure_future(job())
+            await asyncio.wait({task})
+            if task.cancelled() or task.exception() is not None or ends(task.result()):
+                waiting.clear()
+                for later in range(number + 1, len(begun)):
+                    begun[later].cancel()
+
+    async def help_out() -> None:
+        async with slot():
+            await work()
+
+    hands = [asyncio.create_task(help_out()) for _ in range(min(helpers, len(jobs) - 1))]
+    try:
+        await work()
+        if begun:
+            await asyncio.wait(begun.values())
+    finally:
+        for one in (*hands, *begun.values()):
+            one.cancel()
+        await asyncio.gather(*hands, *begun.values(), return_exceptions=True)
+    outcomes = list[T]()
+    for number in sorted(begun):
+        outcomes.append(begun[number].result())
+        if ends(outcomes[-1]):
+            break
+    return outcomes

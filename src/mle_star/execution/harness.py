@@ -20,10 +20,10 @@ from filelock import FileLock, Timeout
 from mle_star.data.place import DataFolder
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution.environment import script_environment
+from mle_star.execution.inputs import sample_for
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.recorded import execute_in_run, rejected
-from mle_star.execution.smoke_test import sample_for
 from mle_star.execution.workspace import (
     clean_output_directory,
     is_ours,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
 import shutil
-import signal
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +23,10 @@ from mle_star.execution.process import ScriptProcess
 from mle_star.execution.workspace import entries_below
 from mle_star.models import PipelineConfig
 
+logger = logging.getLogger("mle_star.execution")
+
+PREFIX = "mle-star-"
+"""Begins the names of groups and of temporary folders."""
 GIB = 1024**3
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 """What is kept on disk of each stream."""
@@ -60,27 +63,47 @@ class Limits:
         )
 
 
-def machine_memory() -> int:
+def own_groups(process: Path = Path("/proc/self")) -> list[Path]:
+    """The control groups (version 2) that a process is in: the innermost first, up to where they are mounted."""
+    try:
+        mounts = [line.split() for line in (process / "mounts").read_text().splitlines()]
+        inner = [line[4:] for line in (process / "cgroup").read_text().splitlines() if line.startswith("0::/")]
+    except (OSError, ValueError):
+        return []
+    root = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
+    if root is None or not inner or ".." in inner[0]:
+        return []
+    own = root / inner[0]
+    return [place for place in (own, *own.parents) if place.is_relative_to(root)]
+
+
+def machine_memory(groups: Sequence[Path] | None = None) -> int:
     """The memory of this machine, or of the container or the job that this process lives in."""
     total = int(psutil.virtual_memory().total)
-    for path in memory_files(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")):
+    for group in own_groups() if groups is None else groups:
         with suppress(OSError, ValueError):
-            total = min(total, int(path.read_text()))
+            total = min(total, int((group / "memory.max").read_text()))
     return total
 
 
-def memory_files(groups: Path, own: Path) -> list[Path]:
-    """Where limits on memory may stand: at the top, and at every step down to the group of this process."""
-    steps: tuple[str, ...] = ()
-    with suppress(OSError, ValueError):
-        paths = [line.split(":", 2)[2] for line in own.read_text().splitlines() if line.startswith("0:")]
-        steps = next((parts for path in paths if ".." not in (parts := Path(path.lstrip("/")).parts)), ())
-    return [groups.joinpath(*steps[:count], "memory.max") for count in range(len(steps) + 1)]
+def find_cgroup_parent(groups: Sequence[Path] | None = None) -> Path | None:
+    """Where this process may make groups that count memory and tasks, if anywhere; groups of dead processes go."""
+    for parent in own_groups() if groups is None else groups:
+        with suppress(OSError):
+            handed_down = (parent / "cgroup.subtree_control").read_text().split()
+            if {"memory", "pids"} <= set(handed_down) and os.access(parent, os.W_OK):
+                for folder in parent.glob(f"{PREFIX}*"):
+                    owner = folder.name[len(PREFIX) :].split("-")[0]
+                    if owner.isdigit() and not psutil.pid_exists(int(owner)):
+                        _remove(folder)
+                return parent
+    return None
 
 
-logger = logging.getLogger("mle_star.execution")
-
-PREFIX = "mle-star-"
+def _remove(group: Path) -> bool:
+    with suppress(OSError):
+        group.rmdir()
+    return not group.exists()
 
 
 @dataclass(frozen=True)
@@ -102,7 +125,7 @@ class Cgroup:
             group.remove()
             return None
         for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 group._write(name, value)
         return group
 
@@ -112,67 +135,25 @@ class Cgroup:
 
     def events(self, name: str, event: str) -> int:
         """How often something happened here, by the kernel's count: `max` in `pids.events` is a refused fork."""
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             lines = (line.split() for line in (self.folder / name).read_text().splitlines())
             return next((int(count) for key, count in lines if key == event), 0)
         return 0
 
     def kill(self) -> None:
-        """Kill whatever is still inside."""
+        """Kill whatever is still inside (Linux 5.14 or later)."""
         for name, value in (("pids.max", 0), ("cgroup.kill", 1)):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._write(name, value)
-        with contextlib.suppress(OSError):  # before Linux 5.14 there is no cgroup.kill
-            for pid in (self.folder / "cgroup.procs").read_text().split():
-                with contextlib.suppress(OSError):
-                    os.kill(int(pid), signal.SIGKILL)
 
     def remove(self) -> None:
         """Take the group away, with all that is in it."""
         for attempt in range(50):
-            if _removed(self.folder):
+            if _remove(self.folder):
                 return
             self.kill()
             time.sleep(0.001 * 2 ** min(attempt, 5))
         logger.warning("control group %s could not be removed", self.folder)
-
-
-def _removed(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
-def find_cgroup_parent(process: Path = Path("/proc/self")) -> Path | None:
-    """Where this process may make groups that count memory and tasks, if anywhere; groups of dead processes go."""
-    try:
-        own = [line.split(":", 2) for line in (process / "cgroup").read_text().splitlines()]
-        mounts = [line.split() for line in (process / "mounts").read_text().splitlines()]
-    except (OSError, ValueError):
-        return None
-    root = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
-    path = next((entry[2] for entry in own if entry[0] == "0"), None)
-    if root is None or path is None:
-        return None
-    here = root / path.lstrip("/")
-    for parent in dict.fromkeys((here, here.parent if here != root else root, root)):
-        with contextlib.suppress(OSError):
-            handed_down = (parent / "cgroup.subtree_control").read_text().split()
-            if {"memory", "pids"} <= set(handed_down) and os.access(parent, os.W_OK):
-                _remove_stale(parent)
-                return parent
-    return None
-
-
-def _remove_stale(parent: Path) -> None:
-    for folder in parent.glob(f"{PREFIX}*"):
-        owner = folder.name[len(PREFIX) :].split("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            _removed(folder)
 
 
 FIRST_LOOK_SECONDS = 0.25
@@ -185,17 +166,16 @@ RESERVE_BYTES = 1 << 29
 class DiskQuota:
     """The folders that one script writes to, its own first, and the limits on what they hold, from before it starts.
 
-    `breach` says why it was ended. The links by which the harness shows the data count for nothing, all others do.
+    Of each disk it has at most half of what is free. `breach` says why it was ended. The links by which the harness
+    shows the data count for nothing, all others do.
     """
 
     def __init__(self, limits: Limits, folders: Sequence[Path]) -> None:
         self._limits, self._folders = limits, folders
-        self._given = sum(entry.is_symlink() for folder in folders[:1] for entry in entries_below(folder / "input"))
-        free = _free_bytes(folders[0])
-        self._bytes = min(limits.disk_bytes, free // 2) if free else limits.disk_bytes
-        self._elsewhere = {_device(folder): _free_bytes(folder) // 2 for folder in folders[1:]}
-        self._elsewhere.pop(_device(folders[0]), None)
-        self._reserve = RESERVE_BYTES if free > 2 * RESERVE_BYTES else 0
+        self._given = sum(entry.is_symlink() for entry in entries_below(folders[0] / "input"))
+        free = {_device(folder): _free_bytes(folder) for folder in reversed(folders)}
+        self._allowed = {device: left // 2 for device, left in free.items() if left}
+        self._reserve = RESERVE_BYTES if free[_device(folders[0])] > 2 * RESERVE_BYTES else 0
         self._locked = ""
         self.breach = ""
 
@@ -207,7 +187,7 @@ class DiskQuota:
             yield
         finally:
             watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+            with suppress(asyncio.CancelledError):
                 await watch
 
     async def _watch(self, process: ScriptProcess) -> None:
@@ -227,18 +207,16 @@ class DiskQuota:
         if self._reserve and _free_bytes(self._folders[0]) < self._reserve:
             return "the disk is full; write less"
         waiting = [str(folder) for folder in self._folders]
-        held, files = nameless_bytes(descendants(pid), (*(f"{folder}/" for folder in waiting), "/tmp/")), 0
-        locked, before, there = "", self._locked, dict.fromkeys(self._elsewhere, 0)
+        held, files = Counter[int](), 0
+        held[_device(self._folders[0])] = nameless_bytes(descendants(pid), (*(f"{one}/" for one in waiting), "/tmp/"))
+        locked, before = "", self._locked
         while waiting:
             try:
                 with os.scandir(folder := waiting.pop()) as entries:
                     for entry in entries:
-                        with contextlib.suppress(FileNotFoundError):
+                        with suppress(FileNotFoundError):
                             status = entry.stat(follow_symlinks=False)
-                            if status.st_dev in there:
-                                there[status.st_dev] += _held_by(status)
-                            else:
-                                held += _held_by(status)
+                            held[status.st_dev] += status.st_blocks * 512  # a file may be long and hold nothing
                         files += 1
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
@@ -247,7 +225,9 @@ class DiskQuota:
             except OSError as error:
                 if error.errno == errno.ENAMETOOLONG:
                     return "folders nested deeper than any path can be long"
-            if most := self._exceeded(held, there):
+            limits = [(held.total(), self._limits.disk_bytes)]
+            limits += [(held[device], most) for device, most in self._allowed.items()]
+            if most := next((most for size, most in limits if size > most), 0):
                 return f"more than {most / 1e9:.1f} GB on disk in its folder and /tmp"
             if files > self._limits.files + self._given:
                 return f"more than {self._limits.files} files in its folder and /tmp"
@@ -255,12 +235,6 @@ class DiskQuota:
         if locked and before:  # twice: a script that is about to end has nothing to hide
             return f"a folder that the harness cannot look into ({locked}); leave folders readable"
         return ""
-
-    def _exceeded(self, held: int, there: dict[int, int]) -> int:
-        """The limit that is: of the folder's own disk, of another that /tmp lies on, or of both together; 0 if none."""
-        limits = [(held, self._bytes), (held + sum(there.values()), self._limits.disk_bytes)]
-        limits += [(there[device], most) for device, most in self._elsewhere.items() if most]
-        return next((most for bytes_held, most in limits if bytes_held > most), 0)
 
 
 def _free_bytes(folder: Path) -> int:
@@ -275,9 +249,3 @@ def _device(folder: Path) -> int:
         return folder.stat().st_dev
     except OSError:
         return 0
-
-
-def _held_by(status: os.stat_result) -> int:
-    """What it takes on disk: a file may be long and hold nothing."""
-    blocks: int | None = getattr(status, "st_blocks", None)
-    return status.st_size if blocks is None else blocks * 512

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import re
@@ -14,7 +13,8 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,8 @@ import psutil
 
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution.environment import CACHE_VARIABLES, CERTIFICATE_VARIABLES, readable_parts
-from mle_star.execution.limits import Cgroup, DiskQuota, Limits, find_cgroup_parent
+from mle_star.execution.executors import Announcement
+from mle_star.execution.limits import PREFIX, Cgroup, DiskQuota, Limits, find_cgroup_parent
 from mle_star.execution.process import NOTE, SIGKILL, Keeper, LogFile, Report, ScriptProcess
 from mle_star.execution.programs import InterpreterInfo, locate_interpreter
 from mle_star.execution.sandbox import (
@@ -39,15 +40,13 @@ from mle_star.execution.sandbox import (
     write_users,
 )
 from mle_star.execution.seccomp import filter_program
-from mle_star.execution.slots import Announcement
 from mle_star.execution.workspace import (
-    clear_working_directory,
     linked_places,
+    make_harmless,
     own_prefix,
     remove_entry,
     remove_left_behind,
-    strip_set_ids,
-    unlock,
+    reset_working_directory,
 )
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 from mle_star.run.context import ScriptRequest
@@ -56,7 +55,6 @@ logger = logging.getLogger("mle_star.execution")
 
 MARKER = "MLE_STAR_SCRIPT"
 """A variable in every script's environment by which its processes can be told from all others."""
-PREFIX = "mle-star-"
 LEFT_SECONDS = 3600.0
 """After so long the temporary folder of a harness that died hard is removed by the next."""
 _SECRET = re.compile(r"\.(env(\..*|rc)?|netrc|pypirc|git|git-credentials|aws|azure|docker|kube|ssh)")
@@ -117,9 +115,7 @@ class LocalExecutor:
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
-        means = self._means
-        if means is None:
-            means = await asyncio.to_thread(self.probe)
+        means = await asyncio.to_thread(self.probe) if self._means is None else self._means
         temporary = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
         group = Cgroup.create(means.cgroups, self.limits) if means.cgroups else None
         try:
@@ -136,11 +132,9 @@ class LocalExecutor:
     async def _run(
         self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None, log: LogFile
     ) -> ExecutionRawResult:
-        limits = self.limits
+        limits, started, marker = self.limits, time.monotonic(), uuid.uuid4().hex
         streams = [Keeper(limits.head_bytes, limits.tail_bytes, log) for _ in range(2)]
-        marker = uuid.uuid4().hex
-        env = self._environment(request, means, temporary, marker)
-        started = time.monotonic()
+        env = _environment(request, means, temporary, marker)
         order = self._order(request, means, temporary, group)
         disk = DiskQuota(limits, [Path(request.working_dir), temporary])
         process = await ScriptProcess.start(order, request.working_dir, env, streams)
@@ -158,10 +152,10 @@ class LocalExecutor:
                 _sweep(marker, group)
         seconds = time.monotonic() - started
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
-        await asyncio.to_thread(_clean_up, request.working_dir, report)
+        await asyncio.to_thread(make_harmless, request.working_dir, set_ids="seccomp" not in report.applied)
         if disk.breach:
-            report = replace(report, reason=disk.breach)
-            await asyncio.to_thread(clear_working_directory, request.working_dir)
+            report = report.model_copy(update={"reason": disk.breach})
+            await asyncio.to_thread(reset_working_directory, request.working_dir)
         stderr = streams[1].text()
         if report.error:
             first = f" ({stderr.strip().splitlines()[0]})" if stderr.strip() else ""
@@ -175,22 +169,31 @@ class LocalExecutor:
             isolation=self._applied(report),
         )
 
-    # --- orders -----------------------------------------------------------------------------------------------
-
     def _order(self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None) -> dict[str, Any]:
-        limits, sandbox = self.limits, means.sandbox
-        access = self._access(request, means, temporary)
+        """What the supervisor is to do, in plain values."""
+        limits, sandbox, interpreter = self.limits, means.sandbox, means.interpreter
+        access = Access(
+            working_dir=request.working_dir,
+            private_dir=str(temporary),
+            input_dir=request.input_dir,
+            readable=tuple(_needed(request, means, self.config)),
+            hidden=tuple(os.path.realpath(path) for path in (*request.hidden, *_secrets(interpreter.roots))),
+            allow_network=self.config.allow_network,
+            gpus=request.env.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")),
+            shared_memory_bytes=limits.memory_bytes // 2,
+        )
         resources = {"FSIZE": limits.file_bytes, "NOFILE": limits.open_files, "CORE": 0}
         if not access.gpus:  # CUDA maps more than it uses
             resources["DATA"] = limits.memory_bytes
         # in a network of its own a script may talk to itself
         calls = filter_program(bool(sandbox.kind) or access.allow_network) if sandbox.seccomp else None
+        own = {"mounts": mounts_of(access), "network": access.allow_network} if sandbox.kind == "namespaces" else None
         return {
             "bubblewrap": bubblewrap_command(sandbox, access) if sandbox.kind == "bubblewrap" else None,
-            "namespaces": _namespaces(access) if sandbox.kind == "namespaces" else None,
+            "namespaces": own and {**own, "root": str(temporary / "root"), "user": INSIDE},
             "inside": {
-                "command": [means.interpreter.path, request.script_path],
-                "launcher": child_program(means.interpreter.path, "confine"),
+                "command": [interpreter.path, request.script_path],
+                "launcher": child_program(interpreter.path, "confine"),
                 "seccomp": calls,
             },
             "working_dir": request.working_dir,
@@ -203,75 +206,53 @@ class LocalExecutor:
             "parent": os.getpid(),
         }
 
-    def _access(self, request: ScriptRequest, means: Means, temporary: Path) -> Access:
-        return Access(
-            working_dir=request.working_dir,
-            private_dir=str(temporary),
-            input_dir=request.input_dir,
-            readable=tuple(_needed(request, means, self.config)),
-            hidden=tuple(os.path.realpath(path) for path in (*request.hidden, *_secrets(means.interpreter.roots))),
-            allow_network=self.config.allow_network,
-            gpus=_uses_gpu(request.env),
-            shared_memory_bytes=self.limits.memory_bytes // 2,
-        )
-
-    def _environment(self, request: ScriptRequest, means: Means, temporary: Path, marker: str) -> dict[str, str]:
-        inside = "/tmp" if means.sandbox.kind else str(temporary / "tmp")
-        env = {**request.env, MARKER: marker, "TMPDIR": inside, "HOME": f"{inside}/home"}
-        if not means.sandbox.kind:
-            env["JOBLIB_TEMP_FOLDER"] = inside  # else /dev/shm, where what it leaves would stay
-        if means.interpreter.user_base is not None:
-            env["PYTHONUSERBASE"] = means.interpreter.user_base  # it would be looked for in the new home
-        return env
-
-    # --- outcomes ---------------------------------------------------------------------------------------------
-
     def _applied(self, report: Report) -> Isolation:
+        """What really confined a script, in words."""
         applied, limits = report.applied, self.limits
-        words = ["time"]
-        if {"cgroup", "DATA", "watch"} & applied:
-            words.append(f"memory {limits.memory_bytes / 1e9:.1f} GB")
-        if {"cgroup", "watch"} & applied:
-            words.append(f"processes {limits.tasks}")
-        names = {"FSIZE": f"file size {limits.file_bytes / 1e9:.1f} GB", "NOFILE": f"open files {limits.open_files}"}
-        words += [text for name, text in names.items() if name in applied]
-        words.append(f"disk {limits.disk_bytes / 1e9:.1f} GB and {limits.files} files")
         parts = [name for name in ("bubblewrap", "namespaces", "seccomp") if name in applied]
-        if {"bubblewrap", "namespaces"} & applied:
-            words += ["reads only what it is given", "writes only in the working directory"]
-        if os.getuid() != 0 or {"bubblewrap", "namespaces"} & applied:
-            words.append("no root")
+        boxed = parts[:1] not in ([], ["seccomp"])
+        words = {
+            "time": True,
+            f"memory {limits.memory_bytes / 1e9:.1f} GB": {"cgroup", "DATA", "watch"} & applied,
+            f"processes {limits.tasks}": {"cgroup", "watch"} & applied,
+            f"file size {limits.file_bytes / 1e9:.1f} GB": "FSIZE" in applied,
+            f"open files {limits.open_files}": "NOFILE" in applied,
+            f"disk {limits.disk_bytes / 1e9:.1f} GB and {limits.files} files": True,
+            "reads only what it is given": boxed,
+            "writes only in the working directory": boxed,
+            "no root": boxed or os.getuid() != 0,
+        }
         closed = bool(parts) and not self.config.allow_network
-        return Isolation(sandbox="+".join(parts) or "none", network_blocked=closed, limits=tuple(words))
+        held = tuple(word for word, is_held in words.items() if is_held)
+        return Isolation(sandbox="+".join(parts) or "none", network_blocked=closed, limits=held)
 
     def _notes(self, report: Report, group: Cgroup | None, timed_out: bool) -> str:
         """What the harness knows about a script's end and the script could not say itself."""
-        lines = []
-        if report.reason:
-            lines.append(f"killed: {report.reason}")
-        elif report.killed and group is not None and group.events("memory.events", "oom_kill"):
-            lines.append(f"killed: more than {self.limits.memory_bytes / 1e9:.1f} GB of memory")
+        reason, lines = report.reason, []
+        killed = report.signal == SIGKILL or report.exit == 128 + SIGKILL  # directly, or as its sandbox tells it
+        if killed and group is not None and group.events("memory.events", "oom_kill"):
+            reason = reason or f"more than {self.limits.memory_bytes / 1e9:.1f} GB of memory"
+        if reason:
+            lines.append(f"killed: {reason}")
         if group is not None and group.events("pids.events", "max") and not timed_out:
             lines.append(f"refused: more than {self.limits.tasks} processes and threads")
         return "".join(f"\n{NOTE} {line}" for line in lines)
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[LocalExecutor]:
     """Processes of this machine."""
     yield LocalExecutor(config)
 
 
-def _namespaces(access: Access) -> dict[str, Any]:
-    root = str(Path(access.private_dir) / "root")
-    return {"root": root, "mounts": mounts_of(access), "network": access.allow_network, "user": INSIDE}
-
-
-def _clean_up(working_dir: str, report: Report) -> None:
-    """What a script must not leave to others, and what would keep us from what it made."""
-    unlock(working_dir)
-    if "seccomp" not in report.applied:
-        strip_set_ids(working_dir)
+def _environment(request: ScriptRequest, means: Means, temporary: Path, marker: str) -> dict[str, str]:
+    inside = "/tmp" if means.sandbox.kind else str(temporary / "tmp")
+    env = {**request.env, MARKER: marker, "TMPDIR": inside, "HOME": f"{inside}/home"}
+    if not means.sandbox.kind:
+        env["JOBLIB_TEMP_FOLDER"] = inside  # else /dev/shm, where what it leaves would stay
+    if means.interpreter.user_base is not None:
+        env["PYTHONUSERBASE"] = means.interpreter.user_base  # it would be looked for in the new home
+    return env
 
 
 def _exit_code(report: Report, boxed: bool) -> int:
@@ -280,26 +261,21 @@ def _exit_code(report: Report, boxed: bool) -> int:
         return -SIGKILL  # even if the script itself was gone before its children were killed
     if report.signal is not None:
         return -report.signal
-    code = 1 if report.exit_code is None else report.exit_code
+    code = 1 if report.exit is None else report.exit
     return 128 - code if boxed and code > 128 and code - 128 in set(signal.Signals) else code
-
-
-def _uses_gpu(env: dict[str, str]) -> bool:
-    return env.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> list[str]:
     """All that a script must be able to read besides the system and its data, wherever it lies."""
+    env = request.env
     needed = [root for root in means.interpreter.roots if not too_much(root)]
-    needed += [*link_chain(means.interpreter.path), request.script_path, str(Path(HERE) / "child")]
-    needed += [path for path in request.env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path and not too_much(path)]
-    caches = [*config.model_caches, *(request.env[name] for name in CACHE_VARIABLES if request.env.get(name))]
+    needed += [*link_chain(means.interpreter.path), request.script_path, str(Path(HERE) / "child"), *request.readable]
+    needed += [path for path in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path and not too_much(path)]
+    caches = [*config.model_caches, *(env[name] for name in CACHE_VARIABLES if env.get(name))]
     needed += [part for cache in caches for part in readable_parts(cache)]
-    needed += [request.env[name] for name in CERTIFICATE_VARIABLES if request.env.get(name)]
-    needed += request.readable
-    shown = Path(request.working_dir) / "input"
-    if request.input_dir is None and shown.is_dir():
-        needed += linked_places(shown)
+    needed += [env[name] for name in CERTIFICATE_VARIABLES if env.get(name)]
+    if request.input_dir is None:
+        needed += linked_places(Path(request.working_dir) / "input")
     return [path for path in needed if os.path.lexists(path)]
 
 
@@ -307,7 +283,7 @@ def _secrets(roots: Iterable[str]) -> list[str]:
     """Files of secrets in the folders that modules come from: one of them may be somebody's project."""
     found = []
     for root in roots:
-        with contextlib.suppress(OSError), os.scandir(root) as entries:
+        with suppress(OSError), os.scandir(root) as entries:
             found += [entry.path for entry in entries if _SECRET.fullmatch(entry.name)]
     return found
 
@@ -317,6 +293,6 @@ def _sweep(marker: str, group: Cgroup | None) -> None:
     if group is not None:
         group.kill()
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
+        with suppress(psutil.Error, OSError):
             if process.environ().get(MARKER) == marker:
                 process.kill()

@@ -23,7 +23,8 @@ from mle_star.basics.texts import quoted
 from mle_star.data.metrics import run_own_metrics_by
 from mle_star.errors import ConfigError, MleStarError
 from mle_star.execution.environment import script_environment
-from mle_star.execution.local import PREFIX, LocalExecutor
+from mle_star.execution.limits import PREFIX
+from mle_star.execution.local import LocalExecutor
 from mle_star.execution.workspace import own_prefix, prepare_path_directory, remove_entry
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest

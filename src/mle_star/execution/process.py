@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import marshal
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, cast
 
+from pydantic import ConfigDict, ValidationError, model_validator
+
 from mle_star.execution.sandbox import child_program
+from mle_star.models import Frozen
 
 NOTE = "[mle-star]"
 """Begins every line that the harness adds to a script's output."""
+DRAIN_SECONDS = 1.0
+SIGKILL = 9
 
 
 class LogFile:
@@ -61,10 +65,9 @@ class Keeper:
         self.total += len(data)
         room = max(self._head_bytes - len(self._head), 0)
         self._head += data[:room]
-        if len(data) > room:
-            self._tail += data[room:][-self._tail_bytes :]
-            if len(self._tail) > 2 * self._tail_bytes:
-                del self._tail[: -self._tail_bytes]
+        self._tail += data[room:][-self._tail_bytes :]
+        if len(self._tail) > 2 * self._tail_bytes:
+            del self._tail[: -self._tail_bytes]
         self._log.write(data)  # at the end: a disk that is full for a moment must not cost the score
 
     def text(self) -> str:
@@ -78,24 +81,22 @@ class Keeper:
         return self._head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace") + warning
 
 
-DRAIN_SECONDS = 1.0
-SIGKILL = 9  # `signal` does not know it on Windows
+class Report(Frozen):
+    """What the supervisor said at the end: how the script ended, or why there was none to run."""
 
+    model_config = ConfigDict(extra="forbid")
 
-@dataclass(frozen=True)
-class Report:
-    """What the supervisor said at the end."""
-
-    exit_code: int | None = None
+    exit: int | None = None
     signal: int | None = None
+    error: str = ""
     reason: str = ""  # why it killed the script, when it did
-    error: str = ""  # why there was no script to run
     applied: frozenset[str] = frozenset()  # what really confined the script
 
-    @property
-    def killed(self) -> bool:
-        """Did the script end by SIGKILL, directly or as its sandbox tells it?"""
-        return self.signal == SIGKILL or self.exit_code == 128 + SIGKILL
+    @model_validator(mode="after")
+    def _has_one_end(self) -> Report:
+        if (self.exit is not None) + (self.signal is not None) + bool(self.error) != 1:
+            raise ValueError("a script has one end")
+        return self
 
 
 class Streams(asyncio.SubprocessProtocol):
@@ -104,21 +105,18 @@ class Streams(asyncio.SubprocessProtocol):
     def __init__(self, keepers: Sequence[Keeper]) -> None:
         self._keepers = keepers
         self._open = {1, 2}
-        loop = asyncio.get_running_loop()
-        self.exited: asyncio.Future[None] = loop.create_future()
-        self.drained: asyncio.Future[None] = loop.create_future()
+        self.exited, self.drained = asyncio.Event(), asyncio.Event()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._keepers[fd - 1].feed(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
-        if not self._open and not self.drained.done():
-            self.drained.set_result(None)
+        if not self._open:
+            self.drained.set()
 
     def process_exited(self) -> None:
-        if not self.exited.done():
-            self.exited.set_result(None)
+        self.exited.set()
 
 
 class ScriptProcess:
@@ -126,6 +124,7 @@ class ScriptProcess:
 
     def __init__(self, transport: asyncio.SubprocessTransport, streams: Streams, report_fd: int) -> None:
         self._transport, self._streams, self._report_fd = transport, streams, report_fd
+        self.pid = transport.get_pid()
         self.report: Report | None = None
 
     @classmethod
@@ -155,18 +154,20 @@ class ScriptProcess:
             os.close(write_end)
         return cls(transport, streams, read_end)
 
-    @property
-    def pid(self) -> int:
-        """The supervisor's number."""
-        return self._transport.get_pid()
-
     async def wait(self, seconds: float) -> bool:
         """Wait for the end of script and output; False when time ran out first."""
-        done, _ = await asyncio.wait({self._streams.exited}, timeout=seconds)
-        if not done:
+        try:
+            await asyncio.wait_for(self._streams.exited.wait(), seconds)
+        except asyncio.TimeoutError:
             return False
-        await asyncio.wait({self._streams.drained}, timeout=DRAIN_SECONDS)
-        self._read_report()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._streams.drained.wait(), DRAIN_SECONDS)
+        chunks = []
+        with suppress(OSError):
+            while chunk := os.read(self._report_fd, 65536):
+                chunks.append(chunk)
+        if chunks:
+            self.report = parse_report(b"".join(chunks))
         return True
 
     async def stop(self, command: bytes, patience: float) -> None:
@@ -174,7 +175,7 @@ class ScriptProcess:
         control = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
         control.write(command)
         if not await self.wait(patience):
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 self._transport.kill()
             await self.wait(DRAIN_SECONDS)
 
@@ -184,30 +185,13 @@ class ScriptProcess:
         os.close(self._report_fd)
         self._report_fd = -1  # a wait that outlives this must not read what the number stands for next
 
-    def _read_report(self) -> None:
-        chunks = []
-        with contextlib.suppress(OSError):
-            while chunk := os.read(self._report_fd, 65536):
-                chunks.append(chunk)
-        if chunks:
-            self.report = parse_report(b"".join(chunks))
-
 
 def parse_report(text: bytes) -> Report | None:
     """What the supervisor said, or None when it makes no sense: then nothing of it is believed."""
-    said: dict[str, str] = {}
-    for line in text.decode("utf-8", "replace").splitlines():
-        name, tab, value = line.partition("\t")
-        if not tab or name in said or name not in ("exit", "signal", "reason", "error", "applied"):
-            return None
-        said[name] = value
-    ends = [name for name in ("exit", "signal", "error") if said.get(name)]
-    exit_code, signal = _number(said.get("exit")), _number(said.get("signal"))
-    if len(ends) != 1 or (ends != ["error"] and exit_code is None and signal is None):
+    lines = [line.partition("\t") for line in text.decode("utf-8", "replace").splitlines()]
+    said: dict[str, Any] = {name: value for name, _, value in lines}
+    said["applied"] = said.get("applied", "").split()
+    try:
+        return Report.model_validate(said) if len({name for name, *_ in lines}) == len(lines) else None
+    except ValidationError:
         return None
-    applied = frozenset(said.get("applied", "").split())
-    return Report(exit_code, signal, said.get("reason", ""), said.get("error", ""), applied)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None

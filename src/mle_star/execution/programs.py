@@ -1,4 +1,4 @@
-"""Other programs, asked from an empty folder without any credential; the scripts' Python; the user's own command."""
+"""Other programs, asked from an empty folder without a credential: the scripts' Python, `nvidia-smi`, the user's."""
 
 from __future__ import annotations
 
@@ -47,6 +47,28 @@ def ask_program(command: Sequence[str], seconds: float) -> bytes:
     answer = try_program(command, seconds)
     answer.check_returncode()
     return answer.stdout
+
+
+GPU_SECONDS = 5
+
+
+def detect_gpu_info() -> dict[str, Any]:
+    """Ask `nvidia-smi`; any trouble means that there is no GPU. Never raises."""
+    nothing: dict[str, Any] = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
+    program = find_program("nvidia-smi") or ""
+    try:
+        answer = ask_program([program, "--query-gpu=name,memory.total", "--format=csv,noheader"], GPU_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return nothing
+    lines = [line.partition(",")[::2] for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
+    if not lines:
+        return nothing
+    memory = [size.strip() for _, size in lines if size.strip()]
+    found = {"cuda_available": True, "gpu_count": len(lines), "gpu_names": [name.strip() for name, _ in lines]}
+    return {**found, "gpu_memory": memory} if memory else found
+
+
+detect_gpu = detect_gpu_info
 
 
 _PLACES = """
@@ -117,15 +139,14 @@ def _ask(python: str | None, question: str) -> InterpreterInfo:
     return InterpreterInfo.model_validate(known)
 
 
-SECONDS = 30.0
+COMMAND_SECONDS = 30.0
 
 
-def call_command(command: str, told: Mapping[str, str]) -> str:
-    """Run a command of the user's in a shell, with what is told as variables; what went wrong, or nothing."""
+def call_command(command: str, variables: Mapping[str, str]) -> str:
+    """Run a command of the user's in a shell, with these variables; what went wrong, or nothing."""
+    env = {**os.environ, **variables}
     try:
-        done = subprocess.run(
-            command, shell=True, env={**os.environ, **told}, capture_output=True, text=True, timeout=SECONDS
-        )
+        done = subprocess.run(command, shell=True, env=env, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     said = done.stderr.strip().splitlines() or [""]

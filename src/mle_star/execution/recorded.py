@@ -15,23 +15,13 @@ from typing import Any
 
 from mle_star.basics.texts import digest_of, shorten, storable
 from mle_star.data.place import DataFolder
-from mle_star.execution.artifacts import keep_best, keep_submission, restore_submission
+from mle_star.execution.artifacts import STATE, keep_best, keep_submission, restore_submission
 from mle_star.execution.environment import script_environment
-from mle_star.execution.fingerprint import data_of, final_data_of, surroundings_digest
-from mle_star.execution.fitted import STATE
+from mle_star.execution.executors import announced, concurrently, script_slot, spare_slots
+from mle_star.execution.inputs import data_of, final_data_of, on_sample, surroundings_digest
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.predictions import compared, scored_here, views_to_catch_up
-from mle_star.execution.slots import (
-    announced,
-    concurrently,
-    digest_lock,
-    directory_lock,
-    log_file,
-    script_slot,
-    spare_slots,
-)
-from mle_star.execution.smoke_test import on_sample
 from mle_star.execution.submission import open_submission
 from mle_star.execution.workspace import hidden_from, link_input_data, own_folder, reset_working_directory, write_script
 from mle_star.holdout.answers import Ungradable, read_answers, write_answers
@@ -74,7 +64,7 @@ async def execute_in_run(
     elif not run.config.use_cache:
         event = await _run_and_record(run, job, data)
     else:
-        async with digest_lock(run, digest):  # always taken before the directory and the slot
+        async with run.shared.scripts.locks[digest]:  # always taken before the directory and the slot
             event = await _cached(run, step, digest) or await _run_and_record(run, job, data)
     result = event.result
     run.shared.reached.add(step)
@@ -84,17 +74,15 @@ async def execute_in_run(
 
 
 async def _recorded(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
+    """The record of a step, with its submission put back beside its data; None where either is missing."""
     event = run.journal.find(ScriptFinished, step, digest)
-    return event if event is not None and await _restore(run, event) else None
-
-
-async def _restore(run: RunContext, event: ScriptFinished) -> bool:
-    """Put a submission back beside its data, but not under the feet of a script that still runs there."""
-    async with directory_lock(run):
+    if event is None:
+        return None
+    async with run.shared.scripts.locks[str(run.work_dir)]:
         await _sweep(run)
         if (data := data_of(run).root).is_dir():
             await asyncio.to_thread(link_input_data, str(data), str(run.work_dir), ours=run.run_dir)
-        return await asyncio.to_thread(restore_submission, run, event)
+        return event if await asyncio.to_thread(restore_submission, run, event) else None
 
 
 async def _sweep(run: RunContext) -> None:
@@ -109,11 +97,10 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
     scripts = run.shared.scripts
     if not scripts.seeded:
         scripts.seeded = True
-        for past in run.journal.events:
-            if isinstance(past, ScriptFinished):
-                _remember(run, past)
-    earlier = run.journal.find(ScriptFinished, scripts.done[digest], digest) if digest in scripts.done else None
-    if earlier is None or not await _restore(run, earlier):
+        for past in [event for event in run.journal.events if isinstance(event, ScriptFinished)]:
+            _remember(run, past)
+    earlier = await _recorded(run, scripts.done[digest], digest) if digest in scripts.done else None
+    if earlier is None:
         return None
     now = datetime.now(timezone.utc)
     result = earlier.result.model_copy(update={"cached": True, "duration_seconds": 0.0})
@@ -147,7 +134,7 @@ class _Job:
 
 
 async def _run_and_record(run: RunContext, job: _Job, data: DataFolder | None) -> ScriptFinished:
-    async with directory_lock(run), script_slot(run) as own_gpus:
+    async with run.shared.scripts.locks[str(run.work_dir)], script_slot(run) as own_gpus:
         run.budget.open_script()
         job = job if job.gpus is not None else replace(job, gpus=own_gpus)
         if data is not None:
@@ -207,16 +194,16 @@ async def _on_more_views(run: RunContext, holdout: HoldOut, job: _Job, numbers: 
             return await _on_view(run, holdout, job, number)
         with own_folder(run.work_dir, f"view-{number}") as folder:
             own = replace(run, work_dir=folder)
-            return await _on_view(own, holdout, job, number, f"{job.step}/view-{number}")
+            return await _on_view(own, holdout, job, number, f"/view-{number}")
 
     jobs = [partial(on, number) for number in numbers]
     return await concurrently(jobs, lambda seen: seen.is_error, helpers=helpers, slot=lambda: script_slot(run))
 
 
-async def _on_view(run: RunContext, holdout: HoldOut, job: _Job, number: int, log: str = "") -> EvaluationResult:
+async def _on_view(run: RunContext, holdout: HoldOut, job: _Job, number: int, part: str = "") -> EvaluationResult:
     """Run a script on one view, and keep what it answers."""
     view = holdout.views[number]
-    result = await _run(run, job, DataFolder(view.folder), log)
+    result = await _run(run, job, DataFolder(view.folder), part)
     if result.is_error:
         return result
     try:
@@ -290,8 +277,9 @@ def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
     return result.model_copy(update={"is_error": True, "error_traceback": text, **nothing})
 
 
-async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> EvaluationResult:
+async def _run(run: RunContext, job: _Job, data: DataFolder, part: str = "") -> EvaluationResult:
     working_dir = str(run.work_dir)
+    log = run.run_dir / "logs" / f"{(job.step + part).replace('/', '.')}.log"  # afresh, where a step is done anew
     try:
         await _sweep(run)
         if data.root.is_dir():
@@ -321,11 +309,12 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, log: str = "") -> E
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=await _linked_places(run, data),
         hidden=hidden_from(run.run_dir, run.task.data_dir, data),
-        output_file=log_file(run, log or job.step),
+        output_file=str(log),
     )
+    log.parent.mkdir(parents=True, exist_ok=True)
     before = await asyncio.to_thread(data.stamp)
     raw = await run.executor.run(request)
-    _warn_once(run)
+    await _warn_once(run)
     if raw.reruns:
         run.record(Notice(level="warning", message="a machine was lost while a script ran there: it ran again"))
     result = build_evaluation_result(raw, job.purpose, run.task, limit, letter=run.config.letter)
@@ -354,11 +343,11 @@ async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
     return known[data.root]
 
 
-def _warn_once(run: RunContext) -> None:
+async def _warn_once(run: RunContext) -> None:
     """The owner of a run should see what does not confine its scripts."""
     if not run.shared.scripts.warned:
         run.shared.scripts.warned = True
-        if missing := announced(run.executor).missing:
+        if missing := (await announced(run.executor)).missing:
             run.record(Notice(level="warning", step="run", message=f"scripts run {missing}"))
 
 

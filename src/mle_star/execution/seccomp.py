@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from errno import EAFNOSUPPORT, ENETUNREACH, ENOSYS, ENOTSUP, EPERM
 from functools import lru_cache
 from itertools import product
@@ -23,96 +22,27 @@ INSTALL_HINT = (
 
 _MACHINES = {"x86_64": "X86_64", "aarch64": "AARCH64"}
 _REFUSED = (
-    "acct",
-    "add_key",
-    "bpf",
-    "chroot",
-    "clock_adjtime",
-    "clock_settime",
-    "create_module",
-    "delete_module",
-    "fanotify_init",
-    "finit_module",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fspick",
-    "init_module",
-    "ioperm",
-    "iopl",
-    "kcmp",
-    "kexec_file_load",
-    "kexec_load",
-    "keyctl",
-    "listmount",
-    "lookup_dcookie",
-    "modify_ldt",
-    "mount",
-    "mount_setattr",
-    "move_mount",
-    "name_to_handle_at",
-    "nfsservctl",
-    "open_by_handle_at",
-    "open_tree",
-    "open_tree_attr",
-    "perf_event_open",
-    "pidfd_getfd",
-    "pivot_root",
-    "process_madvise",
-    "process_vm_readv",
-    "process_vm_writev",
-    "ptrace",
-    "quotactl",
-    "quotactl_fd",
-    "reboot",
-    "request_key",
-    "setdomainname",
-    "sethostname",
-    "setns",
-    "settimeofday",
-    "statmount",
-    "swapoff",
-    "swapon",
-    "sysfs",
-    "syslog",
-    "umount2",
-    "uselib",
-    "userfaultfd",
-    "ustat",
-    "vhangup",
+    *("add_key", "keyctl", "request_key"),  # the keyring
+    *("create_module", "delete_module", "finit_module", "init_module", "kexec_file_load", "kexec_load"),  # the kernel
+    *("acct", "bpf", "lookup_dcookie", "nfsservctl", "perf_event_open", "syslog", "uselib", "userfaultfd", "ustat"),
+    *("chroot", "mount", "mount_setattr", "move_mount", "pivot_root", "sysfs", "umount2"),  # mounts, in old ways
+    *("fsconfig", "fsmount", "fsopen", "fspick", "listmount", "open_tree", "open_tree_attr", "statmount"),  # and new
+    *("fanotify_init", "name_to_handle_at", "open_by_handle_at"),  # files past all paths
+    *("kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "setns"),  # others
+    *("clock_adjtime", "clock_settime", "setdomainname", "sethostname", "settimeofday"),  # clock and names
+    *("ioperm", "iopl", "modify_ldt", "quotactl", "quotactl_fd", "reboot", "swapoff", "swapon", "vhangup"),  # devices
 )
 _ABSENT = (
-    "clone3",
-    "io_uring_enter",
-    "io_uring_register",
-    "io_uring_setup",
-    "memfd_secret",
+    *("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_secret"),
     "openat2",  # its mode, which may be set-uid, lies where no filter can look
     # what these make outlives a script, in no folder, for the next one to find; /dev/shm needs none of them
-    "mq_open",
-    "mq_unlink",
-    "msgctl",
-    "msgget",
-    "msgrcv",
-    "msgsnd",
-    "semctl",
-    "semget",
-    "semop",
-    "semtimedop",
-    "shmat",
-    "shmctl",
-    "shmget",
+    *("mq_open", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd"),
+    *("semctl", "semget", "semop", "semtimedop", "shmat", "shmctl", "shmget"),
 )
 """Programs look for another way when these do not exist."""
 _ATTRIBUTES = (
-    "fremovexattr",
-    "fsetxattr",
-    "lremovexattr",
-    "lsetxattr",
-    "removexattr",
-    "removexattrat",
-    "setxattr",
-    "setxattrat",
+    *("setxattr", "fsetxattr", "lsetxattr", "setxattrat"),
+    *("removexattr", "fremovexattr", "lremovexattr", "removexattrat"),
 )
 """Attributes and access lists of files: as on a file system that has none. A later script could read them."""
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
@@ -123,16 +53,16 @@ _OPENS = {"open": (1, 2), "openat": (2, 3)}
 _CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _SET_UID, _SET_GID = 0o4000, 0o2000
 _YOUNG = {
-    "fchmodat2": 452,
-    "listmount": 458,
-    "memfd_secret": 447,
-    "mount_setattr": 442,
-    "open_tree_attr": 467,
     "process_madvise": 440,
+    "mount_setattr": 442,
     "quotactl_fd": 443,
-    "removexattrat": 466,
-    "setxattrat": 463,
+    "memfd_secret": 447,
+    "fchmodat2": 452,
     "statmount": 457,
+    "listmount": 458,
+    "setxattrat": 463,
+    "removexattrat": 466,
+    "open_tree_attr": 467,
 }
 """Calls that not every libseccomp knows by name; at their age, all architectures have one number for a call."""
 _UNKNOWN = -1
@@ -220,25 +150,14 @@ def _binding() -> Any:
     """pyseccomp, which looks for libseccomp as it is imported."""
     import ctypes
 
+    before = os.environ.get("PATH", os.defpath)
+    # where the loader has no list of libraries, a compiler looks for them: never one of the current folder
+    os.environ["PATH"] = os.pathsep.join(place for place in before.split(os.pathsep) if os.path.isabs(place))  # noqa: PTH117
     try:
         ctypes.CDLL(LIBRARY)
-        with _no_programs_of_the_current_folder():
-            import pyseccomp
+        import pyseccomp
     except (ImportError, OSError, RuntimeError) as error:
         raise OSError(f"{LIBRARY} is missing ({error}): {INSTALL_HINT}") from None
-    return pyseccomp
-
-
-@contextmanager
-def _no_programs_of_the_current_folder() -> Iterator[None]:
-    """Where the loader has no list of libraries, they are looked for by a compiler, and that by PATH."""
-    before = os.environ.get("PATH")
-    places = (before or os.defpath).split(os.pathsep)
-    os.environ["PATH"] = os.pathsep.join(place for place in places if os.path.isabs(place))  # noqa: PTH117
-    try:
-        yield
     finally:
-        if before is None:
-            del os.environ["PATH"]
-        else:
-            os.environ["PATH"] = before
+        os.environ["PATH"] = before
+    return pyseccomp

@@ -10,7 +10,6 @@ import re
 import shutil
 import stat
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from mle_star.data.place import DataFolder, records_of
 from mle_star.errors import ExecutionError
 from mle_star.execution.programs import find_program, try_program
 from mle_star.models import SolutionScript
+from mle_star.run.folder import write_whole
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -104,27 +104,26 @@ _FORBIDDEN = {
 def setup_working_directory(base_path: str) -> str:
     """Make sure that `input/` and `final/` exist below `base_path`, and return its absolute form."""
     base = Path(os.path.abspath(base_path))  # noqa: PTH100 - resolve() would follow links
-    _drop_link(base)
+    if base.is_symlink() and is_ours(str(base)):
+        base.unlink()  # what a link in place of a directory of ours leads to is somebody else's
     for name in ("input", "final"):
         (base / name).mkdir(parents=True, exist_ok=True)
     return str(base)
 
 
-def _drop_link(base: Path) -> None:
-    """Where a link has taken the place of a directory of ours, it goes: what it leads to is somebody else's."""
-    if base.is_symlink() and is_ours(str(base)):
-        base.unlink()
-
-
 def clean_output_directory(base_path: str) -> None:
     """Empty `final/`, so that no old submission is taken for a new one."""
-    final = Path(base_path) / "final"
-    if final.is_symlink() or (final.exists() and not final.is_dir()):
-        final.unlink()  # a script put something else in its place
-    final.mkdir(parents=True, exist_ok=True)
-    if not all([remove_entry(final / name) for name in os.listdir(final)]):  # noqa: C419, PTH208
-        logger.warning("%s cannot be emptied: what is left lies in %s", final, _set_aside(final))
-        final.mkdir(exist_ok=True)
+    _make_anew(Path(base_path) / "final")
+
+
+def _make_anew(folder: Path) -> bool:
+    """An empty folder in this place, whatever was there. What cannot be removed is moved out of the way: then False."""
+    clean = remove_entry(folder)
+    if not clean:
+        left = folder.rename(folder.with_name(f".left-{uuid.uuid4().hex}"))  # nothing of ours looks at such a name
+        logger.warning("%s cannot be emptied: what is left lies in %s", folder, left)
+    folder.mkdir(parents=True)
+    return clean
 
 
 def entries_below(folder: Path) -> Iterator[os.DirEntry[str]]:
@@ -188,34 +187,16 @@ def is_ours(working_dir: str) -> bool:
 def link_input_data(data_dir: str, working_dir: str, *, ours: Path | None = None) -> None:
     """Show the data as `./input`: one link per top-level entry, a copy only where links are impossible.
 
-    What is there already is replaced unless it is our own link: a script may have put something in its place. Folders
-    of runs are not shown; `ours` is the one of this run, the working directory unless it is given.
+    In a directory of ours nothing else stays there: a script may have put something in its place. Folders of runs are
+    not shown; `ours` is the one of this run, the working directory unless it is given.
     """
     source, target = DataFolder(data_dir, ours or working_dir), Path(working_dir) / "input"
     if not source.root.is_dir():
         raise ExecutionError(f"{data_dir}: the data folder is gone")
-    if is_ours(working_dir):
-        _clear_input(target, source.root)
-    elif target.is_symlink() or (target.exists() and not target.is_dir()):
-        target.unlink()
-    target.mkdir(parents=True, exist_ok=True)
+    if is_ours(working_dir) or target.is_symlink() or not target.is_dir():
+        _make_anew(target)
     if source.root != target.resolve():
         _show_folder(source, str(source.root), target)
-
-
-def _clear_input(target: Path, source: Path) -> None:
-    """Leave nothing in `input/` but our own links; copies are made anew, because a forged one looks the same."""
-    if target.is_symlink() or not target.is_dir():
-        remove_entry(target)
-        return
-    with os.scandir(target) as entries:
-        left = [Path(entry.path) for entry in entries if not _is_link_to(Path(entry.path), source / entry.name)]
-    if not all([remove_entry(path) for path in left]):  # noqa: C419 - all of them, even after one that stays
-        logger.warning("%s cannot be emptied: what is left lies in %s", target, _set_aside(target))
-
-
-def _is_link_to(shown: Path, original: Path) -> bool:
-    return shown.is_symlink() and Path(os.readlink(shown)) == original and shown.exists()  # noqa: PTH115
 
 
 def hidden_from(run_dir: Path, whole: str | Path, shown: DataFolder) -> tuple[str, ...]:
@@ -233,12 +214,11 @@ def _show_folder(source: DataFolder, folder: str, target: Path) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
             shown = target / entry.name
-            hidden, around_us = source.leaves_out(entry), source.leads_to_ours(entry.path)
-            if shown.is_symlink() and (hidden or around_us or not shown.exists()):
-                shown.unlink()  # it shows too much, or the data have moved
-            if hidden:
+            if shown.is_symlink():
+                shown.unlink()  # it may show too much, or the data have moved
+            if source.leaves_out(entry):
                 continue
-            if around_us:
+            if source.leads_to_ours(entry.path):
                 shown.mkdir(exist_ok=True)
                 _show_folder(source, entry.path, shown)
             elif not shown.exists():
@@ -259,47 +239,26 @@ def reset_working_directory(working_dir: str) -> bool:
     What a script set on the old folder (attributes, access lists, modes, times) goes with it. False when something of
     the old one could not be removed: it lies beside, under a name that nothing of ours looks at.
     """
-    base = Path(working_dir)
-    _drop_link(base)
-    clean = True
-    if is_ours(working_dir):
-        clean = not os.path.lexists(base) or remove_entry(_set_aside(base))
+    clean = _make_anew(Path(working_dir)) if is_ours(working_dir) else True
     clean_output_directory(setup_working_directory(working_dir))
     return clean
 
 
-def clear_working_directory(working_dir: str) -> bool:
-    """Remove all but `input/` from a directory of ours; False when something is left."""
-    _drop_link(Path(working_dir))
-    if not Path(working_dir).is_dir() or not is_ours(working_dir):
-        return True
-    unlock(working_dir)
-    with os.scandir(working_dir) as entries:
-        left = [Path(entry.path) for entry in entries if entry.name != "input"]
-    return all([remove_entry(path) for path in left])  # noqa: C419 - all of them, even after one that stays
+def make_harmless(working_dir: str, *, set_ids: bool) -> None:
+    """After each script: its owner, who reads what it leaves, can look into its folders again.
 
-
-def unlock(working_dir: str) -> None:
-    """After each script: its owner, who reads what it leaves, can look into its folders again."""
+    And where no filter has refused `set_ids`, no program of it makes others run as its owner or group.
+    """
     for folder in (Path(working_dir), Path(working_dir) / "final"):
         with contextlib.suppress(OSError):
             mode = folder.lstat().st_mode
             if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
                 folder.chmod(mode & 0o777 | 0o700)
-
-
-def strip_set_ids(working_dir: str) -> None:
-    """Where no filter refuses it, a script may have made a program that others would run as its owner or group."""
-    for entry in entries_below(Path(working_dir)):
+    for entry in entries_below(Path(working_dir)) if set_ids else ():
         with contextlib.suppress(OSError):
             mode = entry.stat(follow_symlinks=False).st_mode
             if stat.S_ISREG(mode) and mode & 0o6000:
                 os.chmod(entry.path, mode & 0o1777)  # noqa: PTH101
-
-
-def _set_aside(folder: Path) -> Path:
-    """Move a folder out of the way, under a name that nothing of ours looks at; where it lies now."""
-    return folder.rename(folder.with_name(f".left-{uuid.uuid4().hex}"))
 
 
 def write_script(solution: SolutionScript, working_dir: str, filename: str = "solution.py") -> str:
@@ -308,26 +267,13 @@ def write_script(solution: SolutionScript, working_dir: str, filename: str = "so
     if not content.strip():
         raise ValueError("the script is empty")
     for call, pattern in _FORBIDDEN.items():
-        found = pattern.search(content)
-        if found:
+        if found := pattern.search(content):
             line = content.count("\n", 0, found.start()) + 1
             raise ValueError(f"line {line} calls {call}, which would end the run before the score line; remove it")
     path = Path(os.path.abspath(working_dir)) / filename  # noqa: PTH100
-    try:
-        data = content.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(f"the script is not valid text: {error.reason} at position {error.start}") from None
+    data = content.encode("utf-8")  # no script is half a pair of surrogates
     if path.is_dir() and not path.is_symlink():
         remove_entry(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".script-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)  # noqa: PTH101
-        os.replace(temporary, path)  # noqa: PTH105
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
-        raise
+    write_whole(path, data)
     logger.debug("script written: %s, %d characters", path, len(content))
     return str(path)

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mle_star.config import effective_config
 from mle_star.errors import MleStarError, PipelineError
-from mle_star.execution.slots import Queue
+from mle_star.execution.executors import Queue
 from mle_star.integrations.remote.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line
 from mle_star.integrations.remote.executor import RemoteExecutor
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription

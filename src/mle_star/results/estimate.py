@@ -13,7 +13,7 @@ from mle_star.execution.environment import usable_cores
 from mle_star.models import PipelineConfig
 from mle_star.run.clock import plan_seconds
 from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
-from mle_star.run.finding import runs_in
+from mle_star.run.folder import runs_in
 from mle_star.run.journal import read_journal
 
 SCRIPT_SECONDS, SECONDS_PER_MB = 4.0, 12.0

@@ -29,8 +29,7 @@ from mle_star.data.values import is_gap, is_number
 from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, exception_line, link_input_data, prepare_path_directory, write_script
-from mle_star.execution.environment import script_environment
-from mle_star.execution.fitted import (
+from mle_star.execution.artifacts import (
     STATE,
     add_fitted,
     fitted_digest,
@@ -39,13 +38,13 @@ from mle_star.execution.fitted import (
     note_fitted,
     restore_fitted,
 )
+from mle_star.execution.environment import script_environment
 from mle_star.execution.submission import verify_submission
 from mle_star.execution.workspace import hidden_from, remove_entry, reset_working_directory
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
-from mle_star.run.finding import find_run
-from mle_star.run.folder import RunFolder, is_running, with_own_data
+from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data
 
 logger = logging.getLogger(__name__)
 

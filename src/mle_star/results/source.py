@@ -6,6 +6,7 @@ import logging
 import lzma
 import re
 import shutil
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,17 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mle_star.data import TASK_FILE, TaskGuess, guess_task, write_task
+from mle_star.data import TASK_FILE, TaskGuess, guess_task, load_task, write_task
 from mle_star.data.folder import described_beside
-from mle_star.data.place import MARK
+from mle_star.data.place import MARK, RUNS
 from mle_star.data.survey import survey
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.data.targets import with_target
 from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError
 from mle_star.execution.workspace import remove_entry
-from mle_star.models import MetricDirection
-from mle_star.run.folder import RunFolder
+from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
+from mle_star.run.folder import RunFolder, new_run_folder
 
 logger = logging.getLogger(__name__)
 
@@ -149,10 +150,10 @@ def make_task(
     name: str | None = None,
     target: str | None = None,
     metric: str | None = None,
-    direction: MetricDirection | None = None,
+    maximize: bool | None = None,
 ) -> TaskGuess:
     """The task that `init` would guess for these data, written down in the run's folder where there is one."""
-    guess = guess_task(data, target=target, metric=metric, direction=direction, name=name)
+    guess = guess_task(data, target=target, metric=metric, direction=MetricDirection.of(maximize), name=name)
     if beside := described_beside(data):
         words = with_target(survey(Path(guess.task.data_dir)), f"{guess.task.description}\n\n{beside}", guess.targets)
         guess = replace(guess, task=guess.task.model_copy(update={"description": words}))
@@ -161,16 +162,58 @@ def make_task(
     return guess
 
 
-def told(guess: TaskGuess, *, hides_rows: bool) -> list[str]:
-    """What was guessed, in two lines; `hides_rows`: the harness scores by labels that it keeps to itself."""
+@contextmanager
+def prepared(
+    source: Any,
+    config: PipelineConfig,
+    run_dir: Path | None,
+    *,
+    dry: bool = False,
+    note: Callable[[str], None] = logger.warning,
+    **wanted: Any,
+) -> Iterator[tuple[TaskDescription, Path | None, TaskGuess | None]]:
+    """The task, the run's folder as far as it is known, and what was guessed; `wanted`: target, metric, maximize.
+
+    A folder with a task file says all that by itself, unless something is `wanted`. One file of data, or a data frame,
+    is taken into the run's folder, which is gone again when nothing comes of it, or when the run is `dry`.
+    """
+    is_path = isinstance(source, Path)
+    if not is_path or is_data_file(source):
+        name = source.name.partition(".")[0] if is_path else "data"
+        with tempfile.TemporaryDirectory() as scratch:
+            new = run_dir.absolute() if run_dir else new_run_folder(Path(config.work_dir).absolute() / RUNS, name)
+            folder = Path(scratch) / name if dry else new
+            with taken_in(source, folder, target=wanted.get("target"), note=note) as data:
+                if any(data.glob(TASK_FILE)) or any(data.glob(f"*/{TASK_FILE}")):
+                    note(f"{source}: the {TASK_FILE} of an archive is not used; unpack it and name its folder")
+                guess = make_task(data, folder, name=name, **wanted)
+                yield guess.task, run_dir if dry else folder, guess
+        return
+    if not source.exists():
+        raise ConfigError(f"{source}: no such folder or file")
+    if source.is_file() and source.suffix.lower() not in (".yaml", ".yml"):
+        kinds = ", ".join(TABLE_SUFFIXES)
+        raise ConfigError(f"{source}: neither data nor a task file; wanted is a table ({kinds}), a zip, or task.yaml")
+    has_file = source.is_file() or (source / TASK_FILE).exists()
+    if has_file and not any(value is not None for value in wanted.values()):
+        yield load_task(source), run_dir, None
+    else:
+        guess = make_task(source, None, **wanted)
+        yield guess.task, run_dir, guess
+
+
+def told(guess: TaskGuess, source: Any, *, hides_rows: bool) -> list[str]:
+    """What was guessed, in two lines after what deserves a look; `hides_rows`: labels are kept to score by."""
     task, table = guess.task, survey(Path(guess.task.data_dir))
-    rows = "" if table.train is None else f"{table.train.rows:,} rows of {len(table.train.columns)} columns"
+    rows = "" if table.train is None else f": {table.train.rows:,} rows of {len(table.train.columns)} columns"
     files = ", ".join(one.name for one in table.tables) or "files"
     is_alone = table.train is not None and table.test is None
     held = "; no test file: rows are held back to score by" if is_alone and hides_rows else ""
-    what = f"predict {', '.join(guess.targets)}" if guess.targets else "predict the target"
     scored = f"scored by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
-    return [
-        f"data: {files}{f': {rows}' if rows else ''}{held}",
-        f"task: {what} ({task.task_type.value}), {scored}; change with --target / --metric",
+    lines = [
+        *(f"note: {words}" for words in guess.notes),
+        f"data: {files}{rows}{held}",
+        f"task: predict {', '.join(guess.targets) or 'the target'} ({task.task_type.value}), {scored}; change with "
+        "--target / --metric",
     ]
+    return [in_their_words(line, source) for line in lines]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import uuid
@@ -16,7 +17,8 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from mle_star.basics.phases import phase_of
-from mle_star.data.place import MARK
+from mle_star.config import did_you_mean
+from mle_star.data.place import MARK, RUNS
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.events import (
@@ -40,86 +42,41 @@ RESERVE_BYTES = 4 * 1024 * 1024
 """A result with its scripts, twice: in the journal and beside it."""
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """The files of one run."""
 
-    root: Path
-
-    @property
-    def journal(self) -> Path:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.journal = root / "journal.jsonl"
         """The truth: every event."""
-        return self.root / "journal.jsonl"
-
-    @property
-    def result(self) -> Path:
+        self.result = root / "result.json"
         """The `FinalResult`."""
-        return self.root / "result.json"
-
-    @property
-    def report(self) -> Path:
+        self.report = root / "report.html"
         """The page for people."""
-        return self.root / "report.html"
-
-    @property
-    def solution(self) -> Path:
+        self.solution = root / "solution.py"
         """The final script."""
-        return self.root / "solution.py"
-
-    @property
-    def data(self) -> Path:
+        self.data = root / "data"
         """The data of a run on one file, which took it in; others have theirs elsewhere."""
-        return self.root / "data"
-
-    @property
-    def input(self) -> Path:
+        self.input = root / "input"
         """A link to the data of the final script: `python solution.py` works in the run's folder."""
-        return self.root / "input"
-
-    @property
-    def model(self) -> Path:
+        self.model = root / "model"
         """What the final script has fitted, as it left it in `./model/`: `predict` gives it back to the script."""
-        return self.root / "model"
-
-    @property
-    def model_note(self) -> Path:
+        self.model_note = root / "model.json"
         """Which script fitted it on which data."""
-        return self.root / "model.json"
-
-    @property
-    def control(self) -> Path:
+        self.control = root / "control"
         """Where another process asks the run to end."""
-        return self.root / "control"
-
-    @property
-    def final(self) -> Path:
+        self.final = root / "final"
         """What is handed over, and the best submission so far."""
-        return self.root / "final"
-
-    @property
-    def submission(self) -> Path:
+        self.submission = self.final / "submission.csv"
         """The file to submit."""
-        return self.final / "submission.csv"
-
-    @property
-    def best_submission(self) -> Path:
+        self.best_submission = self.final / "best_submission.csv"
         """The best submission that any script of the run left so far."""
-        return self.final / "best_submission.csv"
-
-    @property
-    def best_solution(self) -> Path:
+        self.best_solution = self.final / "best_solution.py"
         """The script that made it."""
-        return self.final / "best_solution.py"
-
-    @property
-    def artifacts(self) -> Path:
+        self.artifacts = root / "artifacts"
         """Files that scripts left, by their digest."""
-        return self.root / "artifacts"
-
-    @property
-    def reserve(self) -> Path:
+        self.reserve = root / ".reserve"
         """Room that is set aside while the run goes on, so that its result can be written even to a full disk."""
-        return self.root / ".reserve"
 
     @contextmanager
     def holding_reserve(self) -> Iterator[None]:
@@ -388,3 +345,58 @@ def _share(source: Path | str, target: Path | str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+# --- finding a run -----------------------------------------------------------------------------------------
+
+LATEST = "latest"
+LISTED = 5
+
+
+def runs_folder() -> Path:
+    """Where runs are kept unless the user names another place."""
+    return Path(os.environ.get("MLE_STAR_WORK_DIR") or ".") / RUNS
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The runs in a folder, the one that began last at the end."""
+    if not folder.is_dir():
+        return []
+    return sorted((path.parent for path in folder.glob("*/journal.jsonl")), key=lambda run: (_begun(run), run.name))
+
+
+def find_run(name: str | Path, folder: Path | None = None) -> Path:
+    """The run that `name` means: a folder with a journal, a name among the runs, its beginning, or `latest`."""
+    path, place = Path(name), runs_folder() if folder is None else folder
+    if (path / "journal.jsonl").is_file():
+        return path
+    known = runs_in(place)
+    if str(name) == LATEST:
+        if not known:
+            raise ConfigError(f"there is no run in {place} yet")
+        return known[-1]
+    names = [run for run in known if run.name == str(name)] or [run for run in known if run.name.startswith(str(name))]
+    if path.exists() and not names:
+        raise ConfigError(f"{path} holds no run: there is no journal.jsonl in it")
+    if len(names) > 1:
+        some = ", ".join(run.name for run in names[-LISTED:])
+        raise ConfigError(f"{str(name)!r} may be any of {len(names)} runs: {some}; give more of the name, or `latest`")
+    if not names:
+        nearest = f"; {did_you_mean(str(name), [run.name for run in known[-LISTED:]])}" if known else ""
+        raise ConfigError(f"{name}: no such run{nearest}; `mle-star runs` lists those in {place}")
+    return names[0]
+
+
+def callable_name(run_dir: Path) -> str:
+    """How a command calls a run from here: by its name, or by its folder where that lies elsewhere."""
+    return run_dir.name if run_dir.parent.resolve() == runs_folder().resolve() else os.path.relpath(run_dir)
+
+
+def _begun(run: Path) -> float:
+    """When a run began, by its first line; by its file where that cannot be read."""
+    journal = run / "journal.jsonl"
+    try:
+        with journal.open("rb") as file:
+            return datetime.fromisoformat(json.loads(file.readline())["at"].replace("Z", "+00:00")).timestamp()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return journal.stat().st_mtime

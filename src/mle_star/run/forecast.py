@@ -13,6 +13,7 @@ from mle_star.agents import AGENTS, Sizes
 from mle_star.basics.phases import PHASES
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import PromptRegistry
+from mle_star.run.budget import CHARACTERS_PER_TOKEN, price_of, read_prices
 from mle_star.run.clock import plan_seconds
 from mle_star.run.events import (
     AgentFailed,
@@ -23,7 +24,6 @@ from mle_star.run.events import (
     PhaseFinished,
     ScriptFinished,
 )
-from mle_star.run.prices import CHARACTERS_PER_TOKEN, price_of, read_prices
 
 SCRIPT_CHARACTERS = 6000
 """A script's size before any was seen."""

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
-from mle_star.run.budget import Budget
+from mle_star.run.budget import Budget, read_prices
 from mle_star.run.context import AgentReply
-from mle_star.run.prices import read_prices
 from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials
 from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, system_prompt_essence
 from mle_star.sdk.hooks import CallSite, HookState

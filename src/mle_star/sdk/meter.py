@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mle_star.run.prices import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
+from mle_star.run.budget import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
 
 _UNIT = Price(1, 5)
 """How tokens of unknown price compare: output costs five times as much as input, with every model."""

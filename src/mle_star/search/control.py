@@ -1,23 +1,34 @@
-"""How a run is asked to end: by a signal, by another process, by its clock; once to finish, again to stop at once."""
+"""How a run is asked to end, by a signal, another process or its clock; why it ended early; how it can be watched."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
+from mle_star.errors import BudgetExceeded
 from mle_star.models import StopReason
 from mle_star.run.budget import Budget
-from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, BudgetWarning, FinishRequested
+from mle_star.run.events import (
+    AgentFailed,
+    AgentFinished,
+    AnyEvent,
+    BestImproved,
+    BudgetWarning,
+    FinishRequested,
+    PhaseStarted,
+    RunFinished,
+)
 from mle_star.run.folder import take_request
 from mle_star.run.journal import Journal
-from mle_star.search.ending import Stop
 
 POLL_SECONDS = 0.5
 OUTAGE_CALLS = 5
@@ -133,3 +144,95 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[
         loop.call_soon_threadsafe(act)
 
     return handle
+
+
+# --- why a run ended early ---------------------------------------------------------------------------------
+
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+_WORDS: dict[StopReason, str] = {
+    "time": "the time limit",
+    "money": "the money limit",
+    "disk": "a full disk",
+    "journal": "a journal that cannot be written",
+    "outage": "an outage",
+    "request": "request",
+}
+_ADVICE: dict[StopReason, str] = {
+    "time": "`mle-star resume {run} --time-limit LIMIT` continues with more time",
+    "money": "`mle-star resume {run} --max-budget USD` continues with more money",
+    "disk": "free some space, then `mle-star resume {run}` continues",
+    "journal": "make {run} writable again, then `mle-star resume {run}` continues",
+    "outage": "when the model can be reached again, `mle-star resume {run}` continues",
+    "request": "`mle-star resume {run}` continues",
+}
+
+
+class Stop(NamedTuple):
+    """What ended a run before its plan was done."""
+
+    reason: StopReason
+    detail: str = ""
+
+    @property
+    def words(self) -> str:
+        """`stopped by the time limit`."""
+        return f"stopped by {_WORDS[self.reason]}"
+
+    def explain(self, run_dir: Path) -> str:
+        """The words, the detail, and how the run continues."""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.words}{detail}; {_ADVICE[self.reason].format(run=run_dir)}"
+
+
+def stop_of(error: BaseException) -> Stop | None:
+    """What an error that left a phase means for the whole run; None when it is that phase's own."""
+    if isinstance(error, BudgetExceeded):
+        reasons: dict[str, StopReason] = {"time": "time", "money": "money", "disk": "disk", "journal": "journal"}
+        return Stop(reasons[error.limit], str(error)) if error.limit in reasons else None
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return Stop("disk", str(error))
+    return None
+
+
+# --- a window on a run -------------------------------------------------------------------------------------
+
+
+@dataclass
+class PipelineState:
+    """A window on a run: make one, hand it to `run_pipeline`, look at it whenever you like."""
+
+    current_phase: str = "phase1"
+    phase2_path_statuses: list[str] = field(default_factory=list)
+    best_score_so_far: float | None = None
+    agent_call_count: int = 0
+    hardware: dict[str, Any] = field(default_factory=dict)
+    run_dir: Path | None = None
+    _budget: Budget | None = field(default=None, repr=False)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Wall-clock time of the run so far, earlier processes included."""
+        return 0.0 if self._budget is None else self._budget.elapsed()
+
+    @property
+    def accumulated_cost_usd(self) -> float:
+        """Money spent so far."""
+        return 0.0 if self._budget is None else self._budget.spent_usd
+
+    def watch(self, budget: Budget, run_dir: Path, hardware: dict[str, Any]) -> None:
+        """Begin anew with this run."""
+        self.current_phase, self.best_score_so_far, self.agent_call_count = "phase1", None, 0
+        self.phase2_path_statuses = []
+        self.hardware, self.run_dir, self._budget = hardware, run_dir, budget
+
+    def hear(self, event: AnyEvent) -> None:
+        """Follow the run."""
+        if isinstance(event, PhaseStarted) and event.path is None:
+            self.current_phase = event.phase
+        elif isinstance(event, (AgentFinished, AgentFailed)):
+            self.agent_call_count += 1
+        elif isinstance(event, BestImproved):
+            self.best_score_so_far = event.score
+        elif isinstance(event, RunFinished):
+            self.current_phase = "complete"

@@ -1,10 +1,12 @@
-"""Probes for what stays self-reported: does a script print the same twice, and nothing special on shuffled labels?"""
+"""What more runs of the chosen solution tell of it: does its own score hold, and which columns does it need?"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mle_star.basics.texts import digest_of
@@ -12,15 +14,17 @@ from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.errors import BudgetExceeded, ConfigError
-from mle_star.execution.fingerprint import data_of
+from mle_star.execution.inputs import data_of
 from mle_star.execution.recorded import execute_in_run
+from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Ungradable
-from mle_star.holdout.holdout import metric_of
+from mle_star.holdout.holdout import HoldOut, metric_of
+from mle_star.holdout.importance import permuted_view
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import SolutionScript
 from mle_star.run.context import RunContext, current_run, scope
-from mle_star.run.events import Notice
+from mle_star.run.events import Notice, SolutionExamined
 
 logger = logging.getLogger(__name__)
 
@@ -29,62 +33,72 @@ PROBE_SHARE = 0.1
 KEPT_SKILL = 0.5
 """A script that keeps so much of its lead over a dummy on shuffled labels has not learnt it from them."""
 SAME = 1e-6
+IMPORTANCE_SHARE = 0.05
+"""Of the time that the run has taken so far, so much may go into the importance of columns."""
+ENOUGH = 2.0
+"""It is begun when so many times what the solution took is left before finalization's time."""
+STEP = "importance"
+
+
+@contextmanager
+def _within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
+    """Runs at this place, until so many seconds are over; whatever goes wrong with them, the run goes on."""
+    run.budget.set_phase_deadline(max(seconds, 0.0))
+    try:
+        with scope(place):
+            yield
+    except (BudgetExceeded, Unsupported, Ungradable, ConfigError, OSError) as error:
+        logger.info("%s: cut short: %s", place, error)
+    except Exception:
+        logger.exception("%s: the run goes on without it", place)
+    finally:
+        run.budget.set_phase_deadline(None)
+
+
+def _seconds(run: RunContext, solution: SolutionScript) -> float:
+    digest = digest_of(solution.content)
+    return max((one.seconds for one in run.ledger.runs.values() if one.script == digest), default=0.0)
+
+
+# --- what stays self-reported ------------------------------------------------------------------------------
 
 
 async def probe(solution: SolutionScript) -> list[str]:
     """What speaks against the score that a script prints of itself; nothing where the harness scores."""
-    run = current_run()
+    run, found = current_run(), list[str]()
     if run.shared.holdout is not None or run.config.scoring != "auto" or solution.score is None:
-        return []
-    left = run.budget.time_limit - run.budget.elapsed()
-    if run.budget.finish_requested or 2 * _seconds(run, solution) > PROBE_SHARE * left:
-        logger.info("no time for probes of the solution")
-        return []
-    run.budget.set_phase_deadline(PROBE_SHARE * left)
-    found: list[str] = []
-    try:
-        with scope("probes"):
-            found += await _again(solution)
-            found += await _shuffled(run, solution)
-            for message in found:
-                run.record(Notice(level="warning", message=message))
-    except (BudgetExceeded, OSError) as stop:
-        logger.info("the probes were cut short: %s", stop)
-    except Exception:
-        logger.exception("the probes failed: the run goes on without them")
-    finally:
-        run.budget.set_phase_deadline(None)
+        return found
+    left = PROBE_SHARE * (run.budget.time_limit - run.budget.elapsed())
+    if run.budget.finish_requested or 2 * _seconds(run, solution) > left:
+        return found
+    with _within(run, left, "probes"):
+        found += await _again(run, solution.score, solution)
+        found += await _shuffled(run, solution.score, solution)
+    for message in found:
+        run.record(Notice(step="probes", level="warning", message=message))
     return found
 
 
-async def _again(solution: SolutionScript) -> list[str]:
+async def _again(run: RunContext, known: float, solution: SolutionScript) -> list[str]:
     """The same script with the same seed prints the same."""
-    run = current_run()
-    result = await execute_in_run(solution, purpose="probe", data=data_of(run))
-    known, new = solution.score or 0.0, result.score
+    new = (await execute_in_run(solution, purpose="probe", data=data_of(run))).score
     if new is None:
         return ["a second run of the same script prints no score"]
-    if abs(new - known) <= SAME * max(abs(known), 1.0):
-        return []
-    return [f"the same script with the same seed prints {known:g} and {new:g}"]
+    is_same = abs(new - known) <= SAME * max(abs(known), 1.0)
+    return [] if is_same else [f"the same script with the same seed prints {known:g} and {new:g}"]
 
 
-async def _shuffled(run: RunContext, solution: SolutionScript) -> list[str]:
+async def _shuffled(run: RunContext, known: float, solution: SolutionScript) -> list[str]:
     """Where labels say nothing any more, a script must be no better than a dummy."""
     folder = run.run_dir / "views" / "shuffled"
-    try:
-        dummy = await asyncio.to_thread(_shuffle, run, folder)
-    except (Unsupported, Ungradable, ConfigError, OSError) as error:
-        logger.info("labels cannot be shuffled: %s", error)
+    dummy = await asyncio.to_thread(_shuffle, run, folder)
+    new = (await execute_in_run(solution, purpose="probe", data=DataFolder(folder))).score
+    if new is None or dummy is None:
         return []
-    result = await execute_in_run(solution, purpose="probe", data=DataFolder(folder))
-    if result.score is None or dummy is None or solution.score is None:
-        return []
-    lead, kept = solution.score - dummy, result.score - dummy
+    lead, kept = known - dummy, new - dummy
     if lead * kept <= 0 or abs(kept) < KEPT_SKILL * abs(lead):
         return []
-    said = f"on shuffled labels it prints {result.score:g}, where a dummy gets {dummy:g}"
-    return [f"{said}: labels leak into its own validation"]
+    return [f"on shuffled labels it prints {new:g}, where a dummy gets {dummy:g}: labels leak into its own validation"]
 
 
 def _shuffle(run: RunContext, folder: Path) -> float | None:
@@ -98,7 +112,46 @@ def _shuffle(run: RunContext, folder: Path) -> float | None:
     return None if grade is None else grade.score
 
 
-def _seconds(run: RunContext, solution: SolutionScript) -> float:
-    digest = digest_of(solution.content)
-    known = [one.seconds for one in run.ledger.runs.values() if one.script == digest]
-    return max(known, default=0.0)
+# --- the importance of columns -----------------------------------------------------------------------------
+
+
+async def examine_columns(solution: SolutionScript) -> None:
+    """Record how much worse the solution answers without each column; nothing where that is dear or cannot be known."""
+    run, digest = current_run(), digest_of(solution.content)
+    known = [e for e in run.journal.events if isinstance(e, SolutionExamined) and e.digest == digest]
+    if run.shared.holdout is None or not known:
+        return
+    found = next((event.importance for event in known if event.importance), [])  # by an earlier process of the run
+    if not found and (why_not := _why_not(run, solution)):
+        _leave_out(run, why_not)
+    elif not found and not run.budget.finish_requested:
+        with _within(run, run.budget.spare_seconds, STEP):
+            found = await _importance(run, run.shared.holdout, solution)
+    if found:
+        run.record(known[-1].model_copy(update={"importance": found}))
+
+
+def _why_not(run: RunContext, solution: SolutionScript) -> str:
+    """Why there is no time for one more run of the solution, or an empty text."""
+    took = _seconds(run, solution)
+    if took > IMPORTANCE_SHARE * run.budget.elapsed():
+        return f"one more run of the solution takes more than {IMPORTANCE_SHARE:.0%} of the time so far"
+    return "what is left of the time is for the submission" if ENOUGH * took > run.budget.spare_seconds else ""
+
+
+async def _importance(run: RunContext, holdout: HoldOut, solution: SolutionScript) -> list[tuple[str, float]]:
+    """One more run of the solution, on hidden rows with the values of each column mixed up in turn."""
+    folder = run.run_dir / "views" / "permuted"
+    made = await asyncio.to_thread(permuted_view, holdout.scorer, holdout.views[0].hidden, folder, seed=run.config.seed)
+    result = await execute_in_run(solution, purpose="probe", data=DataFolder(folder))
+    if result.is_error:
+        _leave_out(run, "the time for it was too short" if result.timed_out else "the solution failed on it")
+    elif verify_submission(str(run.work_dir)):
+        return await asyncio.to_thread(made.importance, run.work_dir / SUBMISSION)
+    return []
+
+
+def _leave_out(run: RunContext, why: str) -> None:
+    """Say why the columns are not measured; once, however often the run is taken up again."""
+    if not any(isinstance(event, Notice) and event.step == STEP for event in run.journal.events):
+        run.record(Notice(step=STEP, level="info", message=f"which columns matter is not measured: {why}"))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mle_star.basics.phases import kind_of_script
 from mle_star.basics.texts import digest_of
@@ -39,6 +39,14 @@ MOST_MEMBERS = 12
 MOST_FINALISTS = 12
 SURE = 0.95
 """What answers to fewer rows is chosen only where it wins in so many draws of the rows that both answer."""
+
+
+class Found(NamedTuple):
+    """What the phases of the search have come to."""
+
+    phase1: Phase1Result
+    phase2: list[Phase2Result]
+    phase3: Phase3Result | None
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ class Pick:
         return None if chosen is None else replace(self, chosen=chosen, others=others)
 
 
-async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None) -> Pick | None:
+async def pick(found: Found) -> Pick | None:
     """The best of the shortlist by all hidden rows, with what it is worth on those that the search never used.
 
     Everything is read from the predictions: no script runs again. None where the scores of the search decide.
@@ -98,13 +106,13 @@ async def pick(phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3R
     if run.shared.holdout is None:
         return None
     try:
-        scored = await asyncio.to_thread(_scorer, run, run.shared.holdout, phase1, phase2, phase3)
+        scored = await asyncio.to_thread(_scorer, run, run.shared.holdout, found)
         while scored is not None and await _turns_out_leaking(run, scored[0].chosen):
-            scored = await asyncio.to_thread(_scorer, run, run.shared.holdout, phase1, phase2, phase3)
+            scored = await asyncio.to_thread(_scorer, run, run.shared.holdout, found)
         if scored is not None:
-            picked, *found = scored
+            picked, *events = scored
             with scope("shortlist") as here:
-                for event in found:
+                for event in events:
                     if event is not None:
                         here.record(event)
             return picked
@@ -137,28 +145,22 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
 
 
 def _scorer(
-    run: RunContext, holdout: HoldOut, phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
+    run: RunContext, holdout: HoldOut, found: Found
 ) -> tuple[Pick, ShortlistScored, SolutionExamined | None] | None:
     predictions, scored = read_predictions(run, holdout), scored_here(run)
     best = incumbent(holdout, [one for one in scored if not run.ledger.ever_leaked(one.script)] or scored)
     reference = None if best is None else answers_of(holdout, run.run_dir, best)
     with holdout.scorer.comparing():
-        return _compare(run, holdout, predictions, reference, phase1, phase2, phase3)
+        return _compare(run, holdout, predictions, reference, found)
 
 
 def _compare(
-    run: RunContext,
-    holdout: HoldOut,
-    predictions: dict[str, Answers],
-    reference: Answers | None,
-    phase1: Phase1Result,
-    phase2: list[Phase2Result],
-    phase3: Phase3Result | None,
+    run: RunContext, holdout: HoldOut, predictions: dict[str, Answers], reference: Answers | None, search: Found
 ) -> tuple[Pick, ShortlistScored, SolutionExamined | None] | None:
     clean = {
         script: answers for script, answers in predictions.items() if not run.ledger.ever_leaked(digest_of(script))
     }
-    found = {name: s for name, s in _entries(phase1, phase2, phase3) if s.content in predictions}
+    found = {name: s for name, s in _entries(search) if s.content in predictions}
     entries = {name: s for name, s in found.items() if s.content in clean and not s.leaking}
     entries |= _runners_up(run, holdout, clean, reference, {solution.content for solution in entries.values()})
     entries = entries or found
@@ -193,7 +195,9 @@ def _compare(
         name: Shortlisted(name, scripts[name], s, measures[name], _members(run, scripts[name]))
         for name, s in {**entries, **blend}.items()
     }
-    picked = Pick(shortlist.pop(chosen), list(shortlist.values()), _single_model(holdout, phase1, clean, reference))
+    picked = Pick(
+        shortlist.pop(chosen), list(shortlist.values()), _single_model(holdout, search.phase1, clean, reference)
+    )
     digest = digest_of(picked.chosen.solution.content)
     return picked, ShortlistScored(shortlist=table, chosen=chosen), _examined(holdout, field.everyone[chosen], digest)
 
@@ -345,14 +349,12 @@ def _examined(holdout: HoldOut, answers: Answers, digest: str) -> SolutionExamin
     return None if found is None else SolutionExamined(digest=digest, **asdict(found))
 
 
-def _entries(
-    phase1: Phase1Result, phase2: list[Phase2Result], phase3: Phase3Result | None
-) -> Iterable[tuple[str, SolutionScript]]:
+def _entries(search: Found) -> Iterable[tuple[str, SolutionScript]]:
     """The initial solution, the best of each path, every ensemble by number; a script that comes twice, once."""
-    found = [("initial solution", phase1.initial_solution)]
-    found += [(f"path {number}", result.best_solution) for number, result in enumerate(phase2)]
-    if phase3 is not None:
-        rounds = [(number, one.solution) for number, one in enumerate(phase3.attempts) if one.score is not None]
+    found = [("initial solution", search.phase1.initial_solution)]
+    found += [(f"path {number}", result.best_solution) for number, result in enumerate(search.phase2)]
+    if search.phase3 is not None:
+        rounds = [(number, one.solution) for number, one in enumerate(search.phase3.attempts) if one.score is not None]
         found += [(f"ensemble {number}", solution) for number, solution in rounds]
     seen: set[str] = set()
     for name, solution in found:

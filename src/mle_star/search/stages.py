@@ -15,7 +15,7 @@ from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.limits import keep_time_to_run_again
-from mle_star.search.ending import Stop, stop_of
+from mle_star.search.control import Stop, stop_of
 
 logger = logging.getLogger("mle_star.orchestrator")
 

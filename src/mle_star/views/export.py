@@ -13,7 +13,7 @@ from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter
-from mle_star.execution.fitted import STATE, fitted_digest, restore_fitted
+from mle_star.execution.artifacts import STATE, fitted_digest, restore_fitted
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
 from mle_star.results.model import SAMPLE_NAME, TEST_NAME, Model, score_in_words

@@ -15,7 +15,7 @@ from mle_star.results.model import Model, complete, read_result, script_of
 from mle_star.run.events import ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
 from mle_star.run.journal import Journal, read_journal
-from mle_star.search.result import hand_over
+from mle_star.search.final_result import hand_over
 from mle_star.views.lineage import handed_over, lineage_of
 from mle_star.views.reasons import expected_of
 from mle_star.views.story import RunStory

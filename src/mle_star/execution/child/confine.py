@@ -1,7 +1,11 @@
-"""What a process gives up before it becomes a script: rights, limits, system calls. Linux only where said."""
+"""What a process gives up before it becomes a script: rights, limits, system calls.
+
+The C library is called without `ctypes`, whose start takes half as long as an interpreter's.
+"""
 
 from __future__ import annotations
 
+import _ctypes
 import _signal as signal  # type: ignore[import-not-found]  # see the supervisor: the public module starts slowly
 import marshal
 import os
@@ -9,90 +13,71 @@ import resource
 import struct
 import sys
 
-from . import libc
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     Order = dict[str, Any]
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
-_PR_SET_NAME = 15
-_PR_SET_SECCOMP, _SECCOMP_FILTER = 22, 2
-_PR_CAPBSET_DROP = 24
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_NO_NEW_PRIVS = 38
-_PR_CAP_AMBIENT, _AMBIENT_CLEAR = 47, 4
-
-NAME = "mle-star-init"
-"""Of processes that wait for a script."""
-
+PARENT_DEATH_SIGNAL, DUMPABLE, SUBREAPER, NO_NEW_PRIVILEGES = 1, 4, 36, 38
+"""Options of `prctl`: which signal comes when the parent dies; may others of the same user read this one's memory and
+descriptors, until the next program starts; does it inherit every orphan; no set-uid program raises rights any more."""
+_SET_NAME, _SET_SECCOMP, _DROP_FROM_BOUND, _SET_AMBIENT = 15, 22, 24, 47
+_SECCOMP_FILTER, _AMBIENT_CLEAR = 2, 4
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION = 0x20080522
 
+NAME = "mle-star-init"
+"""Of processes that wait for a script, in the process table: at most 15 letters."""
+
+
+class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]  # names only, at run time it takes none
+    _type_ = "i"
+
+
+class _Word(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "L"
+
+
+class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "c"
+
+
+class _Function(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _Int
+
+
+_LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: this program
+
+
+def call(name: str, *words: int | bytes | None) -> int:
+    """What a function of the C library answers, as an `int`; raises `OSError` where there is no such function."""
+    function = _Function(_ctypes.dlsym(_LIBRARY, name))
+    return int(function(*(_Word(word) if isinstance(word, int) else word for word in words)))
+
 
 def prctl(option: int, value: int | bytes, *more: bytes | int) -> bool:
-    """Call `prctl`; False where it is missing or refuses."""
+    """Call `prctl`; False where it is missing (elsewhere than on Linux) or refuses."""
     if sys.platform != "linux":
         return False
-    words = (value, *more, 0, 0, 0)[:4]
-    try:
-        return libc.call("prctl", option, *words) == 0
-    except OSError:
-        return False
-
-
-def become_subreaper() -> bool:
-    """Inherit every orphan of the script, so that none can get away (Linux)."""
-    return prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def signal_at_parents_death(signal_number: int) -> bool:
-    """Have the kernel send a signal when the parent dies (Linux)."""
-    return prctl(_PR_SET_PDEATHSIG, signal_number)
-
-
-def give_up_new_privileges() -> bool:
-    """From now on no set-uid program raises rights, sudo included (Linux)."""
-    return prctl(_PR_SET_NO_NEW_PRIVS, 1)
-
-
-def let_others_look_inside(allowed: bool) -> bool:
-    """May processes of the same user read this one's memory and descriptors? The next program starts anew (Linux)."""
-    return prctl(_PR_SET_DUMPABLE, int(allowed))
-
-
-def take_name(name: str) -> bool:
-    """Be known to the process table by this name, of at most 15 letters (Linux)."""
-    return prctl(_PR_SET_NAME, name.encode())
+    return call("prctl", option, *(value, *more, 0, 0, 0)[:4]) == 0
 
 
 def restrict_calls(program: bytes) -> bool:
-    """Have the kernel scorer each system call of this process and its children by a filter program (Linux)."""
-    kept = libc.Buffer(program)
-    header = struct.pack("=HxxxxxxQ", len(program) // 8, kept.address)
-    return give_up_new_privileges() and prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, header)
+    """Have the kernel check each system call of this process and its children by a filter program (Linux)."""
+    kept = (_Byte * len(program)).from_buffer_copy(program)
+    header = struct.pack("=HxxxxxxQ", len(program) // 8, _ctypes.addressof(kept))
+    return prctl(NO_NEW_PRIVILEGES, 1) and prctl(_SET_SECCOMP, _SECCOMP_FILTER, header)
 
 
 def drop_capabilities() -> bool:
     """Give up every special right for good: no clock, no devices, no mounts, nobody else's files (Linux)."""
-    for number in range(_last_capability() + 1):
-        prctl(_PR_CAPBSET_DROP, number)  # who may not do this has nothing to give
-    prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR)
-    call = _CAPSET.get(os.uname().machine) if sys.platform == "linux" else None
-    if call is None:
-        return False
-    return libc.call("syscall", call, struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)) == 0
-
-
-def _last_capability() -> int:
-    try:
-        with open("/proc/sys/kernel/cap_last_cap") as file:  # noqa: PTH123 - pathlib costs start-up time here
-            return int(file.read())
-    except (OSError, ValueError):
-        return 40
+    for number in range(64):
+        prctl(_DROP_FROM_BOUND, number)  # who may not do this has nothing to give
+    prctl(_SET_AMBIENT, _AMBIENT_CLEAR)
+    capset = _CAPSET.get(os.uname().machine) if sys.platform == "linux" else None
+    return capset is not None and call("syscall", capset, struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)) == 0
 
 
 def limit_resources(limits: dict[str, int]) -> list[str]:
@@ -135,13 +120,13 @@ def given_order() -> Order:
 
 def fork_and_reap(kept: list[int]) -> None:
     """Return in a child; this process reaps until the child has ended, and ends as it did. No script sees into it."""
-    let_others_look_inside(False)
+    prctl(DUMPABLE, 0)
     child = os.fork()
     if child == 0:
-        let_others_look_inside(True)
-        signal_at_parents_death(signal.SIGKILL)
+        prctl(DUMPABLE, 1)
+        prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
         return
-    take_name(NAME)
+    prctl(_SET_NAME, NAME.encode())
     os.chdir("/")  # what is outside ends here, too, when the root changes
     for number in kept:
         os.close(number)
@@ -155,7 +140,7 @@ def become(order: Order, told: int, applied: list[str]) -> None:
     """Give up all that a script must not have, tell what confines it, and become it."""
     if drop_capabilities():
         applied.append("capabilities")
-    if give_up_new_privileges():
+    if prctl(NO_NEW_PRIVILEGES, 1):
         applied.append("no-new-privileges")
     if order["seccomp"] and restrict_calls(order["seccomp"]):
         applied.append("seccomp")

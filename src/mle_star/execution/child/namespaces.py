@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import _ctypes
 import os
 import struct
 import sys
 
-from . import confine, libc
+from . import confine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ _NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 2, 4, 8
 _DETACH = 2
 _MOUNT_SETATTR = 442  # the same number on every architecture
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
-_ATTRIBUTES = {"read-only": 1, "no-suid": 2, "no-devices": 4}
-_ALLOWED = {"ro": ("read-only", "no-suid", "no-devices"), "rw": ("no-suid", "no-devices"), "dev": ("no-suid",)}
+_ONLY_READ, _NEVER_SUID, _NEVER_DEVICES = 1, 2, 4  # of `mount_setattr`
+_BOUND = {"ro": _ONLY_READ | _NEVER_SUID | _NEVER_DEVICES, "rw": _NEVER_SUID | _NEVER_DEVICES, "dev": _NEVER_SUID}
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 
@@ -40,7 +41,7 @@ def leave_the_others(number: int, network: bool) -> None:
     if user == 0:
         os.setgroups([])
     flags = _NEW_USER | _NEW_MOUNT | _NEW_CGROUP | _NEW_UTS | _NEW_IPC | _NEW_PID | (0 if network else _NEW_NETWORK)
-    _check(libc.call("unshare", flags), "unshare")
+    _check(confine.call("unshare", flags), "unshare")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{number} {user} 1"), ("gid_map", f"{number} {group} 1")):
         with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - pathlib starts slowly
             file.write(text)
@@ -56,9 +57,9 @@ def furnish(root: str, mounts: list[Mount]) -> None:
         _place(what, source, root + target)
     os.chdir(root)
     number = _PIVOT_ROOT[os.uname().machine]
-    _check(libc.call("syscall", number, b".", b"."), "pivot_root")
-    _check(libc.call("umount2", b".", _DETACH), "umount")
-    _restrict("/", "read-only", recursive=False)
+    _check(confine.call("syscall", number, b".", b"."), "pivot_root")
+    _check(confine.call("umount2", b".", _DETACH), "umount")
+    _restrict("/", _ONLY_READ)
 
 
 def _place(what: str, source: str, target: str) -> None:
@@ -66,7 +67,7 @@ def _place(what: str, source: str, target: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
         os.symlink(source, target)  # noqa: PTH211
     elif what == "read-only":
-        _restrict(target, "read-only", recursive=False)
+        _restrict(target, _ONLY_READ)
     elif what == "devices":
         _place("tmpfs", "mode=755,size=64k", target)
         for name in ("null", "zero", "full", "random", "urandom"):
@@ -79,7 +80,7 @@ def _place(what: str, source: str, target: str) -> None:
     else:
         _make_room(source, target)
         _mount(source, target, "", _BIND | _RECURSIVE)
-        _restrict(target, *_ALLOWED[what])
+        _restrict(target, _BOUND[what], _AT_RECURSIVE)
 
 
 def _make_room(source: str, target: str) -> None:
@@ -90,19 +91,15 @@ def _make_room(source: str, target: str) -> None:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
-def _restrict(target: str, *attributes: str, recursive: bool = True) -> None:
-    bits = 0
-    for name in attributes:
-        bits |= _ATTRIBUTES[name]
-    wanted = struct.pack("=QQQQ", bits, 0, 0, 0)
-    flags = _AT_RECURSIVE if recursive else 0
-    answer = libc.call("syscall", _MOUNT_SETATTR, _AT_FDCWD, os.fsencode(target), flags, wanted, len(wanted))
+def _restrict(target: str, attributes: int, flags: int = 0) -> None:
+    wanted = struct.pack("=QQQQ", attributes, 0, 0, 0)
+    answer = confine.call("syscall", _MOUNT_SETATTR, _AT_FDCWD, os.fsencode(target), flags, wanted, len(wanted))
     _check(answer, f"mount_setattr {target}")
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     words = (os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, options.encode())
-    _check(libc.call("mount", *words), f"mount {target}")
+    _check(confine.call("mount", *words), f"mount {target}")
 
 
 def _start_loopback() -> None:
@@ -117,5 +114,5 @@ def _start_loopback() -> None:
 
 def _check(answer: int, what: str) -> None:
     if answer != 0:
-        number = libc.last_error()
+        number = _ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Order = dict[str, Any]
 
-WATCH_SECONDS = 0.05
+WATCH_SECONDS = 0.02
 GIVE_UP_SECONDS = 10.0
 
 
@@ -36,9 +36,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGUSR2, lambda *_: None)
-    confine.become_subreaper()
-    confine.signal_at_parents_death(signal.SIGUSR2)  # wakes the loop, should end of file on stdin not come
-    confine.let_others_look_inside(False)
+    confine.prctl(confine.SUBREAPER, 1)
+    confine.prctl(confine.PARENT_DEATH_SIGNAL, signal.SIGUSR2)  # wakes the loop, should end of file on stdin not come
+    confine.prctl(confine.DUMPABLE, 0)
     os.set_inheritable(order["report"], False)
     report: dict[str, str] = {}
     try:
@@ -92,8 +92,8 @@ def _start(order: Order, report: dict[str, str]) -> int:
 def _become_the_script(order: Order, told: int, supervisor: int) -> None:
     os.setsid()
     applied = []
-    confine.let_others_look_inside(True)  # or this process could not write to its own /proc
-    confine.signal_at_parents_death(signal.SIGKILL)
+    confine.prctl(confine.DUMPABLE, 1)  # or this process could not write to its own /proc
+    confine.prctl(confine.PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != supervisor:
         raise RuntimeError("the supervisor is gone")
     _try_to_write("/proc/self/oom_score_adj", "1000")  # when memory runs out, the script goes first
@@ -157,6 +157,7 @@ class _Watch:
         self.pid, self.order, self.report = pid, order, report
         self.status: int | None = None
         self.kill_at: float | None = None
+        self.pause = WATCH_SECONDS
 
     def until_the_end(self) -> int | None:
         """The script's wait status, as soon as it has ended."""
@@ -195,7 +196,7 @@ class _Watch:
                 return False
 
     def _patience(self) -> float | None:
-        times = [WATCH_SECONDS] if self.order["watch"] else []
+        times = [self.pause] if self.order["watch"] else []
         if self.kill_at is not None:
             times.append(max(self.kill_at - time.monotonic(), 0.0))
         return min(times, default=None)
@@ -211,19 +212,23 @@ class _Watch:
             self._kill()
 
     def _kill(self) -> None:
-        _forbid_forks(self.order)
-        tree.kill_all_below(os.getpid(), self.pid)
+        tree.kill_groups([self.pid])  # where there is no /proc, this group is all that is known
+        _kill_all(self.order)
         self.kill_at = time.monotonic() + 0.1  # again, in case something slipped through
 
     def _count(self) -> None:
-        found, most = tree.descendants(os.getpid()), self.order["max_memory"]
-        tasks, memory = tree.load_of(found)
-        if tasks > self.order["max_tasks"]:
-            self.report["reason"] = f"more than {self.order['max_tasks']} processes and threads"
+        """Kill what has too much; the next look is so much later that all looks take a small share of a core."""
+        begun, most, most_tasks = time.monotonic(), self.order["max_memory"], self.order["max_tasks"]
+        found = tree.descendants(os.getpid(), most_tasks)
+        tasks, memory = (len(found), 0) if len(found) > most_tasks else tree.load_of(found)
+        if tasks > most_tasks:
+            self.report["reason"] = f"more than {most_tasks} processes and threads"
+            tree.kill_groups(found)  # at once: there may be hundreds more by the time that all are found
             self._kill()
         elif most and memory + tree.shared_of(found, most - memory) > most and self._held(found, most) > most:
             self.report["reason"] = f"more than {most / 1e9:.1f} GB of memory"
             self._kill()
+        self.pause = max(WATCH_SECONDS, 20 * (time.monotonic() - begun))
 
     def _held(self, found: list[int], most: int) -> int:
         """The same with a closer look, which takes longer."""
@@ -234,25 +239,22 @@ class _Watch:
 # --- ending -------------------------------------------------------------------------------------------------
 
 
-def _forbid_forks(order: Order) -> None:
+def _kill_all(order: Order) -> None:
     if order["cgroup"]:
         _try_to_write(f"{order['cgroup']}/pids.max", "0")
+    tree.kill_all_below(os.getpid())
 
 
 def _leave_nothing(pid: int, order: Order) -> None:
     """Kill and reap until nothing is left: every orphan is a child of this process by now."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
-    first = True
     while time.monotonic() < deadline:
         try:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
         except ChildProcessError:
             break
-        if first:
-            _forbid_forks(order)
-            first = False
-        tree.kill_all_below(os.getpid(), 0)
+        _kill_all(order)
         time.sleep(0.002)
     if sys.platform != "linux":
         try:

@@ -37,17 +37,15 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants(pid: int) -> list[int]:
-    """All processes below `pid`, parents before children."""
-    found, queue = [], children(pid)
-    seen = {pid}
-    while queue:
+def descendants(pid: int, most: int = 1 << 22) -> list[int]:
+    """All processes below `pid`, parents before children; once there are more than `most`, no further ones."""
+    found, queue = dict[int, None](), children(pid)
+    while queue and len(found) <= most:
         child = queue.pop(0)
-        if child not in seen:
-            seen.add(child)
-            found.append(child)
+        if child not in found:
+            found[child] = None
             queue += children(child)
-    return found
+    return list(found)
 
 
 def name_of(pid: int) -> str:
@@ -135,19 +133,27 @@ def send(pids: list[int], number: int) -> None:
             continue
 
 
-def kill_all_below(pid: int, main: int) -> None:
-    """One pass: stop everything below `pid`, so that nothing multiplies meanwhile, then kill it."""
+def kill_groups(pids: list[int]) -> None:
+    """Kill the process groups of these: each at one blow, in which none of its processes can multiply."""
+    groups = {os.getpgrp()}
+    for pid in pids:
+        try:
+            group = os.getpgid(pid)
+            if group not in groups:
+                groups.add(group)
+                os.killpg(group, SIGKILL)
+        except OSError:
+            continue
+
+
+def kill_all_below(pid: int) -> None:
+    """One pass: group by group, then whatever is left is stopped, lest it multiply meanwhile, and killed."""
     seen: set[int] = set()
     for _ in range(20):
         found = [entry for entry in descendants(pid) if entry not in seen]
         if not found:
             break
+        kill_groups(found)
         send(found, SIGSTOP)
         seen.update(found)
     send(list(seen), SIGKILL)
-    if main > 0:
-        for target in (os.killpg, os.kill):  # where there is no /proc, the script's own group is all that is known
-            try:
-                target(main, SIGKILL)
-            except OSError:
-                continue

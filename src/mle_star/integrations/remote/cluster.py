@@ -35,9 +35,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution.environment import concurrent_scripts, thread_counts
-from mle_star.execution.gpu import detect_gpu_info
 from mle_star.execution.limits import Limits, machine_memory
 from mle_star.execution.local import LocalExecutor
+from mle_star.execution.programs import detect_gpu_info
 from mle_star.integrations.remote.executor import RemoteExecutor
 from mle_star.integrations.remote.node import Node, default_folder
 from mle_star.integrations.remote.parcel import Delivery, MachineLost, Parcel

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mle_star.errors import ExecutionError
+from mle_star.execution.executors import Announcement, Queue
 from mle_star.execution.limits import MAX_OUTPUT_BYTES
 from mle_star.execution.process import NOTE, SIGKILL, LogFile
-from mle_star.execution.slots import Announcement, Queue
 from mle_star.integrations.remote.parcel import Delivery, MachineLost, Packer, Parcel, chunks_of, unpack
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mle_star.errors import ExecutionError
-from mle_star.execution.fitted import STATE
+from mle_star.execution.artifacts import STATE
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER

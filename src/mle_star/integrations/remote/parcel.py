@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
-from mle_star.execution.fitted import STATE
+from mle_star.execution.artifacts import STATE
 from mle_star.execution.workspace import clean_output_directory, entries_below, linked_places, remove_entry
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest

@@ -1,4 +1,4 @@
-"""The smoke test: where scripts take long, a new one runs on a sample of the rows, and is repaired there."""
+"""Which data the scripts of a run see: all, or, where they take long, a sample first; what shapes their results."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 import logging
 from functools import partial
 
+from mle_star.basics.texts import digest_of
+from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
-from mle_star.execution.fingerprint import data_of
 from mle_star.execution.outcome import HEADER
+from mle_star.execution.programs import inspect_interpreter
 from mle_star.holdout.sample import Sample, write_sample
 from mle_star.models import EvaluationResult
 from mle_star.run.context import RunContext
@@ -24,6 +26,34 @@ QUICK_SECONDS, SLOW_SECONDS = 20.0, 60.0
 START_SECONDS = 3.0
 """About what a script takes before it looks at a row."""
 FAR_TOO_SLOW = 2.0
+
+
+def data_of(run: RunContext) -> DataFolder:
+    """The data of a run, which may lie around the run's own folder."""
+    return DataFolder(run.task.data_dir, ours=run.run_dir)
+
+
+def final_data_of(run: RunContext) -> DataFolder:
+    """The data of its final scripts: where rows are hidden in the search, these see all of them."""
+    holdout = run.shared.holdout
+    return data_of(run) if holdout is None else DataFolder(holdout.scorer.data.folder, ours=run.run_dir)
+
+
+async def surroundings_digest(run: RunContext) -> str:
+    """A digest of data, rows hidden in them, interpreter, packages and seed, taken once per run."""
+    scripts = run.shared.scripts
+    async with scripts.locks["surroundings"]:
+        if not scripts.surroundings:
+            data = await asyncio.to_thread(final_data_of(run).digest)
+            begun, here = run.journal.interpreter, run.config.python
+            python = await asyncio.to_thread(inspect_interpreter, here) if begun is None else begun
+            scripts_have = python.model_dump_json(include={"version", "packages"})
+            holdout = run.shared.holdout.digest if run.shared.holdout is not None else ""
+            scripts.surroundings = digest_of(data, scripts_have, str(run.config.seed), holdout)
+    return scripts.surroundings
+
+
+# --- the smoke test ------------------------------------------------------------------------------------------
 
 
 async def sample_for(run: RunContext) -> Sample | None:
@@ -68,17 +98,15 @@ def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     """
     sample, problem = run.shared.scripts.sample, ""
     if sample is not None and not result.is_error:
+        limit, took = limit_in_run(run), result.duration_seconds
+        whole = full_seconds(sample, took, run.config.subsample_limit)
+        logger.info("%.1f s on %d of %d rows: about %.0f s on all", took, sample.rows, sample.of, whole)
         if result.score is None and run.shared.holdout is None:
+            missing = "no line `Final Validation Performance: <score>` was printed"
+            problem = f"ValueError: {result.score_problem or missing}"
+        elif whole > FAR_TOO_SLOW * limit:
             problem = (
-                f"ValueError: {result.score_problem or 'no line `Final Validation Performance: <score>` was printed'}"
-            )
-        limit, whole = limit_in_run(run), full_seconds(sample, result.duration_seconds, run.config.subsample_limit)
-        logger.info(
-            "%.1f s on %d of %d rows: about %.0f s on all", result.duration_seconds, sample.rows, sample.of, whole
-        )
-        if whole > FAR_TOO_SLOW * limit and not problem:
-            problem = (
-                f"TimeoutError: the script takes {result.duration_seconds:.0f} s on {sample.rows} of {sample.of} rows, "
+                f"TimeoutError: the script takes {took:.0f} s on {sample.rows} of {sample.of} rows, "
                 f"so about {whole:.0f} s on all of them; it is stopped after {limit:.0f} s"
             )
     if problem:

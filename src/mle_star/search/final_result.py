@@ -24,7 +24,7 @@ from mle_star.run.context import RunContext
 from mle_star.run.events import AgentFinished, AnyEvent, CandidateEvaluated, RunFinished, ScriptFinished
 from mle_star.run.folder import RunFolder, write_whole
 from mle_star.run.journal import Journal
-from mle_star.search.ending import Stop
+from mle_star.search.control import Stop
 
 logger = logging.getLogger("mle_star.orchestrator")
 

@@ -1,16 +1,15 @@
-"""A mind that fails unless it is told: with the sections it reaches a high score, without them it does not."""
+"""A mind that fails without context in its prompts: with all sections it reaches a high score, without them not."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mle_star.models import AgentConfig, ExecutionRawResult, FinalResult, PipelineConfig, TaskDescription
-from mle_star.run.context import AgentReply, ScriptRequest
+from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
+from mle_star.run.context import ScriptRequest
 from mle_star.run.events import (
     AblationFinished,
     AgentFinished,
@@ -23,7 +22,7 @@ from mle_star.run.events import (
 from mle_star.sdk import build_system_prompt
 from mle_star.search.setup import gather_facts
 from tests.pipeline.conftest import QuickRun, events, settings
-from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, levels, script
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, leaking, levels, script
 
 COLUMN = "depth_of_water"
 
@@ -58,34 +57,26 @@ class NeedyMind(Mind):
         return fenced(code)
 
 
-class NeedyAgents(MindAgents):
+def needy(task: TaskDescription, config: PipelineConfig) -> MindAgents:
     """The mind with the system prompt that a client would give it."""
-
-    def __init__(self, task: TaskDescription, config: PipelineConfig) -> None:
-        super().__init__(NeedyMind(models=2, listens=True))
-        self.mind.system = build_system_prompt(task, gather_facts(task, config, {}))  # type: ignore[attr-defined]
-
-    async def ask(self, config: AgentConfig, prompt: str, **more: Any) -> AgentReply:
-        self.paths_alike = True
-        return await super().ask(config, prompt, **more)
+    mind = NeedyMind(models=2, listens=True)
+    mind.system = build_system_prompt(task, gather_facts(task, config, {}))
+    return MindAgents(mind, paths_alike=True)
 
 
-class SlowExecutor(LevelExecutor):
-    """A script that was not told of its limit runs into it."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        text = Path(request.script_path).read_text(encoding="utf-8")
-        if "slow = True" in text and "level = 0.5" in text:
-            return ExecutionRawResult(stdout="", stderr="", exit_code=-1, duration_seconds=9.0, timed_out=True)
-        return await super().run(request)
+async def stop_slow_ones(request: ScriptRequest) -> ExecutionRawResult | None:
+    """A script whose author did not know of its limit runs into it."""
+    text = Path(request.script_path).read_text(encoding="utf-8")
+    if "slow = True" in text and "level = 0.5" in text:
+        return ExecutionRawResult(stdout="", stderr="", exit_code=-1, duration_seconds=9.0, timed_out=True)
+    return None
 
 
-async def _run(quick: QuickRun, task: TaskDescription, name: str, **changes: Any) -> FinalResult:
+async def best_of(quick: QuickRun, task: TaskDescription, name: str, **changes: Any) -> float:
+    """The best score of Phase 2."""
     config = settings(M=2, T=1, K=3, L=1, **changes)
-    return await quick(config, name=name, task=task, agents=NeedyAgents(task, config), executor=SlowExecutor())
-
-
-def _best(result: FinalResult) -> float:
+    executor = LevelExecutor(before=stop_slow_ones)
+    result = await quick(config, name=name, task=task, agents=needy(task, config), executor=executor)
     return max(path.best_score for path in result.phase2_results)
 
 
@@ -95,13 +86,11 @@ async def test_a_mind_that_must_be_told_does_well_when_it_is(quick: QuickRun, ta
         first, *rest = (data / name).read_text(encoding="utf-8").splitlines()
         lines = [f"{first},{COLUMN}", *(f"{line},{number}" for number, line in enumerate(rest))]
         (data / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    told = await _run(quick, task, "told")
-    untold = await _run(quick, task, "untold", briefing=(), diversity=())
-    assert _best(untold) <= 0.31
-    assert _best(told) >= 0.52
+    assert await best_of(quick, task, "nothing", briefing=(), diversity=()) <= 0.31
+    assert await best_of(quick, task, "all") >= 0.52
     for part, most in (("data", 0.37), ("limits", 0.37), ("script", 0.51), ("memory", 0.515)):
         left = tuple(name for name in PipelineConfig().briefing if name != part)
-        assert _best(await _run(quick, task, f"without-{part}", briefing=left)) <= most, part
+        assert await best_of(quick, task, f"without-{part}", briefing=left) <= most, part
 
 
 async def test_checking_only_what_is_promising_saves_a_quarter_of_the_calls(quick: QuickRun) -> None:
@@ -139,13 +128,7 @@ async def test_no_path_starts_from_a_candidate_that_leaks_although_only_promisin
 ) -> None:
     """Of the candidates only the best was checked, and no change of a path's start is ever checked for what it had."""
 
-    def detection(prompt: str) -> Answer:
-        leaks = "level = 0.5100" in prompt
-        status = "Yes Data Leakage" if leaks else "No Data Leakage"
-        return {"answers": [{"leakage_status": status, "code_block": "level = 0.5100" if leaks else "level"}]}
-
-    overrides = {"leakage-detection": detection, "leakage-correction": lambda _: "I cannot."}
-    mind = Mind(overrides={**overrides, "leakage-rewrite": lambda _: "Nor can I.", "merger": lambda _: "No idea."})
+    mind = Mind(overrides={**leaking("level = 0.5100"), "merger": lambda _: "No idea."})
     config = settings(M=3, L=3, T=1, K=1, diversity=("starts",), leakage_checks="promising")
     await quick(config, agents=MindAgents(mind))
     found = [event.step for event in events(tmp_path / "run", LeakageChecked) if event.found]
@@ -155,25 +138,19 @@ async def test_no_path_starts_from_a_candidate_that_leaks_although_only_promisin
     assert begun == {0: None, 1: None, 2: 0.5} and {*scores.values()} == {0.5, 0.51, 0.52}
 
 
-@dataclass
-class SlowOnModel0(LevelExecutor):
-    """What stems from model 0 takes three minutes, all else five seconds."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """What the script would have done, stopped where it takes too long."""
-        seconds = 170.0 if "# model 0" in Path(request.script_path).read_text(encoding="utf-8") else 5.0
-        done = await super().run(request)
-        if seconds > request.timeout_seconds:
-            return ExecutionRawResult(
-                stdout="", stderr="", exit_code=-1, duration_seconds=request.timeout_seconds, timed_out=True
-            )
-        return done.model_copy(update={"duration_seconds": seconds})
+def slow_on_model_0(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+    """What stems from model 0 takes three minutes, all else five seconds; it is stopped where it takes too long."""
+    seconds = 170.0 if "# model 0" in Path(request.script_path).read_text(encoding="utf-8") else 5.0
+    if seconds > request.timeout_seconds:
+        stopped = {"stdout": "", "exit_code": -1, "duration_seconds": request.timeout_seconds, "timed_out": True}
+        return done.model_copy(update=stopped)
+    return done.model_copy(update={"duration_seconds": seconds})
 
 
 async def test_a_path_that_starts_from_a_slow_script_has_time_for_it(quick: QuickRun, tmp_path: Path) -> None:
     agents = MindAgents(Mind(overrides={"merger": lambda _: "No idea.", "debugger": lambda _: "No idea."}))
     config = settings(L=2, T=4, K=4, R=1, diversity=("starts",))
-    await quick(config, agents=agents, executor=SlowOnModel0())
+    await quick(config, agents=agents, executor=LevelExecutor(after=slow_on_model_0))
     tried = [event.score for event in events(tmp_path / "run", RefinementTried) if event.path == 1]
     assert len(tried) == 16 and None not in tried
     coder = "phase2/path-1/t-0/k-0/coder"
@@ -182,7 +159,7 @@ async def test_a_path_that_starts_from_a_slow_script_has_time_for_it(quick: Quic
 
 
 async def test_the_last_script_is_told_the_limit_that_it_has(quick: QuickRun, tmp_path: Path) -> None:
-    await quick(settings(L=1, T=1, K=1, script_timeout_seconds=400), executor=SlowOnModel0())
+    await quick(settings(L=1, T=1, K=1, script_timeout_seconds=400), executor=LevelExecutor(after=slow_on_model_0))
     (prompt,) = [e.prompt for e in events(tmp_path / "run", AgentFinished) if e.step == "finalization/test"]
     assert "A script is stopped after 60 min." in prompt and "The current solution takes" not in prompt
     (started,) = [e for e in events(tmp_path / "run", ScriptStarted) if e.purpose == "submission"]
