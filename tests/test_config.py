@@ -12,15 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.config import (
-    SHORT_NAMES,
-    close_logging,
-    effective_config,
-    load_config,
-    parse_assignments,
-    read_mapping,
-    setup_logging,
-)
+from mle_star.basics.texts import read_mapping
+from mle_star.config import SHORT_NAMES, close_logging, effective_config, load_config, parse_assignments, setup_logging
 from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, RoleSettings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from mle_star.basics.phases import PHASES
+from mle_star.basics.texts import StrictLoader, did_you_mean, printable, read_mapping
 from mle_star.errors import ConfigError
 from mle_star.models import PRESETS, PipelineConfig
 
@@ -83,47 +83,6 @@ def _merged(below: Any, above: Any) -> Any:
     return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The top level of a YAML file, or one line that says what is wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        content = yaml.load(text, Loader=_StrictLoader)
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{path}{line}: not valid YAML ({error.problem})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise ConfigError(f"{path}: `name: value` lines are wanted at the top level")
-    return content
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest known one, else all of them."""
-    names = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
-    return f"did you mean {names[near[0]]}?" if near else f"known are: {', '.join(names.values())}"
-
-
-def printable(text: str, *, keep: str = "") -> str:
-    """Plain text that does nothing: line breaks, escape codes and what else cannot be printed are spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char in keep else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
-
-
 def setup_logging(config: PipelineConfig, *, console: bool = True, stream: TextIO | None = None) -> None:
     """Send the log of this run to the console and to `log_file`; handlers of an earlier run go first."""
     close_logging()
@@ -173,19 +132,6 @@ def close_logging() -> None:
             handler.close()
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a repeated key is an error, not a silent choice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
 def _known(name: str, *, where: str) -> str:
     if name not in PipelineConfig.model_fields:
         raise ConfigError(f"{where}: unknown setting {name!r}; {did_you_mean(name, PipelineConfig.model_fields)}")
@@ -230,7 +176,7 @@ def _from_text(name: str, text: str) -> Any:
         return _YES_NO.get(text.lower(), text)
     if any(kind in (tuple, dict) or (isinstance(kind, type) and issubclass(kind, BaseModel)) for kind in kinds):
         try:
-            return yaml.load(text, Loader=_StrictLoader)
+            return yaml.load(text, Loader=StrictLoader)
         except yaml.YAMLError:
             return text
     return text.upper() if name == "log_level" else text

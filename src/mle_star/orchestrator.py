@@ -32,6 +32,7 @@ from mle_star.models import (
     is_improvement,
 )
 from mle_star.phase1 import IN_TIME, partial_phase1, run_phase1
+from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import partial_phase3, run_phase3
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
@@ -286,7 +287,7 @@ class _Pipeline:
             return []
         stage, statuses = self.stages.begin("phase2"), self.state.phase2_path_statuses
         seconds = self.stages.open("phase2")
-        results = await Paths(self.stages, phase1, statuses, at_once=self._paths_at_once()).run(seconds)
+        results = await self._paths(phase1).run(seconds)
         outcome: Outcome = "completed" if "completed" in statuses else "failed"
         if outcome == "failed" and "cancelled" in statuses:
             outcome = "cancelled"
@@ -376,15 +377,7 @@ class _Pipeline:
             return result
         solution = self.context.shared.search.stand_in or solution
         return await result_of_the_search(
-            solution,
-            self.task,
-            self.config,
-            found.phase1,
-            found.phase2,
-            found.phase3,
-            reason=reason,
-            failed=failed,
-            members=members,
+            solution, self.task, self.config, *found, reason=reason, failed=failed, members=members
         )
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
@@ -436,7 +429,9 @@ class _Pipeline:
         how = [] if why is None else [why.explain(self.context.run_dir)]
         return f"no solution: {'; '.join([*reasons, *how])}"
 
-    def _paths_at_once(self) -> int:
-        """As many as the settings and the client allow."""
+    def _paths(self, phase1: Phase1Result) -> Paths:
+        """The paths of Phase 2, as many at once as the settings and the client allow."""
         limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
-        return min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
+        at_once = min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
+        statuses = self.state.phase2_path_statuses
+        return Paths(self.stages, phase1, statuses, at_once=at_once, refine=run_phase2_outer_loop)

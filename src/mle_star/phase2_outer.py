@@ -41,13 +41,6 @@ MAX_PARSE_RETRIES = 1  # REQ-P2O-034
 COMPARABLE_WITHIN, ROUNDING = 0.01, 1e-9
 
 
-def partial_result(label: str) -> Phase2Result | None:
-    """What the path with this label had reached when it was stopped, or None when it had not begun."""
-    search = current_run().shared.search
-    path = search.paths.get(label)
-    return None if path is None else path.cut_off(search.blocks.get(label))
-
-
 # --- Algorithm 2 -----------------------------------------------------------------------------------------
 
 

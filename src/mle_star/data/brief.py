@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mle_star.config import printable
+from mle_star.basics.texts import printable
 from mle_star.data.columns import Column, as_date, describe
 from mle_star.data.layout import Layout, layout_of
 from mle_star.data.survey import Survey, survey

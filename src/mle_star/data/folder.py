@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from mle_star.config import did_you_mean, read_mapping
+from mle_star.basics.texts import did_you_mean, read_mapping
 from mle_star.data.guess import TaskGuess
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
 from mle_star.data.place import refuse_place

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from mle_star.config import did_you_mean
+from mle_star.basics.texts import did_you_mean
 from mle_star.data.values import positive_label
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from mle_star.config import did_you_mean, printable
+from mle_star.basics.texts import did_you_mean, printable
 from mle_star.data.columns import Column, is_id_name
 from mle_star.data.survey import Survey
 from mle_star.data.tables import Table

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mle_star.basics.texts import plural
-from mle_star.config import printable
+from mle_star.basics.texts import plural, printable
 from mle_star.data.metrics import Metric
 from mle_star.data.survey import Survey
 from mle_star.data.tables import Table

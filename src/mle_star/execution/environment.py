@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mle_star.config import printable
+from mle_star.basics.texts import printable
 from mle_star.models import PipelineConfig
 
 MAX_LISTED = 40

@@ -47,6 +47,11 @@ class Search:
     submission: Submission | None = None
     contamination: DataContaminationResult | None = None
 
+    def path_result(self, label: str) -> Phase2Result | None:
+        """What the path with this label had reached when it was stopped, or None when it had not begun."""
+        path = self.paths.get(label)
+        return None if path is None else path.cut_off(self.blocks.get(label))
+
 
 # --- Phase 1 ---------------------------------------------------------------------------------------------
 

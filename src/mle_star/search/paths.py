@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
-from mle_star.models import MetricDirection, Phase1Result, Phase2Result, SolutionScript
-from mle_star.phase2_outer import partial_result, run_phase2_outer_loop
+from mle_star.models import MetricDirection, Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.run.context import path_context, scope
 from mle_star.run.search import OuterStepRecord
 from mle_star.safety import check_and_fix_leakage, checks_later
@@ -19,11 +20,17 @@ from mle_star.search.stages import Outcome, Stages
 logger = logging.getLogger("mle_star.orchestrator")
 
 
+Refine = Callable[[SolutionScript, float, TaskDescription, PipelineConfig], Coroutine[Any, Any, Phase2Result]]
+"""Algorithm 2: the result of refining a solution, which has a score."""
+
+
 class Paths:
     """The paths of one run. `statuses` belongs to the caller, who may look at it while they run."""
 
-    def __init__(self, stages: Stages, phase1: Phase1Result, statuses: list[str], *, at_once: int) -> None:
-        self._stages, self._phase1, self._statuses = stages, phase1, statuses
+    def __init__(
+        self, stages: Stages, phase1: Phase1Result, statuses: list[str], *, at_once: int, refine: Refine
+    ) -> None:
+        self._stages, self._phase1, self._statuses, self._refine_solution = stages, phase1, statuses, refine
         self._context = stages.context
         self._count = self._context.config.num_parallel_solutions
         self._at_once = max(1, min(at_once, self._count))
@@ -82,7 +89,7 @@ class Paths:
         directory = work_dir(context.run_dir, context.task, label)
         with path_context(index, directory):
             score = phase1.initial_score if initial.score is None else initial.score
-            work = run_phase2_outer_loop(initial, score, context.task, context.config)
+            work = self._refine_solution(initial, score, context.task, context.config)
             return await self._stages.within(seconds, work, "phase2", label)
 
     def _start(self, index: int) -> SolutionScript:
@@ -119,7 +126,7 @@ class Paths:
 
     def _reached(self, label: str) -> Phase2Result:
         """What a path had when it was cut off: the best script that was scored on it, taken in or not."""
-        result = partial_result(label) or self._nothing()
+        result = self._context.shared.search.path_result(label) or self._nothing()
         late = self._stages.scored_beyond(result.best_solution, f"phase2/{label}/")
         if late is None or late.score is None:
             return result

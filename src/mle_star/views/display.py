@@ -18,7 +18,7 @@ from typing import Any, Protocol, TextIO
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from mle_star.config import did_you_mean
+from mle_star.basics.texts import did_you_mean
 from mle_star.errors import ConfigError, JournalError
 from mle_star.run.events import AnyEvent, RunResumed, RunStarted
 from mle_star.run.journal import read_journal
