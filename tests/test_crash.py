@@ -21,8 +21,10 @@ from tests.pipeline.conftest import events, story
 
 ROOT = Path(__file__).parent.parent
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
-MOMENTS = [(seed, seed % 3 == 0) for seed in range(200)] if SOAK else [(1, False)]
+MOMENTS = [(seed, seed % 3 == 0) for seed in range(20)] if SOAK else [(seed, False) for seed in (1, 2, 4)]
 """Seeds; in the soak every third run goes through SDK and CLI, the others ask the mind by the agents' protocol."""
+MOST_CALLS_REPEATED = 2
+"""One under way on each path: what was asked and not yet answered is asked again."""
 
 pytestmark = pytest.mark.long
 
@@ -130,5 +132,5 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
     results: list[AgentFinished | ScriptFinished] = [*events(run_dir, AgentFinished), *events(run_dir, ScriptFinished)]
     assert set(Counter((event.kind, event.step, event.digest) for event in results).values()) == {1}
     twice = calls_of(run_dir) - expected.calls
-    assert sum(twice.values()) <= len(begun - paid)
+    assert sum(twice.values()) <= min(len(begun - paid), MOST_CALLS_REPEATED)
     assert not expected.calls - calls_of(run_dir)
