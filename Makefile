@@ -31,7 +31,7 @@ lint: $(STAMP) ## format, lint, types, layers, the size of rooms and the oldest 
 	$(BIN)/python tools/budget.py
 	! $(BIN)/vermin --quiet --violations --target=3.10- --no-tips src tests tools benchmarks | grep .  # a file that it cannot place is a finding, too
 
-format: $(STAMP) ## mend what ruff can mend
+format: $(STAMP) ## fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -127,11 +127,11 @@ def grades() -> bool:
             {"id": key, "y": int(dice.integers(0, 2))} for key in keys_of(scorer.data, view)
         ]
         write_table(Path(place) / "s.csv", rows, ["id", "y"])
-        scorer.doubt(read_answers(data, Path(place) / "s.csv", view))  # what is found out once per run
+        scorer.problem(read_answers(data, Path(place) / "s.csv", view))  # what is found out once per run
         read_answers(data, Path(place) / "s.csv", view)
         started = time.process_time()  # of one thread, so that other work on the machine does not count
         answers = read_answers(data, Path(place) / "s.csv", view)
-        assert not scorer.doubt(answers)
+        assert not scorer.problem(answers)
         scorer.grade(answers.hidden, list(split.views[0]))
         seconds = time.process_time() - started
     return told(f"a grade of {len(rows):,} rows", seconds * 100_000 / len(rows), 1.0, "s")

@@ -50,7 +50,7 @@ async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
         kept = events(tmp_path / "run", SubmissionKept)
         assert Path(result.submission_path).is_file() or (result.submission_path, kept) == ("", [])
     else:
-        assert not events(tmp_path / "run", SubmissionKept), "a submission had been put aside"
+        assert not events(tmp_path / "run", SubmissionKept), "a submission had been saved"
         assert error is not None and last.state == "failed"
         assert {"reason", "cost_usd", "elapsed_seconds", "last_successful_step"} <= set(error.diagnostics)
     calls = [*events(tmp_path / "run", AgentFinished), *events(tmp_path / "run", AgentFailed)]

@@ -49,7 +49,7 @@ def test_wherever_the_disk_becomes_full_nothing_is_lost(tmp_path: Path, data_dir
     undisturbed, *outcomes = drive(prefix, folder, data_dir, mode, first)
     assert [outcome["number"] for outcome in outcomes] == list(range(first, undisturbed["events"] + 1, EVERY))
     for outcome in outcomes:
-        assert outcome["debugged"] == 0, "nobody can mend a full disk"
+        assert outcome["debugged"] == 0, "nobody can fix a full disk"
         if mode != "journal":  # room was set aside for the last line
             assert outcome["last"] == ("completed" if outcome["error"] is None else "failed")
         assert "journal.jsonl" in outcome["files"] and not any(name.endswith(".part") for name in outcome["files"])

@@ -1,4 +1,4 @@
-"""Whatever the limit and whatever dies: the best so far is handed over, and every cent that was charged is named."""
+"""Whatever the limit and whatever dies: the best so far is submitted, and every cent that was charged is named."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def check_money(run_dir: Path, result: FinalResult | None, charges: float) -> No
 
 
 def check_hand(run_dir: Path, result: FinalResult | None) -> None:
-    """The best that had a score is in hand, with its submission; never an empty one where something was put aside."""
+    """The best that had a score is in hand, with its submission; never an empty one where something was saved."""
     scripts = [
         event for event in events(run_dir, ScriptFinished) if event.purpose == "solution" and not event.result.is_error
     ]

@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
 UNCHECKED_SUBMISSION = "the submitted script was not checked for data leakage: the money was spent"
-LEAKING_SOLUTION = "data leakage was found in the solution and could not be mended: its score may be too good"
+LEAKING_SOLUTION = "data leakage was found in the solution and could not be fixed: its score may be too good"
 _CUTS_ROWS = re.compile(
     r"subsampl(?!e\s*=)|\.sample\(|resample\(|train_size|nrows|\.head\(|\.tail\(|\bchoice\(|permutation\(|\[\s*:\s*\w",
     re.IGNORECASE,
@@ -155,7 +155,7 @@ async def result_of_the_search(
     failed: bool = False,
     members: Iterable[str] | None = None,
 ) -> FinalResult:
-    """What is handed over when finalization was cut off or failed: the best that there is, with all that was said."""
+    """What is submitted when finalization was cut off or failed: the best that there is, with all that was said."""
     run = current_run()
     submission = await use_kept_submission(solution, reason=reason, failed=failed)
     script, remarks = submission.script, run.shared.search.remarks
@@ -177,7 +177,7 @@ def _result(
     config: PipelineConfig,
     phases: tuple[Phase1Result, list[Phase2Result], Phase3Result | None],
 ) -> FinalResult:
-    """What is handed over, as far as it is known here."""
+    """What is submitted, as far as it is known here."""
     phase1, phase2, phase3 = phases
     return FinalResult(
         task=task,
@@ -353,7 +353,7 @@ async def _hand_over(
 
 
 async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:
-    """Run the members of a blend on the untouched data and hand over what they say together."""
+    """Run the members of a blend on the untouched data and submit what they say together."""
     run = current_run()
     told = await answer_together(run, members)
     done = await _hand_over(solution, solution, subsampling_removed=False, fitted=told.fitted)
@@ -364,7 +364,7 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
     """Step 6: the best submission that was kept on the way and the script that made it, else the validated script.
 
     Where scripts are scored by their answers, it is what the scored script itself said of the test rows in the search.
-    A run that was cut off after its submission was handed over keeps that one. To the letter, what `failed`, and was
+    A run that was cut off after it had a submission keeps that one. To the letter, what `failed`, and was
     not ended by a limit, leaves no submission.
     """
     run = current_run()

@@ -130,9 +130,10 @@ class ExecutionRawResult(Frozen):
 class Measure(Frozen):
     """How a score was measured: by the harness on hidden rows, with an interval of 95 %, or by the script itself.
 
-    `printed` is what the script said of itself, where the harness measured. The interval of a expected is that of the
-    score on the real test, whose rows have noise of their own. A script that ran on too few `views` was measured on
-    some of the rows only: its score is `estimated` by how it compares on them with the best script measured on all.
+    `printed` is what the script said of itself, where the harness measured. The interval of an expected score is that
+    of the score on the real test, whose rows have noise of their own. A script that ran on too few `views` was
+    measured on some of the rows only: its score is `estimated` by how it compares on them with the best script
+    measured on all.
     """
 
     score: float
@@ -152,7 +153,7 @@ class Measure(Frozen):
 
 
 class Yardstick(Frozen):
-    """Something to compare a expected with: a dummy, or the best model alone."""
+    """Something to compare an expected score with: a dummy, or the best model alone."""
 
     name: str
     measure: Measure

@@ -1,7 +1,7 @@
 """One run from task to result: environment, client, the phases in order, L paths side by side, and an end in any case.
 
 A phase has two exits: its result, or a limit. A limit never loses what was found: the phases that are left are skipped
-and finalization hands over the best so far. Only a run that has no solution at all ends in an error.
+and finalization submits the best so far. Only a run that has no solution at all ends in an error.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ class _Pipeline:
         if ensemble is None or is_improvement(single.score, ensemble, self.task.metric_direction):
             kept = self.config.prefer_best_input
             taken, reached = "path" if kept else "ensemble", "no score" if ensemble is None else f"{ensemble:g}"
-            words = f"the best path ({single.score:g}) beats every ensemble ({reached}): the {taken} is handed over"
+            words = f"the best path ({single.score:g}) beats every ensemble ({reached}): the {taken} is submitted"
             self.stages.warnings.append(words)
             return single if kept else phase3.best_ensemble
         return phase3.best_ensemble
@@ -424,7 +424,7 @@ class _Pipeline:
         return stop or (Stop("money") if self.budget.degraded or self.budget.short_of_money else None)
 
     def _without_solution(self, *reasons: str) -> str:
-        """Why there is nothing to hand over, and how the run goes on."""
+        """Why there is nothing to submit, and how the run goes on."""
         why = self._stop() or self.control.cut_off
         how = [] if why is None else [why.explain(self.context.run_dir)]
         return f"no solution: {'; '.join([*reasons, *how])}"

@@ -403,22 +403,22 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
     s_0 = progress.best()
     corrected = await check_and_fix_leakage(s_0)
     changed = corrected.content != s_0.content
-    mended = s_0
+    fixed = s_0
     if changed and not corrected.leaking:
-        mended = await _evaluated_or(s_0, corrected, progress.task, config)
-    if corrected.leaking or (changed and mended is s_0 and not config.letter):
+        fixed = await _evaluated_or(s_0, corrected, progress.task, config)
+    if corrected.leaking or (changed and fixed is s_0 and not config.letter):
         progress.s_0 = await _instead_of(s_0, progress, config)
         _mark_leaking(progress, score=None, is_executable=False)
     elif changed:
-        progress.s_0 = mended
+        progress.s_0 = fixed
         if (node := current_run().ledger.node_of(digest_of(s_0.content))) is not None:
-            current_run().record(rescored(node, digest_of(mended.content), mended.score))
+            current_run().record(rescored(node, digest_of(fixed.content), fixed.score))
     else:
         progress.s_0 = corrected  # found clean, whatever an earlier check has said of it
 
 
 def _mark_leaking(progress: Phase1Progress, **known: object) -> None:
-    """Let no path start from a candidate that leaks; where the leak was not mended, what it scored counts no longer."""
+    """Let no path start from a candidate that leaks; where the leak was not fixed, what it scored counts no longer."""
     for index, trial in progress.trials.items():
         if _leaks(trial.script):
             marked = trial.script.model_copy(update={"leaking": True, **known})
@@ -447,7 +447,7 @@ async def _still_clean(scripts: list[SolutionScript], config: PipelineConfig) ->
 
 
 def _warn_of_leak(message: str) -> None:
-    current_run().record(Notice(level="warning", message=f"data leakage that could not be mended: {message}"))
+    current_run().record(Notice(level="warning", message=f"data leakage that could not be fixed: {message}"))
 
 
 async def _evaluated_or(

@@ -159,7 +159,7 @@ def _record(state: BlockProgress, k: int, score: float | None) -> None:
 async def _next_plan(code_block: CodeBlock, state: BlockProgress) -> str | None:
     try:
         return await invoke_planner(code_block.content, state.plans, state.scores)
-    except ValueError as error:  # an extractor may hand over a blank block
+    except ValueError as error:  # an extractor may give a blank block
         logger.warning("%s: the planner cannot be asked: %s", current_run().place, error)
         return None
 
@@ -169,7 +169,7 @@ async def _refine(code_block: CodeBlock, plan: str | None) -> str | None:
         return None
     try:
         return await invoke_coder(code_block.content, plan)
-    except ValueError as error:  # an extractor may hand over a block without a plan
+    except ValueError as error:  # an extractor may give a block without a plan
         logger.warning("%s: the coder cannot be asked: %s", current_run().place, error)
         return None
 

@@ -144,7 +144,7 @@ async def study_components(
 
 
 def _printed_score(solution: SolutionScript, score: float) -> float | None:
-    """What the solution printed as its score when it ran last: where hidden rows scorer, `score` is something else."""
+    """What the solution printed as its score when it ran last; `score` may come from hidden rows instead."""
     run = current_run()
     last = run.ledger.latest_run(digest_of(solution.content))
     if last is not None:

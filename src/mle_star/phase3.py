@@ -123,7 +123,7 @@ def _surroundings(solutions: list[SolutionScript]) -> dict[str, Any]:
 
 
 async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, config: PipelineConfig) -> None:
-    """Check what would be accepted, and that alone; a round that leaks is mended and scored anew, or has no score."""
+    """Check what would be accepted, and that alone; a round that leaks is fixed and scored anew, or has no score."""
     known = set[int]()
     while (best := _best_round(attempts, task.metric_direction)) is not None and best not in known:
         known.add(best)

@@ -43,7 +43,7 @@ _CONFIRMS = re.compile(rf"(?<!not ){re.escape(ALL_USED)}", re.IGNORECASE)
 NO_CODE = "no code in the reply"
 UNCHECKED = "the solution was not checked for data leakage: the run ended before"
 UNANSWERED = "the solution was not checked for data leakage: the checker gave no usable answer"
-MENDED_AT_LAST = "data leakage was mended in the solution at the very end: its score is that of the leaking script"
+FIXED_AT_LAST = "data leakage was fixed in the solution at the very end: its score is that of the leaking script"
 LEAK_REPLACED = (
     "data leakage was found in the best solution and could not be fixed: the next best one is submitted in its place"
 )
@@ -220,7 +220,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
 
 
 async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -> tuple[SolutionScript, int]:
-    """The script with each block mended in turn, and as a whole what no block can mend; and how many leaks stay."""
+    """The script with each block fixed in turn, and as a whole what no block can fix; and how many leaks stay."""
     left: list[LeakageAnswer] = []
     for answer in leaks:
         corrected = await _correct_leakage(solution, answer)
@@ -263,7 +263,7 @@ async def _record_leaks(
 async def check_at_last(
     solution: SolutionScript, config: PipelineConfig, members: Iterable[str] | None = None
 ) -> tuple[SolutionScript, list[str]]:
-    """What is handed over, checked where the end came before its check; and what is to be said of it."""
+    """What is submitted, checked where the end came before its check; and what is to be said of it."""
     run = current_run()
     scripts = {digest_of(content) for content in ((solution.content,) if members is None else members)}
     ledger = run.ledger
@@ -284,8 +284,8 @@ async def check_at_last(
         return solution.model_copy(update={"leaking": True}), []
     if any(map(ledger.is_unanswered, scripts)):
         return known, [] if known.leaking else [UNANSWERED]
-    mended = checked.content != solution.content
-    return checked.model_copy(update={"score": solution.score}), [MENDED_AT_LAST] if mended else []
+    fixed = checked.content != solution.content
+    return checked.model_copy(update={"score": solution.score}), [FIXED_AT_LAST] if fixed else []
 
 
 async def clean_at_last(
@@ -338,7 +338,7 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
 
 
 async def _rewrite_leaking(solution: SolutionScript, answers: list[LeakageAnswer]) -> SolutionScript | None:
-    """The whole script without the leaks that no block could mend, asked for once; None when that fails, too.
+    """The whole script without the leaks that no block could fix, asked for once; None when that fails, too.
 
     A script that comes back as it was, after blocks were quoted that it does not hold, was never leaking.
     """

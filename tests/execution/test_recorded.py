@@ -1,4 +1,4 @@
-"""Scripts as steps of a run: recorded, replayed, never run twice for nothing, their best submission put aside."""
+"""Scripts as steps of a run: recorded, replayed, never run twice for nothing, their best submission saved."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
             assert told_share(first, 2.0) == share_in_run(first, 2.0)
         with scope("phase1", "candidate-1") as second:
             assert told_share(second, 600.0) == share_in_run(second, 600.0)
-        with scope("finalization") as last:  # what is handed over has as long as what was scored, and what is left
+        with scope("finalization") as last:  # what is submitted has as long as what was scored, and what is left
             assert told_share(last, 1000.0) == 800.0
             last.shared.last_scripts = 2
             assert told_share(last, 1000.0) == 400.0, "and the other as much"

@@ -201,7 +201,7 @@ def test_a_metric_of_the_users_own_gets_numbers_where_there_are_some(tmp_path: P
 )
 def test_margins_are_answers_where_only_their_order_counts(tmp_path: Path, metric: str, is_doubted: bool) -> None:
     scorer = scorer_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
-    doubt = scorer.doubt(Answers(said([str(i * 37 % 101 - 50) for i in range(ROWS)]), ()))
+    doubt = scorer.problem(Answers(said([str(i * 37 % 101 - 50) for i in range(ROWS)]), ()))
     assert ("far outside" in doubt) is bool(doubt) is is_doubted
 
 

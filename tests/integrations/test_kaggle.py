@@ -165,7 +165,7 @@ def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     (sent,) = kept(run_dir)
     assert (sent.ref, sent.score, sent.status) == (71, 0.1234, "COMPLETE")
     assert sent.expected == "0.4 (0.3 to 0.5), self-reported"
-    expected(run_dir, 0.7)  # another script was handed over since
+    expected(run_dir, 0.7)  # another script was submitted since
     assert main(["kaggle", "status", str(run_dir)]) == 0
     assert "public score 0.1234, expected 0.4 (0.3 to 0.5)" in capsys.readouterr().out
 

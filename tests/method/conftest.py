@@ -143,7 +143,7 @@ def _calm_replies() -> dict[str, Reply]:
         "debugger": fenced(script(0.4)),
         "leakage-detection": NO_LEAKAGE,
         "leakage-correction": fenced("level = 0.45"),
-        "leakage-rewrite": "This cannot be mended.",
+        "leakage-rewrite": "This cannot be fixed.",
         "data": "All the provided information is used.",
         "ablation": fenced("print('Ablation baseline: 0.5')\nprint('Ablation no level: 0.1')"),
         "summarize": "The level matters most.",

@@ -43,7 +43,7 @@ from mle_star.models import (
 from mle_star.prompts import PromptRegistry
 from mle_star.run.context import AgentReply, current_run, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
-from mle_star.safety import MENDED_AT_LAST, UNCHECKED, check_at_last
+from mle_star.safety import FIXED_AT_LAST, UNCHECKED, check_at_last
 from tests.ledgers import best_score, check
 from tests.ledgers import kept as kept_submission
 from tests.method.conftest import (
@@ -871,25 +871,25 @@ async def test_the_submission_script_is_recorded_for_what_it_is(run: ScriptedRun
 
 @pytest.mark.modes("usual")
 @pytest.mark.parametrize(
-    ("reply", "mended", "said"),
+    ("reply", "fixed", "said"),
     [
         ("No Data Leakage", "", []),
         ("Yes Data Leakage", "", [LEAKING_SOLUTION]),
-        ("Yes Data Leakage", SAMPLED.replace(BLOCK, "level = 0"), [MENDED_AT_LAST]),
+        ("Yes Data Leakage", SAMPLED.replace(BLOCK, "level = 0"), [FIXED_AT_LAST]),
     ],
 )
 async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_is_handed_over(
-    run: ScriptedRun, reply: str, mended: str, said: list[str]
+    run: ScriptedRun, reply: str, fixed: str, said: list[str]
 ) -> None:
     run.agents.reply("leakage-detection", {"answers": [{"leakage_status": reply, "code_block": "not in it"}]})
-    run.agents.reply("leakage-rewrite", fenced(mended) if mended else "no")
+    run.agents.reply("leakage-rewrite", fenced(fixed) if fixed else "no")
     run.agents.reply("test-subsampling_extract", "There is no subsampling.")
     run.agents.reply("test", fenced(GOOD))
     config = settings(leakage_checks="promising")
     result = await finalize(run, config=config)
-    assert [text for text in result.warnings if text in (LEAKING_SOLUTION, MENDED_AT_LAST, UNCHECKED)] == said
+    assert [text for text in result.warnings if text in (LEAKING_SOLUTION, FIXED_AT_LAST, UNCHECKED)] == said
     asked = [call for call in run.agents.log if call.name == "test"]
-    assert (mended or SAMPLED) in asked[0].prompt
+    assert (fixed or SAMPLED) in asked[0].prompt
     detections = sum(call.name == "leakage-detection" for call in run.agents.log)
     again = await finalize(run, config=config)  # what was found clean is not asked about again
     assert detections == 1
@@ -917,7 +917,7 @@ async def test_what_is_handed_over_without_finalization_comes_with_all_that_was_
     assert await said_of(BEST.model_copy(update={"leaking": True})) == [LEAKING_SOLUTION]
     config = config.model_copy(update={"leakage_checks": "promising"})
     assert await said_of(BEST) == [UNCHECKED], "the end came before the last check"
-    run.shared.search.remarks = [MENDED_AT_LAST]
-    assert await said_of(BEST) == [MENDED_AT_LAST]
+    run.shared.search.remarks = [FIXED_AT_LAST]
+    assert await said_of(BEST) == [FIXED_AT_LAST]
     check(run, BEST.content, leaking=True)
     assert await said_of(BEST) == [LEAKING_SOLUTION]

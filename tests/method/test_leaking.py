@@ -1,4 +1,4 @@
-"""A script that leaks and cannot be mended: it never becomes the best while a clean one has a score."""
+"""A script that leaks and cannot be fixed: it never becomes the best while a clean one has a score."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .test_phase1 import stage
 
 
 def flags(*levels: float) -> object:
-    """A checker that flags scripts with these levels; nobody can mend them."""
+    """A checker that flags scripts with these levels; nobody can fix them."""
 
     def reply(call: ScriptedCall) -> object:
         found = [level for level in levels if f"level = {level}\n" in call.prompt]
@@ -92,7 +92,7 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candi
     assert [(one.score, one.leaking) for one in result.candidate_solutions] == [(None, True), (0.5, False)]
     words = "the initial solution leaks; the next best takes its place"
     (told,) = quick_run.events(Notice)
-    assert (told.level, told.message) == ("warning", f"data leakage that could not be mended: {words}")
+    assert (told.level, told.message) == ("warning", f"data leakage that could not be fixed: {words}")
     run = quick_run.context
     assert run.ledger.kept is not None
     assert (best_score(run), run.ledger.kept.score) == (0.5, 0.5), "nothing rests on the leak any more"
@@ -303,13 +303,13 @@ async def test_of_promising_scripts_one_that_is_clean_wins_over_a_start_that_lea
         assert (found.best_score, found.improved, found.best_solution.leaking) == (best, improved, not improved)
 
 
-@pytest.mark.parametrize("mended", [False, True])
-async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(mended: bool, quick_path: Path) -> None:
+@pytest.mark.parametrize("fixed", [False, True])
+async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(fixed: bool, quick_path: Path) -> None:
     """The winner of an inner loop is checked when it has run already: its submission was the best until then."""
     config = settings(K=2, leakage_checks="promising")
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
         unmended(run, 0.99)
-        if mended:
+        if fixed:
             run.agents.always("leakage-correction", fenced("level = 0.6"))
         run.agents.always("leakage-rewrite", "Nor can I.")
         run.agents.reply("coder", *fenced("level = 0.7", "level = 0.99"))

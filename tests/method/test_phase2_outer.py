@@ -629,7 +629,7 @@ async def test_a_baseline_off_by_more_than_one_percent_is_not_comparable(
 
 @pytest.mark.modes("usual")
 async def test_a_baseline_is_compared_with_what_the_solution_itself_printed(quick_run: ScriptedRun) -> None:
-    """Where hidden rows scorer, the score of a solution is not what it says: a study can only repeat the latter."""
+    """By hidden rows the score of a solution is not what it says: a study can only repeat the latter."""
     hidden, printed = 0.42, 0.5
     await evaluate_checked(base_solution(printed, blocks=1), quick_run.task, settings())
     for baseline in (printed, hidden):

@@ -306,7 +306,7 @@ async def test_every_ensemble_is_checked_for_leakage_before_it_runs(run: Scripte
 
 @pytest.mark.modes("usual")
 async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_stays_the_best(quick_path: Path) -> None:
-    """The best is mended and worse then, the second leaks for good, the third is clean; the fourth is never checked."""
+    """The best is fixed and worse then, the second leaks for good, the third is clean; the fourth is never checked."""
     config = settings(R=4, leakage_checks="promising")
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run, scope("phase3"):
         run.agents.reply("ensembler", *fenced(script(0.9), script(0.8), script(0.7), script(0.5)))

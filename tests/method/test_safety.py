@@ -384,9 +384,9 @@ async def test_a_check_that_failed_clears_no_script_that_leaks(run: ScriptedRun)
 @pytest.mark.req("REQ-SF-010")
 async def test_a_final_script_that_is_rewritten_needs_no_score(run: ScriptedRun) -> None:
     run.agents.always("leakage-detection", leaky("not in it"))
-    run.agents.always("leakage-rewrite", fenced("mended = 1"))
+    run.agents.always("leakage-rewrite", fenced("fixed = 1"))
     final = await check_and_fix_leakage(solution(LEAKY, phase=SolutionPhase.final))
-    assert final.content == "mended = 1"
+    assert final.content == "fixed = 1"
     searched = await check_and_fix_leakage(solution(LEAKY))
     assert "Final Validation Performance" in searched.content
     asked = [call.prompt.replace(LEAKY, "") for call in run.agents.calls("leakage-rewrite")]

@@ -16,7 +16,7 @@ from mle_star.run.events import LEAKS, AgentFinished, DebugAttempted, LeakageChe
 from mle_star.run.request import ask_agent, try_agent, warn_unusable
 from mle_star.run.search import Trial
 from mle_star.safety import (
-    MENDED_AT_LAST,
+    FIXED_AT_LAST,
     SCORE_LINE,
     SCORE_TEXT,
     UNANSWERED,
@@ -204,12 +204,12 @@ async def test_an_evaluation_comes_to_a_script_a_score_and_an_error(quick_run: S
         assert trial.script.leaking is (trial.error == LEAKS)
         return trial.script.content, trial.script.score, trial.script.is_executable, trial.error
 
-    fine, leaks, mended, odd = script(0.6), script(0.9), script(0.65), script("'1,5'")
+    fine, leaks, fixed, odd = script(0.6), script(0.9), script(0.65), script("'1,5'")
     assert await ends(fine) == (fine, 0.6, True, "")
     agents.reply("leakage-detection", leaky("level = 0.9"), leaky("level = 0.9"))
     agents.reply("leakage-correction", "I cannot.", fenced("level = 0.65"))
     assert await ends(leaks) == (leaks, None, False, LEAKS)
-    assert await ends(leaks) == (mended, 0.65, True, "")
+    assert await ends(leaks) == (fixed, 0.65, True, "")
     broken, problem = broken_script(), "the line says '1,5': print a plain number"
     errors = []
     for content, error, known in (
@@ -289,8 +289,8 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
     best, leaking = (one.model_copy(update={"content": script(0.96)}) for one in (best, leaking))
     assert await check_at_last(best, later) == (leaking, [])
     best, leaking = (one.model_copy(update={"content": script(0.97)}) for one in (best, leaking))
-    mended = best.model_copy(update={"content": script(0.7)})
-    assert await check_at_last(best, later) == (mended, [MENDED_AT_LAST])
+    fixed = best.model_copy(update={"content": script(0.7)})
+    assert await check_at_last(best, later) == (fixed, [FIXED_AT_LAST])
     assert await check_at_last(best, settings()) == (leaking, []), "what was found once is known"
     best = best.model_copy(update={"content": script(0.98)})
     agents.reply("leakage-detection", "What a question!", "What a question!", NO_LEAKAGE)

@@ -56,7 +56,7 @@ def levels(text: str) -> list[float]:
 _CONTEXT = re.compile(
     r"\n# (?:Whole script|Best (?:block|ensemble) so far|Scores of the solutions|The current solution"
     r"|Where the errors are|What this run has tried|Repairs so far|Research notes|Limits|After the score"
-    r"|The model stays|Different families|Other candidates|Emphasis of this path|Best of another path)\n.*?"
+    r"|The fitted model|Different families|Other candidates|Emphasis of this path|Best of another path)\n.*?"
     r"(?=\n# (?:Your task|Plan|Improvement plans you have tried)\n)",
     re.DOTALL,
 )

@@ -103,7 +103,7 @@ def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
         ledger = ledger_of(heard)
         (line,) = [line for line in tried_table(ledger).splitlines() if "bin the ages" in line]
         assert line == (
-            "- path 1, step 1, try 2: bin the ages -> failed: data leakage was found and could not be mended, 12 s"
+            "- path 1, step 1, try 2: bin the ages -> failed: data leakage was found and could not be fixed, 12 s"
         )
         assert steps_without_gain(ledger, 0) == 1
 

@@ -393,7 +393,7 @@ def test_another_script_is_handed_over_and_the_journal_keeps_the_one_before(labe
     assert (step, score) == ("phase1/candidate-0/script", 0.5)
     assert run.score == 0.5 and "level = 0.5000" in (run.path / "solution.py").read_text(encoding="utf-8")
     assert run.submission is not None and "60,0.5" in run.submission.read_text(encoding="utf-8")
-    assert "handed over by hand: the script of phase1/candidate-0/script" in run.result.warnings
+    assert "promoted by hand: the script of phase1/candidate-0/script" in run.result.warnings
     assert len(list(read_journal(run.path / "journal.jsonl"))) == before + 1
     with pytest.raises(ConfigError, match="no scored script at 'phase9'; there are phase1/candidate-"):
         promote(run.path, "phase9")
@@ -413,8 +413,8 @@ def test_the_report_of_a_script_that_was_handed_over_by_hand_is_about_that_scrip
     assert main(["promote", str(run.path), "phase1/candidate-0"]) == 0
     story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
     verdict = Verdict.of(story, run.path)
-    assert verdict.why == "The script of phase1/candidate-0 was handed over by hand."
-    assert verdict.stages[-1].what == "of the script handed over by hand"
+    assert verdict.why == "The script of phase1/candidate-0 was promoted by hand."
+    assert verdict.stages[-1].what == "of the script promoted by hand"
     assert verdict.gain.startswith("no better than the best single model"), "it is the best single model"
     assert handed_over(story, lineage_of(story)) == "phase1/candidate-0"
     page = run.report.read_text(encoding="utf-8")

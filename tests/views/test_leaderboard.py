@@ -1,4 +1,4 @@
-"""The scripts of a run by score: the one that was handed over is marked, and no other."""
+"""The scripts of a run by score: the one that was submitted is marked, and no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def picked(chosen: str, promoted: str = "") -> list[AnyEvent]:
-    """A run that ended with this final pick; its final script is one that no step of the search ran."""
+    """A run that ended with this final selection; its final script is one that no step of the search ran."""
     run = Invented(seed=11, M=2, T=2, K=2, L=2, R=2)
     *before, end = run.events()
     assert isinstance(end, RunFinished)

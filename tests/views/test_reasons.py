@@ -79,7 +79,7 @@ def test_the_story_is_that_of_what_the_final_pick_chose_whatever_the_search_held
         ("path 0", "refined on path 0 by"),
         ("path 1", "refined on path 1 by"),
         ("initial solution", "won unchanged"),
-        (f"{rejected.step}/script", f"The script of {rejected.step} won the final pick"),
+        (f"{rejected.step}/script", f"The script of {rejected.step} won the final selection"),
         *((f"ensemble {r}", "An ensemble of 2 refined paths won") for r in story.ensembles),
     ]:
         pick = ShortlistScored(at=events[-1].at, step="shortlist", shortlist=[], chosen=chosen)
@@ -180,7 +180,7 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     )
     assert split_in_words(story) == (
         "Hidden: the latest rows (because date of the test rows lies after that of the training rows), 900 in all; "
-        "1,200 more were kept for the final pick alone. "
+        "1,200 more were kept for the final selection alone. "
         "a.zip, b.pkl, c.bak and 1 more: not shown to scripts, as labels may be in it."
     )
     assert Verdict.of(story).checked

@@ -134,7 +134,7 @@ def test_what_a_leaking_script_scored_counts_no_longer_and_a_mended_one_has_its_
 def test_a_leak_that_is_found_in_a_later_phase_takes_a_score_but_not_what_the_run_went_on_from(kind: str) -> None:
     events = list(Invented(seed=3).events())
     whole = RunStory.from_events(events)
-    last = whole.best_ensemble  # of ensembles the one that is handed over: it is what the run went on from
+    last = whole.best_ensemble  # of ensembles the one that is submitted: it is what the run went on from
     accepted = [one for one in whole.attempts if one.kind == kind and one.accepted]
     taken = next(one for one in accepted if kind != "ensemble" or (last is not None and one.step == last.step))
     ran = next(event for event in events if isinstance(event, ScriptFinished) and event.step == f"{taken.step}/script")

@@ -25,7 +25,7 @@ METRIC_GROUP = "mle_star.metrics"
 FORMULAS = "mle_star.data.formulas"
 
 Needs = Literal["labels", "grades", "probabilities", "numbers", "rankings", "label sets", "texts", "frames", "files"]
-"""What truth and answer are handed over as.
+"""What truth and answer are given as.
 
 - labels, texts: two arrays of texts;
 - grades: two arrays of whole numbers, the classes' places in their order;

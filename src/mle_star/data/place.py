@@ -175,7 +175,7 @@ class DataFolder:
 
 
 def refuse_place(folder: Path) -> None:
-    """Refuse a folder that holds somebody's whole life, or nothing but the kernel's own files."""
+    """Refuse a folder that holds home directories, or nothing but the kernel's own files."""
     homes = {Path.home().resolve(), Path("/root"), Path("/home")}
     for home in homes:
         if folder == home or folder in home.parents:

@@ -71,7 +71,7 @@ class _Known:
 
 
 class EngineerBrain:
-    """Answers by rule. The same question asked twice gets another answer where there is one, lest paths be twins."""
+    """Answers by rule. Asked twice, it gives another answer where there is one, so that parallel paths differ."""
 
     def __init__(self) -> None:
         self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)

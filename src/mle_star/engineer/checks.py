@@ -1,4 +1,4 @@
-"""Small checks of scripts: does what is fitted see rows that scorer it, and is a script a copy?"""
+"""Small checks of scripts: does what is fitted see rows that score it, and is a script a copy?"""
 
 from __future__ import annotations
 

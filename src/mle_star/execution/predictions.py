@@ -55,7 +55,7 @@ def compared(
     """The grade of answers to so many views on the rows of the first `scored` script, as all scores of a search.
 
     What answers to fewer views is set against the best clean script that answers to all, on the rows that both have;
-    that estimate is at most as good as what was measured. What answers to more has the others for the final pick.
+    that estimate is at most as good as what was measured. What answers to more has the others for the final selection.
     """
     common = len(scored[0].result.answers) if scored else views
     rows = holdout.compared_rows(common)

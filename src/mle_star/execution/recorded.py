@@ -247,8 +247,8 @@ def _keep_answers(run: RunContext, holdout: HoldOut, view: View, name: str, numb
             raise Ungradable("./final/submission.csv is missing: write an answer for every row of the test file there")
     submission = run.work_dir / "final" / "submission.csv"
     answers = read_answers(holdout.scorer.data, submission, view)
-    if doubt := holdout.scorer.doubt(answers):
-        raise Ungradable(doubt)
+    if problem := holdout.scorer.problem(answers):
+        raise Ungradable(problem)
     kept = holdout.keep(submission, name, number)
     if number or not holdout.scorer.data.asked:
         return {"answers": [kept]}

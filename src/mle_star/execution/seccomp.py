@@ -1,4 +1,4 @@
-"""System calls that no training script needs and that reach past every other wall: refused by the kernel (seccomp).
+"""System calls that no training script needs and that the rest of the sandbox does not stop: the kernel refuses them.
 
 libseccomp knows their numbers and writes the filter, once in each process of ours; a script's process only installs it.
 """

@@ -79,7 +79,7 @@ def interval(
         return metric.low, metric.high
     low, high = metric.low, metric.high
     is_bounded = math.isfinite(low) and math.isfinite(high)
-    away = (high - low) / 2 / telling if is_bounded else 0.0  # no score is beyond doubt: half a row may be wrong
+    away = (high - low) / 2 / telling if is_bounded else 0.0  # no score is certain: half a row may be wrong
     safe = min(max(score, low + away), high - away)
     variance = float(np.var(figures))
     if is_bounded and metric.needs not in ("numbers", "frames") and metric.name not in PROPER:

@@ -53,7 +53,7 @@ class Scorer:
         """The columns that hold answers."""
         return self.data.layout.answers
 
-    def doubt(self, answers: Answers) -> str:
+    def problem(self, answers: Answers) -> str:
         """Why answers cannot be meant so, or an empty text: one value nearly everywhere, or values that none can be."""
         rows = [*answers.hidden.values(), *answers.real]
         for place, name in enumerate(self.names):

@@ -38,7 +38,7 @@ def _holds_lists(cells: Any) -> bool:
 
 
 def _plain(cell: Any) -> Any:
-    """What Parquet hands over as an array is a list."""
+    """What Parquet gives as an array is a list."""
     return cell.tolist() if hasattr(cell, "tolist") else cell
 
 

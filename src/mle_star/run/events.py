@@ -249,7 +249,7 @@ class DataUsageChecked(Event):
     score: float | None = None
 
 
-LEAKS = "data leakage was found and could not be mended"
+LEAKS = "data leakage was found and could not be fixed"
 """Why an attempt whose script leaks has no score."""
 
 
@@ -357,7 +357,7 @@ class HoldOutPrepared(Event):
 
 
 class ShortlistScored(Event):
-    """The final pick: what came last into question, each scored on rows that the search never used.
+    """The final selection: what came last into question, each scored on rows that the search never used.
 
     `compared` is the score on all hidden rows, by which scripts are chosen. `score` of the chosen one is its expected.
     """
@@ -381,7 +381,7 @@ class SolutionExamined(Event):
 
 
 class SubmissionKept(Event):
-    """A submission that passes the schema check was put aside as the best so far."""
+    """A submission that passes the schema check was saved as the best so far."""
 
     kind: Literal["submission_kept"] = "submission_kept"
     path: str

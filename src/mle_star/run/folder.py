@@ -66,7 +66,7 @@ class RunFolder:
         self.control = root / "control"
         """Where another process asks the run to end."""
         self.final = root / "final"
-        """What is handed over, and the best submission so far."""
+        """What is submitted, and the best submission so far."""
         self.submission = self.final / "submission.csv"
         """The file to submit."""
         self.best_submission = self.final / "best_submission.csv"

@@ -40,7 +40,7 @@ Key = tuple[str, str, str]
 
 REDACTED = "[redacted]"
 ASK_AGAIN = {"auth", "budget", "cancelled"}
-"""Failures that a later process should not repeat: whoever resumes has mended the cause, or goes on from there."""
+"""Failures that a later process should not repeat: whoever resumes has fixed the cause, or goes on from there."""
 
 # Said every time they happen, also when an earlier process said the same before.
 _TIMES: dict[str, Any] = {"at": True, "seconds": True, "result": {"duration_seconds"}}

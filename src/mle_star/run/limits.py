@@ -44,9 +44,9 @@ def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
 
 
 def told_share(run: RunContext, limit: float, views: int = 1) -> float:
-    """The share that a script is told: less for the first candidate, lest the run be long without any answer."""
+    """The share that a script is told: less for the first candidate, so that the run is not long without any answer."""
     share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
-    if run.phase == "finalization":  # what is handed over has as long as what was scored, and all that is left
+    if run.phase == "finalization":  # what is submitted has as long as what was scored, and all that is left
         rest = TOLD * limit / run.shared.last_scripts
         return min(limit, max([rest, *run.ledger.best_seconds()]))
     least = min(LEAST_SHARE * run.config.time_limit_seconds, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
@@ -56,7 +56,7 @@ def told_share(run: RunContext, limit: float, views: int = 1) -> float:
 def too_late_for(run: RunContext, script: str) -> str:
     """Why a script scored by hidden rows has no time to run once more for as long as it ran, or an empty text.
 
-    A script that watches the clock would hand over something worse than what was scored, and say nothing.
+    A script that watches the clock would submit something worse than what was scored, and say nothing.
     """
     digest = digest_of(script)
     took = max(
@@ -69,7 +69,7 @@ def too_late_for(run: RunContext, script: str) -> str:
 
 
 def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
-    """Where hidden rows scorer, what is handed over learns from all rows in the end: leave time for it."""
+    """Where scores come from hidden rows, what is submitted learns from all rows in the end: leave time for it."""
     if run.shared.holdout is not None:
         solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
         slowest = max((one.seconds for one in solutions), default=0.0)

@@ -41,7 +41,7 @@ class Search:
     analyses: dict[str, str] = field(default_factory=dict)
     """By label, where the solution errs, as its last study printed it."""
     remarks: list[str] | None = None
-    """What is to be said of the solution that is handed over, once it was checked for the last time."""
+    """What is to be said of the solution that is submitted, once it was checked for the last time."""
     stand_in: SolutionScript | None = None
     """What is submitted in the place of a solution that leaks."""
     submission: Submission | None = None
@@ -237,8 +237,8 @@ class PathProgress:
 
     def accept(self, solution: SolutionScript, score: float) -> None:
         """Take over what the inner loop found, if it is at least as good (lines 12-14)."""
-        mended = self.best_solution.leaking and not solution.leaking
-        if mended or is_improvement_or_equal(score, self.best_score, self.task.metric_direction):
+        fixed = self.best_solution.leaking and not solution.leaking
+        if fixed or is_improvement_or_equal(score, self.best_score, self.task.metric_direction):
             self.replaced = self.replaced or solution is not self.best_solution
             self.best_solution, self.best_score = solution, score
 
@@ -295,7 +295,7 @@ class PathProgress:
 
 @dataclass(frozen=True)
 class Submission:
-    """What finalization hands over: a script, the absolute path of its file or an empty text, and remarks."""
+    """What finalization submits: a script, the absolute path of its file or an empty text, and remarks."""
 
     script: SolutionScript
     path: str = ""

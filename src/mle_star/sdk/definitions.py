@@ -88,7 +88,7 @@ def plain_name(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-JUDGING = """\
+SCORING = """\
 Solutions are scored by the answers that they write to `./final/submission.csv`, not by the score that they print: the
 test file holds rows whose labels are kept apart. Print the score line all the same. Where a request asks for one
 hold-out, folds may take its place, and should with fewer than 10,000 labelled rows as far as the time allows."""
@@ -111,7 +111,7 @@ def system_prompt_essence(task: TaskDescription, facts: EnvironmentFacts) -> str
 def _sections(task: TaskDescription, facts: EnvironmentFacts, *, place: Path) -> dict[str, str]:
     """By title; those without a text are left out."""
     sections = {
-        "Scoring": JUDGING if facts.scored_by_answers else "",
+        "Scoring": SCORING if facts.scored_by_answers else "",
         "Knowledge": facts.knowledge,
         "Task": task.description,
         "Metric": f"`{task.evaluation_metric}`, `{task.metric_direction.value}`",

@@ -129,7 +129,7 @@ def hand_over(folder: RunFolder, journal: Journal, result: FinalResult, data: Pa
 
 
 def earlier_result(events: Iterable[AnyEvent]) -> FinalResult | None:
-    """The result that an earlier process of the run handed over last."""
+    """The result that an earlier process of the run submitted last."""
     found: FinalResult | None = None
     for event in events:
         if isinstance(event, RunFinished) and event.result is not None:
@@ -138,7 +138,7 @@ def earlier_result(events: Iterable[AnyEvent]) -> FinalResult | None:
 
 
 def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[str, Any]:
-    """How far a run came that has nothing to hand over, by its journal."""
+    """How far a run came that has nothing to submit, by its journal."""
     last: str | None = None
     for event in run.journal.events:
         if isinstance(event, (AgentFinished, ScriptFinished)):

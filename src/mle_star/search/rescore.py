@@ -34,7 +34,7 @@ class Rescored:
 
 
 def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
-    """Every submission of a run, in order; the one that was handed over comes last."""
+    """Every submission of a run, in order; the one that was submitted comes last."""
     folder = RunFolder(run_dir).open()
     events = list(read_journal(folder.journal))
     started = next((event for event in events if isinstance(event, RunStarted)), None)

@@ -190,7 +190,7 @@ def _record_or_raise(journal: Journal, event: AnyEvent) -> None:
 
 
 def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path, journal: Journal) -> HoldOut | None:
-    """The holdout that scripts are scored by, or None: then they scorer themselves, and the journal says why."""
+    """The holdout that scripts are scored by, or None: then they score themselves, and the journal says why."""
     if config.scoring == "self_reported":
         return None
     try:

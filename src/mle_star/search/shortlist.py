@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Shortlisted:
-    """Something that may be handed over. A blend has several scripts with weights."""
+    """Something that may be submitted. A blend has several scripts with weights."""
 
     name: str
     scripts: dict[str, float]
@@ -269,7 +269,7 @@ def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> di
 
 
 def said_by(run: RunContext, solution: SolutionScript, score: float | None) -> Measure | None:
-    """What is known of a solution that no final pick scored: as the search measured it, or as it says itself."""
+    """What is known of a solution that no final selection scored: as the search measured it, or as it says itself."""
     for event in reversed(list(scored_here(run))):
         if event.script == digest_of(solution.content) and event.result.measure is not None:
             return event.result.measure

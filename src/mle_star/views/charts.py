@@ -94,7 +94,7 @@ def trajectory(
 ) -> Markup:
     """Every attempt in order, accepted ones filled, one colour per path, and the best score so far as a line.
 
-    `chosen` is the step of the attempt that was handed over: it gets a ring.
+    `chosen` is the step of the attempt that was submitted: it gets a ring.
     """
     scores = [one.score for one in attempts if one.score is not None and math.isfinite(one.score)]
     if not attempts:
@@ -190,14 +190,14 @@ def _best_piece(x1: float, x2: float, y1: float, y2: float) -> Markup:
 
 
 def _ring(index: int, one: Attempt, scale: _Scale) -> Markup:
-    """Around the attempt that was handed over; its name where there is room for it."""
+    """Around the attempt that was submitted; its name where there is room for it."""
     if one.score is None or not math.isfinite(one.score):
         return Markup("")
     x, y = scale.x(index), scale.y(one.score)
     side = "end" if x > 50 else "start"
     place = f'x="{x:.3f}%" dx="{-14 if x > 50 else 14}" y="{y + (18 if y < 30 else -8):.1f}" text-anchor="{side}"'
     shape = Markup('<circle class="ring" cx="{:.3f}%" cy="{:.1f}" r="9"/>').format(x, y)
-    return shape + label("handed over", place, "ring-name")
+    return shape + label("submitted", place, "ring-name")
 
 
 def _mark(index: int, one: Attempt, scale: _Scale, link: str) -> Markup:

@@ -116,7 +116,10 @@ def _shortlist_scored(event: events.ShortlistScored) -> Said:
     chosen = next((one for one in event.shortlist if one["name"] == event.chosen), {"score": None, "rows": 0})
     of = text.plural(len(event.shortlist), "shortlisted solution")
     known = "estimated from" if chosen.get("estimated") else "on"
-    return "info", f"final pick: {event.chosen} of {of}, {text.score(chosen['score'])} {known} {chosen['rows']} rows"
+    return (
+        "info",
+        f"final selection: {event.chosen} of {of}, {text.score(chosen['score'])} {known} {chosen['rows']} rows",
+    )
 
 
 @_said.register
@@ -205,7 +208,7 @@ def _best_improved(event: events.BestImproved) -> Said:
 
 @_said.register
 def _submission_kept(event: events.SubmissionKept) -> Said:
-    return "info", f"submission with {text.plural(event.rows, 'row')} put aside, score {text.score(event.score)}"
+    return "info", f"submission with {text.plural(event.rows, 'row')} saved, score {text.score(event.score)}"
 
 
 @_said.register

@@ -1,4 +1,4 @@
-"""Looking back: the scripts of a run by score, and another script handed over."""
+"""Looking back: the scripts of a run by score, and another script submitted."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, float | None]:
-    """Hand over another script of a finished run: script, result and, where there is a test, its submission.
+    """Submit another script of a finished run: script, result and, where there is a test, its submission.
 
     The step that it is of, and its score.
     """
@@ -101,7 +101,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
             shutil.copyfile(work / "final" / "submission.csv", folder.submission)
         submission = str(folder.submission)
     before = {phase: told for phase, told in result.lineage.items() if phase != "finalization"}
-    note = f"handed over by hand: the script of {chosen.step}"
+    note = f"promoted by hand: the script of {chosen.step}"
     if digest_of(chosen.script) in RunStory.from_events(read_journal(folder.journal)).leaking:
         note += "; data leakage was found in it: its score may be too good"
         logger.warning("%s", note)
@@ -116,7 +116,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
                     "expected": chosen.result.measure,
                     "single_model": None,  # it was measured on rows that this script was not measured on
                     "lineage": {**before, "promoted": chosen.step},
-                    "warnings": [note, *(w for w in result.warnings if not w.startswith("handed over by hand"))],
+                    "warnings": [note, *(w for w in result.warnings if not w.startswith("promoted by hand"))],
                 }
             ),
         )

@@ -12,7 +12,7 @@ from mle_star.views.story import RunStory
 
 Source = Literal["promoted", "blend", "ensemble", "path", "initial", "other", "none"]
 BLEND: Source = "blend"
-"""What the final pick calls several scripts that answer together."""
+"""What the final selection calls several scripts that answer together."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class PathLine:
 class Lineage:
     """The ancestors of the final solution, oldest first. `source` says what went into finalization.
 
-    `promoted` is the step of a script that somebody handed over by hand, whatever its run had chosen; `other` that of
-    one that the search had not gone on with and the final pick found to be the best. `last` says how the submission
-    was made: a last training on all rows may take longer than what was scored.
+    `promoted` is the step of a script that somebody promoted by hand, whatever its run had chosen; `other` that of
+    one that the search had not gone on with and the final selection found to be the best. `last` says how the
+    submission was made: a last training on all rows may take longer than what was scored.
     """
 
     candidate: CandidateEvaluated | None
@@ -110,7 +110,7 @@ def _path_line(story: RunStory, index: int) -> PathLine:
 
 
 def _source(story: RunStory, lines: list[PathLine]) -> Source:
-    """What the final pick or the result says; before there is one, the latest stage that has a score."""
+    """What the final selection or the result says; before there is one, the latest stage that has a score."""
     if _promoted(story):
         return "promoted"
     if story.shortlist is not None:

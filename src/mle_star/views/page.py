@@ -140,15 +140,15 @@ class Page:
         working = alive and story.finished is None
         scored = tuple((one.step, one.score, one.accepted) for one in story.attempts)  # a leak may take a score back
         ran = len(story.calls), len(story.scripts)
-        mended = (len(story.repairs), tuple(check.at for check in story.leaks.values()))
+        fixed = (len(story.repairs), tuple(check.at for check in story.leaks.values()))
         told = (story.holdout, story.shortlist, story.examined, story.finished)
         every = (story.heard, alive)
         yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **_scale_of(story), **self._places()})
         yield here("now", every, lambda: {"story": story, "working": working})
-        ended = story.finished and story.finished.at  # also when another script was handed over by hand
+        ended = story.finished and story.finished.at  # also when another script was promoted by hand
         yield here("scores", (scored, ended), lambda: {"story": story, **_score_values(story)})
         yield here("trust", tuple(one and one.at for one in told), lambda: _trust_values(story))
-        yield here("lineage", (scored, mended, ended), lambda: _lineage_values(story))
+        yield here("lineage", (scored, fixed, ended), lambda: _lineage_values(story))
         yield here("candidates", (scored, len(story.models)), lambda: {"story": story})
         if not story.steps:
             yield here("refinement", 0, dict)
@@ -156,7 +156,7 @@ class Page:
         for step in story.steps:
             yield self._step(story, step, cap, folded)
         yield here("ensemble", every, lambda: {"story": story, "cap": cap})
-        yield here("repairs", mended, lambda: {"story": story, "rows": interventions(story), "cap": cap})
+        yield here("repairs", fixed, lambda: {"story": story, "rows": interventions(story), "cap": cap})
         yield here("costs", ran, lambda: _cost_values(story))
         yield here(
             "script",

@@ -36,12 +36,11 @@ def why(story: RunStory) -> str:
     if line.candidate is None or story.score is None:
         return ""
     if line.promoted:
-        return f"The script of {text.one_line(line.promoted.rpartition('/')[0], 80)} was handed over by hand."
+        return f"The script of {text.one_line(line.promoted.rpartition('/')[0], 80)} was promoted by hand."
     if line.other:
         place = text.one_line(line.other.rpartition("/")[0], 80)
-        return (
-            f"The script of {place} won the final pick: on all hidden rows it is ahead of what the search went on with."
-        )
+        ahead = "on all hidden rows it is ahead of what the search went on with."
+        return f"The script of {place} won the final selection: {ahead}"
     gains = gains_of(story, line)
     said = [_winner(story, line)]
     best = max(gains, key=lambda gain: gain.amount, default=None)
@@ -126,7 +125,7 @@ def split_in_words(story: RunStory) -> str:
     }.get(kind, "rows drawn at random")
     because = f" (because {reason})" if kind in ("time", "groups") else ""
     views = f" in {holdout.views} rounds, each hiding others" if holdout.views > 1 else ""
-    later = f"; {holdout.select_rows:,} more were kept for the final pick alone" if holdout.select_rows else ""
+    later = f"; {holdout.select_rows:,} more were kept for the final selection alone" if holdout.select_rows else ""
     unshown = f" {unseen(holdout)}." if holdout.not_shown else ""
     return f"Hidden: {how}{because}, {holdout.search_rows:,} in all{views}{later}.{unshown}"
 

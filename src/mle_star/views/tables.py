@@ -43,7 +43,7 @@ class AgentRow(NamedTuple):
 
 
 class Intervention(NamedTuple):
-    """Something that a safety agent found or mended."""
+    """Something that a safety agent found or fixed."""
 
     at: datetime
     kind: str
@@ -191,7 +191,7 @@ def time_chart(story: RunStory) -> Markup | None:
     return bars("time-phase", "Time by phase", rows, unit="wall-clock time", show="duration") if rows else None
 
 
-# --- what went wrong, and what was mended ------------------------------------------------------------------
+# --- what went wrong, and what was fixed ------------------------------------------------------------------
 
 
 def interventions(story: RunStory) -> list[Intervention]:
@@ -208,7 +208,7 @@ def interventions(story: RunStory) -> list[Intervention]:
             "leakage",
             step,
             one.fixed >= one.found,
-            f"{text.plural(one.found, 'leaking block')} found, {one.fixed} mended",
+            f"{text.plural(one.found, 'leaking block')} found, {one.fixed} fixed",
             "\n\n".join(one.blocks),
         )
         for step, one in story.leaks.items()

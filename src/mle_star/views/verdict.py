@@ -188,12 +188,12 @@ def _stages(story: RunStory) -> list[Milestone]:
     if story.finished is not None and story.finished.score is not None:
         value, expected = story.finished.score, expected_of(story)
         if lineage_of(story).promoted:
-            words = "of the script handed over by hand"
+            words = "of the script promoted by hand"
             found.append(Milestone("Result", value, words, _is_worse(story, found, value)))
         elif expected is not None:
             found.append(Milestone("Result", value, "on rows kept for the end", apart=True))
         else:
-            found.append(Milestone("Result", value, "of the solution handed over", _is_worse(story, found, value)))
+            found.append(Milestone("Result", value, "of the final solution", _is_worse(story, found, value)))
     return found
 
 
@@ -202,7 +202,7 @@ def _is_worse(story: RunStory, before: list[Milestone], value: float) -> bool:
 
 
 def _file(story: RunStory, run_dir: Path | None, state: str) -> File:
-    """The file to submit; before the end, or after a failure, the best one that was put aside."""
+    """The file to submit; before the end, or after a failure, the best one that was saved."""
     result = story.finished.result if story.finished else None
     if story.finished is not None and story.finished.submission_path:
         here = RunFolder(run_dir).submission if run_dir is not None else None

@@ -1,7 +1,7 @@
 """What travels to and from a machine that shares no disk with the run: in full, by content, and within bounds.
 
 Out: a script, its environment and limits, the folders beside it, and its data by name, size and digest. Back: the
-outcome, its output as it comes, `final/`, where a script puts all that it hands over, and what it has fitted.
+outcome, its output as it comes, `final/`, where a script puts all that it gives back, and what it has fitted.
 """
 
 from __future__ import annotations

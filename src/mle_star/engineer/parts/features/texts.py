@@ -86,8 +86,8 @@ STEPS = (
     ),
     Step(
         "reading",
-        "Let a linear reader scorer the texts first",
-        "Its cross-fitted judgement of the words is the one column that trees need from a text.",
+        "Let a linear reader score the texts first",
+        "Its cross-fitted reading of the words is the one column that trees need from a text.",
         learn_reading,
         lambda p: 0.9 if p.reading and p.class_count <= 30 else 0.0,
         first=True,

@@ -1,4 +1,4 @@
-"""Which rows scorer: folds as the test rows differ from the training rows."""
+"""Which rows are scored: folds as the test rows differ from the training rows."""
 
 from __future__ import annotations
 
