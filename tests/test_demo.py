@@ -34,7 +34,7 @@ def test_an_example_is_a_task_folder_that_keeps_the_answers_to_itself(name: str,
     folder = build_example(name, tmp_path)
     task, data = load_task(folder), folder / "input"
     train, test, sample = (_rows(data / f"{table}.csv") for table in ("train", "test", "sample_submission"))
-    target = EXAMPLES[name].target
+    target = EXAMPLES[name][0]
     assert task.competition_id == name
     assert target in train[0]
     assert target not in test[0]

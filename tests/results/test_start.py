@@ -11,7 +11,7 @@ import pytest
 
 from mle_star.api import fit
 from mle_star.cli.app import main
-from mle_star.cli.options import View
+from mle_star.cli.options import Shown
 from mle_star.cli.run import _accompanied, _notify
 from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
@@ -167,19 +167,8 @@ def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> No
     _notify(run_dir, 'echo "$STATE $SCORE" > told.txt; test "$RUN"')
     state, score = (place / "told.txt").read_text().split()
     assert state == "completed" and 0 < float(score) < 1
-    with pytest.raises(ValueError, match="planned"), _accompanied(run_dir, View(notify="exit 3")):
+    with pytest.raises(ValueError, match="planned"), _accompanied(run_dir, Shown(notify="exit 3")):
         raise ValueError("planned")
     assert "--notify: 'exit 3' ended with 3" in capsys.readouterr().err
     _notify(run_dir, "bell")
     assert capsys.readouterr().err == "\a"
-
-
-def test_init_says_what_to_run_for_what_the_machine_has(
-    place: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(place))
-    assert main(["init", "folder", "--target", "price"]) == 0
-    assert "then: mle-star run folder --model offline  (no key" in capsys.readouterr().out
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-that-is-never-used")
-    assert main(["init", "folder", "--target", "price", "--force"]) == 0
-    assert capsys.readouterr().out.endswith("then: mle-star run folder\n")

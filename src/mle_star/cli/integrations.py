@@ -15,7 +15,7 @@ from mle_star.cli.options import (
     NO_SETTINGS,
     Given,
     Run,
-    View,
+    Shown,
     seconds_of,
     takes_settings,
 )
@@ -206,7 +206,7 @@ def mlebench(
     run_dir = bench.logs / "mle-star"
     with suppress(typer.Exit):  # a run without a submission: the rest of it is handed in
         begun = (run_dir / "journal.jsonl").exists()
-        start_run(guess.task, given.load(), run_dir, View(display="plain"), resume=begun, advice=False)
+        start_run(guess.task, given.load(), run_dir, Shown(display="plain"), resume=begun, advice=False)
     place = hand_in(run_dir, bench)
     if place is None:
         tell("no submission; script and report are in place")

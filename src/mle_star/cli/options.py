@@ -74,7 +74,7 @@ class Wanted(NamedTuple):
     maximize: Annotated[bool | None, typer.Option("--maximize/--minimize", help="Which way it is better.")] = None
 
 
-class View(NamedTuple):
+class Shown(NamedTuple):
     """How a run is shown while it goes, and who is told of it."""
 
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the summary.")] = False
@@ -97,7 +97,7 @@ class View(NamedTuple):
         return self.mode not in ("json", "quiet")
 
 
-NO_SETTINGS, NOTHING_WANTED, USUAL_VIEW = Given(), Wanted(), View()
+NO_SETTINGS, NOTHING_WANTED, AS_USUAL = Given(), Wanted(), Shown()
 
 
 def takes_settings(*names: str) -> Callable[[Function], Function]:
@@ -111,12 +111,12 @@ def takes_settings(*names: str) -> Callable[[Function], Function]:
 
 
 def with_settings(function: Callable[..., None]) -> Callable[..., None]:
-    """The function that typer calls: `Given`, `Wanted` and `View` are replaced by their options."""
+    """The function that typer calls: `Given`, `Wanted` and `Shown` are replaced by their options."""
     bundles: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         kind = parameter.annotation
-        if kind not in (Given, Wanted, View):
+        if kind not in (Given, Wanted, Shown):
             parameters.append(parameter)
             continue
         options = _settings_of(function) if kind is Given else get_type_hints(kind, include_extras=True)

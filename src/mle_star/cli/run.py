@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mle_star.cli.options import (
+    AS_USUAL,
     EXIT_NO_SUBMISSION,
     FLAGS,
     NO_SETTINGS,
     NOTHING_WANTED,
-    USUAL_VIEW,
     Given,
     Output,
     Run,
-    View,
+    Shown,
     Wanted,
     complete_run,
     run_named,
@@ -51,7 +51,7 @@ def run(
             autocompletion=complete_run,
         ),
     ] = None,
-    view: View = USUAL_VIEW,
+    view: Shown = AS_USUAL,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")] = False,
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
@@ -97,7 +97,7 @@ def run(
 
 
 @takes_settings("time_limit_seconds", "max_budget_usd", "executor")
-def resume(run_folder: Run, given: Given = NO_SETTINGS, view: View = USUAL_VIEW) -> None:
+def resume(run_folder: Run, given: Given = NO_SETTINGS, view: Shown = AS_USUAL) -> None:
     """Resume a run where it was stopped; what is recorded costs nothing again.
 
     The run continues with its own settings. Those given here replace them, another preset (`--set preset=good`)
@@ -178,7 +178,7 @@ def start_run(
     task: TaskDescription,
     config: PipelineConfig,
     output: Path | None,
-    view: View,
+    view: Shown,
     *,
     resume: bool = False,
     fork_from: Path | None = None,
@@ -215,7 +215,7 @@ def start_run(
 
 
 @contextmanager
-def _accompanied(run_dir: Path, view: View) -> Iterator[None]:
+def _accompanied(run_dir: Path, view: Shown) -> Iterator[None]:
     """The live page and the mirror in MLflow while the run goes; the user's command when it is over."""
     with ExitStack() as stack:
         if view.notify is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,6 @@ from mle_star.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, ScriptFinished
     from mle_star.serving.guarded import GuardedServer
 
 Folder = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
@@ -184,84 +183,91 @@ def _serve(server: GuardedServer, *, open_it: bool) -> None:
 # --- steps -------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class StepRecord:
-    """All that the journal says about one step."""
+CALL, SCRIPT = "call", "script"
+PARTS = {"agent_finished": CALL, "agent_failed": CALL, "script_finished": SCRIPT}
+TEXTS = {
+    "agent_finished": {"prompt": "markdown", "text": "markdown", "structured": "json"},
+    "agent_failed": {"prompt": "markdown", "message": ""},
+    "script_finished": {"script": "python", "result.stdout": "", "result.stderr": ""},
+    "refinement_tried": {"plan": "", "before": "python", "after": "python"},
+    "ablation_finished": {"summary": ""},
+}
+"""The long texts of events, and in which language they are."""
+TITLES = {"text": "reply", "structured": "reply", "result.stdout": "output", "result.stderr": "errors"}
 
-    step: str
-    call: AgentFinished | AgentFailed | None = None
-    script: ScriptFinished | None = None
-    others: list[AnyEvent] = field(default_factory=list)
+
+class StepRecord:
+    """All that the journal says about one step: its call, its script, and other events by their kind."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        self.events: dict[str, Any] = {}
 
     @property
     def seconds(self) -> float | None:
-        """How long its call or script took."""
-        if self.script is not None:
-            return self.script.result.duration_seconds
-        return None if self.call is None else self.call.seconds
+        """How long its script or call took."""
+        if SCRIPT in self.events:
+            return float(self.events[SCRIPT].result.duration_seconds)
+        return self.events[CALL].seconds if CALL in self.events else None
 
     @property
     def score(self) -> float | None:
         """The score of its script, or of the attempt that ended here."""
-        if self.script is not None:
-            return None if self.script.result.is_error else self.script.result.score
-        return next((value for one in self.others if (value := getattr(one, "score", None)) is not None), None)
+        if SCRIPT not in self.events:
+            found: float | None = self._first("score")
+            return found
+        result = self.events[SCRIPT].result
+        return None if result.is_error else result.score
 
     @property
     def outcome(self) -> str:
         """How it ended, in a word or two."""
-        if self.script is not None:
-            result = self.script.result
-            if result.is_error:
-                return "timed out" if result.timed_out else "failed"
-            return "not run again" if result.cached else "ran"
-        if self.call is not None:
-            return "failed" if self.call.kind == "agent_failed" else "answered"
-        accepted = next((value for one in self.others if (value := getattr(one, "accepted", None)) is not None), None)
-        return {True: "accepted", False: "not accepted", None: ""}[accepted]
+        if SCRIPT in self.events:
+            result = self.events[SCRIPT].result
+            failed = "timed out" if result.timed_out else "failed"
+            return failed if result.is_error else "not run again" if result.cached else "ran"
+        if CALL in self.events:
+            return "failed" if self.events[CALL].kind == "agent_failed" else "answered"
+        return {True: "accepted", False: "not accepted", None: ""}[self._first("accepted")]
 
-    def facts(self) -> list[tuple[str, str]]:
+    def _first(self, name: str) -> Any:
+        """What the first event that has such a field says."""
+        return next((value for one in self.events.values() if (value := getattr(one, name, None)) is not None), None)
+
+    def facts(self) -> dict[str, str]:
         """Short facts by name."""
         from mle_star.views import text
         from mle_star.views.headlines import headline
 
-        found: list[tuple[str, str]] = []
-        call, script = self.call, self.script
-        if call is not None:
-            found.append(("agent", call.agent.value + (f" ({call.variant})" if call.variant else "")))
-            found.append(("cost", f"{text.money(call.cost_usd)}, {text.duration(call.seconds)}"))
+        found: dict[str, str] = {}
+        if call := self.events.get(CALL):
+            found["agent"] = call.agent.value + (f" ({call.variant})" if call.variant else "")
+            found["cost"] = f"{text.money(call.cost_usd)}, {text.duration(call.seconds)}"
             if call.kind == "agent_finished":
-                found.append(("tokens", f"{call.input_tokens} in, {call.output_tokens} out, {call.model}"))
-        if script is not None:
+                found["tokens"] = f"{call.input_tokens} in, {call.output_tokens} out, {call.model}"
+        if script := self.events.get(SCRIPT):
             result = script.result
             network = "no network" if result.isolation.network_blocked else "network open"
-            found.append(("exit code", f"{result.exit_code} after {text.duration(result.duration_seconds)}"))
-            found.append(("isolation", f"{result.isolation.sandbox}, {network}"))
+            found["exit code"] = f"{result.exit_code} after {text.duration(result.duration_seconds)}"
+            found["isolation"] = f"{result.isolation.sandbox}, {network}"
         if self.score is not None:
-            found.append(("score", text.score(self.score)))
-        return found + [("event", line.words) for one in self.others if (line := headline(one)) is not None]
+            found["score"] = text.score(self.score)
+        others = [headline(event) for part, event in self.events.items() if part not in (CALL, SCRIPT)]
+        if any(others):
+            found["events"] = "; ".join(one.words for one in others if one)
+        return found
 
-    def texts(self) -> list[tuple[str, str, str]]:
+    def texts(self) -> Iterator[tuple[str, str, str]]:
         """Long texts as name, content and language."""
-        found: list[tuple[str, str, str]] = []
-        call, script = self.call, self.script
-        if call is not None:
-            found.append(("prompt", call.prompt, "markdown"))
-            if call.kind == "agent_failed":
-                found.append(("failure", f"{call.reason}: {call.message}", ""))
-            elif call.structured is None:
-                found.append(("reply", call.text, "markdown"))
-            else:
-                found.append(("reply", json.dumps(call.structured, indent=2, ensure_ascii=False), "json"))
-        if script is not None:
-            found += [("script", script.script, "python"), ("output", script.result.stdout, "")]
-            found.append(("errors", script.result.stderr, ""))
-        for one in self.others:
-            if one.kind == "refinement_tried":
-                found += [("plan", one.plan, ""), ("before", one.before, "python"), ("after", one.after, "python")]
-            elif one.kind == "ablation_finished":
-                found.append(("summary", one.summary, ""))
-        return [(name, content, kind) for name, content, kind in found if content.strip()]
+        for event in self.events.values():
+            for field, language in TEXTS.get(event.kind, {}).items():
+                content = attrgetter(field)(event)
+                if field == "text" and event.structured is not None:
+                    continue
+                if field == "structured" and content is not None:
+                    content = json.dumps(content, indent=2, ensure_ascii=False)
+                if content and content.strip():
+                    yield TITLES.get(field, field), content, language
 
 
 def read_steps(run_dir: Path) -> dict[str, StepRecord]:
@@ -271,15 +277,9 @@ def read_steps(run_dir: Path) -> dict[str, StepRecord]:
 
     steps: dict[str, StepRecord] = {}
     for event in read_journal(RunFolder(run_dir).open().journal):
-        if not event.step or event.kind in ("agent_started", "script_started", "phase_started"):
-            continue
-        record = steps[event.step] = steps.pop(event.step, StepRecord(event.step))
-        if event.kind in ("agent_finished", "agent_failed"):
-            record.call = event
-        elif event.kind == "script_finished":
-            record.script = event
-        else:
-            record.others = [one for one in record.others if one.kind != event.kind] + [event]
+        if event.step and event.kind not in ("agent_started", "script_started", "phase_started"):
+            record = steps[event.step] = steps.pop(event.step, StepRecord(event.step))
+            record.events[PARTS.get(event.kind, event.kind)] = event
     return steps
 
 
@@ -303,13 +303,12 @@ def _find_script(run_dir: Path, name: str) -> tuple[str, str]:
         if not code:
             raise ConfigError(f"{run_dir} has no {name} script yet")
         return f"{name} ({text.score(score)})", code
-    scripts = [record for record in read_steps(run_dir).values() if record.script is not None]
+    scripts = [record for record in read_steps(run_dir).values() if SCRIPT in record.events]
     chosen = _named(scripts, name)
     if not chosen:
         some = ", ".join(record.step for record in scripts[:6]) + (" and more" if len(scripts) > 6 else "")
         raise ConfigError(f"{run_dir}: no script ran at {name!r}; there are {some or 'none'}")
-    last = chosen[-1]
-    return f"{last.step} ({text.score(last.score)})", last.script.script if last.script else ""
+    return f"{chosen[-1].step} ({text.score(chosen[-1].score)})", chosen[-1].events[SCRIPT].script
 
 
 def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
@@ -320,7 +319,7 @@ def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
     made = table("step", "outcome", "score>", "cost>", "time>")
     for one in steps:
         score = "" if one.score is None else text.score(one.score)
-        cost = "" if one.call is None else text.money(one.call.cost_usd)
+        cost = text.money(one.events[CALL].cost_usd) if CALL in one.events else ""
         time = "" if one.seconds is None else text.duration(one.seconds)
         style = {"failed": "red", "accepted": "green"}.get(one.outcome, "")
         made.add_row(Text(one.step), Text(one.outcome, style=style), score, cost, time)
@@ -335,7 +334,7 @@ def _show_step(screen: Console, one: StepRecord) -> None:
     from mle_star.views import text
 
     screen.print(Text(f"{one.step}: {one.outcome}", style="bold"))
-    for name, value in one.facts():
+    for name, value in one.facts().items():
         screen.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))
     for name, content, kind in one.texts():
         screen.print(Rule(name, align="left", style="dim"), width=min(screen.width, RULE))

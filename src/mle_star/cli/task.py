@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from mle_star.basics.traits import OFFLINE
-from mle_star.cli.options import NOTHING_WANTED, USUAL_VIEW, Force, Output, View, Wanted
+from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
 from mle_star.cli.printing import advise, in_words, plain, tell
 from mle_star.errors import ConfigError
 
@@ -54,45 +54,24 @@ def init(
     for words in guess.notes:
         console.print(f"[yellow]note[/yellow]  {escape(plain(words))}")
     place = data_folder if output is None else path
-    console.print(f"Wrote {escape(str(path))}. Check it, then: mle-star run {escape(str(place))}{_model_words()}")
-
-
-def _model_words() -> str:
-    """What to add so that the run works with what this machine has."""
-    from mle_star.config import load_config
-    from mle_star.sdk.credentials import find_credentials
-    from mle_star.search.setup import served_model
-
-    if served_model(load_config().model) is not None or find_credentials():
-        return ""
-    return " --model offline  (no key for a language model was found; `mle-star doctor` says more)"
+    run = f"mle-star run {escape(str(place))}"
+    console.print(f"Wrote {escape(str(path))}. Check it, then: {run}  (without a key: --model offline)")
 
 
 # --- the demo ------------------------------------------------------------------------------------------------------
 
 
-class Example(NamedTuple):
-    """A task built from data that scikit-learn carries under the name of the example."""
-
-    target: str
-    metric: str
-    description: str
-
-
 EXAMPLES = {
-    "breast-cancer": Example(
-        "benign", "log_loss", "Predict the probability that a breast tumour is benign, from measurements of its nuclei."
-    ),
-    "diabetes": Example(
-        "progression",
-        "rmse",
-        "Predict how far diabetes has progressed in a year, from age, sex and eight measurements.",
-    ),
-    "digits": Example("digit", "accuracy", "Read a handwritten digit from its image of 8 x 8 grey values."),
-    "wine": Example(
-        "cultivar", "log_loss", "Tell which of three cultivars a wine was made of, as probabilities, from its analysis."
+    "breast-cancer": ("benign", "log_loss", "the probability that a breast tumour is benign, from its cell nuclei"),
+    "diabetes": ("progression", "rmse", "how far diabetes has progressed in a year, from ten measurements"),
+    "digits": ("digit", "accuracy", "a handwritten digit, from its image of 8 x 8 grey values"),
+    "wine": (
+        "cultivar",
+        "log_loss",
+        "which of three cultivars a wine was made of, as probabilities, from its analysis",
     ),
 }
+"""Data that scikit-learn carries: what is predicted, the metric, and what the task says."""
 ANSWERS, TEST_SHARE, SEED = "answers.csv", 0.3, 7
 # Small enough for a first look of two minutes, and still every part of the method.
 SETTINGS: dict[str, Any] = {
@@ -111,7 +90,7 @@ def demo(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(EXAMPLES)}.")] = "breast-cancer",
     folder: Annotated[Path, typer.Option(help="Where the example's task folder is made.")] = Path("demo"),
     output: Output = None,
-    view: View = USUAL_VIEW,
+    view: Shown = AS_USUAL,
 ) -> None:
     """Build an example task and run the whole method on it: no key, no internet, about two minutes.
 
@@ -160,9 +139,7 @@ def build_example(name: str, folder: Path) -> Path:
 
     The answers lie beside the data, where no script looks.
     """
-    import yaml
-
-    from mle_star.data.metrics import known_metric
+    from mle_star.data import TASK_FILE, guess_task, write_task
 
     if name not in EXAMPLES:
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
@@ -171,28 +148,18 @@ def build_example(name: str, folder: Path) -> Path:
     except ImportError:
         needed = f"{sys.executable} -m pip install scikit-learn lightgbm"
         raise ConfigError(f"the examples need scikit-learn: {needed}") from None
-    (target, metric, description), place = EXAMPLES[name], folder / name
-    load = getattr(datasets, f"load_{name.replace('-', '_')}")
-    rows = load(as_frame=True).frame.rename(columns={"target": target})
-    rows.columns = [column.replace(" ", "_") for column in rows.columns]
+    (target, metric, what), place = EXAMPLES[name], folder / name
+    rows = getattr(datasets, f"load_{name.replace('-', '_')}")(as_frame=True).frame
+    rows = rows.rename(columns={"target": target}).rename(columns=lambda column: column.replace(" ", "_"))
     rows = rows.sample(frac=1, random_state=SEED, ignore_index=True).rename_axis("id")
     cut = round(len(rows) * TEST_SHARE)
     test, train = rows[:cut], rows[cut:]
-    content = {
-        "competition_id": name,
-        "target": target,
-        "task_type": "regression" if metric == "rmse" else "classification",
-        "data_modality": "tabular",
-        "evaluation_metric": metric,
-        "metric_direction": known_metric(metric).direction.value,
-        "description": description,
-    }
     files = {
         "input/train.csv": train.to_csv(),
         "input/test.csv": test.drop(columns=target).to_csv(),
         "input/sample_submission.csv": test[[]].assign(**_blank_answer(target, metric, set(rows[target]))).to_csv(),
         ANSWERS: test[[target]].to_csv(),
-        "task.yaml": yaml.safe_dump(content, sort_keys=False),
+        "description.md": f"Predict {what}.\n",
     }
     for file, text in files.items():
         if (place / file).exists() and (place / file).read_text(encoding="utf-8") != text:
@@ -200,6 +167,7 @@ def build_example(name: str, folder: Path) -> Path:
     (place / "input").mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (place / file).write_text(text, encoding="utf-8")
+    write_task(guess_task(place, target=target, metric=metric, name=name), place / TASK_FILE, force=True)
     return place
 
 

@@ -7,16 +7,13 @@ import html
 import logging
 import os
 import shutil
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from anyio.from_thread import start_blocking_portal
 from filelock import FileLock
 
 from mle_star.basics.texts import score
@@ -329,41 +326,14 @@ def script_of(content: str, score: float | None = None) -> SolutionScript:
 
 
 def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for a coroutine, also where an event loop is running, as in a notebook."""
+    """Wait for a coroutine, also where an event loop is running, as in a notebook.
+
+    When a cell is interrupted nothing of it continues, or is paid for.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    outcome: list[T] = []
-    failure: list[BaseException] = []
-    under_way: list[Callable[[], object]] = []
-
-    async def noted() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        under_way.append(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
-        return await work
-
-    def run() -> None:
-        try:
-            outcome.append(asyncio.run(noted()))
-        except BaseException as error:
-            failure.append(error)
-        finally:
-            over.set()
-
-    over, thread = threading.Event(), threading.Thread(target=run, name="mle-star")
-    try:
-        thread.start()
-        over.wait()  # a `join` that is interrupted takes the thread for ended
-    except BaseException:  # the cell was interrupted: nothing of it continues, or is paid for
-        while thread.ident is not None and not (over.is_set() or under_way):
-            time.sleep(0.01)
-        if under_way:
-            with suppress(RuntimeError):  # it has just ended
-                under_way[0]()
-            over.wait()
-        raise
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    with start_blocking_portal(name="mle-star") as thread:
+        outcome: T = thread.call(lambda: work)
+        return outcome
