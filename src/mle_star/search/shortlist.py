@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from mle_star.holdout.blend import blended, can_blend, find_weights
 from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.intervals import moved, shifted
 from mle_star.holdout.portrait import portrait
+from mle_star.method.scores import best_first
 from mle_star.models import (
     Measure,
     MetricDirection,
@@ -29,6 +30,7 @@ from mle_star.models import (
 )
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ShortlistScored, SolutionExamined
+from mle_star.run.ledger import ScriptRun
 from mle_star.safety import check_and_fix_leakage, checks_later
 from mle_star.search.blend_script import blend_script
 
@@ -86,8 +88,8 @@ class Pick:
 
     def stand_ins(self, direction: MetricDirection) -> list[SolutionScript]:
         """The other scripts, best first, for the case that the chosen one leaks."""
-        sign = -1 if direction is MetricDirection.maximize else 1
-        ranked = sorted(self.others, key=lambda other: (other.measure.estimated, sign * other.measure.score))
+        ranked = best_first(self.others, lambda other: other.measure.score, direction)
+        ranked.sort(key=lambda other: other.measure.estimated)
         return [replace(self, chosen=other).solution for other in ranked if other.name != BLEND]
 
     def instead(self, solution: SolutionScript) -> Pick | None:
@@ -98,7 +100,7 @@ class Pick:
 
 
 async def pick(found: Found) -> Pick | None:
-    """The best of the shortlist by all hidden rows, with what it is worth on those that the search never used.
+    """The best of the shortlist by all hidden rows, with its score on those that the search never used.
 
     Everything is read from the predictions: no script runs again. None where the scores of the search decide.
     """
@@ -106,33 +108,31 @@ async def pick(found: Found) -> Pick | None:
     if run.shared.holdout is None:
         return None
     try:
-        scored = await asyncio.to_thread(_scorer, run, run.shared.holdout, found)
-        while scored is not None and await _turns_out_leaking(run, scored[0].chosen):
-            scored = await asyncio.to_thread(_scorer, run, run.shared.holdout, found)
-        if scored is not None:
-            picked, *events = scored
-            with scope("shortlist") as here:
-                for event in events:
-                    if event is not None:
-                        here.record(event)
-            return picked
+        selection = await asyncio.to_thread(_Selection.of, run, run.shared.holdout, found)
+        while selection is not None and await _turns_out_leaking(run, selection.pick.chosen):
+            selection = await asyncio.to_thread(_Selection.of, run, run.shared.holdout, found)
     except Exception:
         logger.exception("the shortlist cannot be scored: the scores of the search decide")
-    return None
+        return None
+    if selection is None:
+        return None
+    with scope("shortlist") as here:
+        for event in selection.events:
+            here.record(event)
+    return selection.pick
 
 
 async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     """Does a check find a leak in what is chosen? Where only promising scripts are checked, it may have had none."""
-    budget, phase = run.budget, chosen.solution.phase
+    budget, ledger = run.budget, run.ledger
     if not checks_later(run.config) or budget.money_is_gone or budget.only_finalization_left:
         return False
-    ledger = run.ledger
     unchecked = [s for s in chosen.scripts if not ledger.leaks(digest_of(s)) and not ledger.is_checked(digest_of(s))]
 
     async def check() -> None:
         for script in unchecked:
             with scope("shortlist", digest_of(script)[:8]):  # by what it is: another process may come to it first
-                await check_and_fix_leakage(SolutionScript(content=script, phase=phase))
+                await check_and_fix_leakage(SolutionScript(content=script, phase=chosen.solution.phase))
 
     budget.set_phase_deadline(budget.spare_seconds)
     try:
@@ -144,114 +144,123 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     return any(ledger.leaks(digest_of(script)) for script in unchecked)
 
 
-def _scorer(
-    run: RunContext, holdout: HoldOut, found: Found
-) -> tuple[Pick, ShortlistScored, SolutionExamined | None] | None:
-    predictions, scored = read_predictions(run, holdout), scored_here(run)
-    best = incumbent(holdout, [one for one in scored if not run.ledger.ever_leaked(one.script)] or scored)
-    reference = None if best is None else answers_of(holdout, run.run_dir, best)
-    with holdout.scorer.comparing():
-        return _compare(run, holdout, predictions, reference, found)
+class _Selection:
+    """One final selection: what came last into question, compared on hidden rows."""
 
+    pick: Pick
+    events: list[ShortlistScored | SolutionExamined]
 
-def _compare(
-    run: RunContext, holdout: HoldOut, predictions: dict[str, Answers], reference: Answers | None, search: Found
-) -> tuple[Pick, ShortlistScored, SolutionExamined | None] | None:
-    clean = {
-        script: answers for script, answers in predictions.items() if not run.ledger.ever_leaked(digest_of(script))
-    }
-    found = {name: s for name, s in _entries(search) if s.content in predictions}
-    entries = {name: s for name, s in found.items() if s.content in clean and not s.leaking}
-    entries |= _runners_up(run, holdout, clean, reference, {solution.content for solution in entries.values()})
-    entries = entries or found
-    if not entries:
-        return None
-    field = Field(holdout, {name: predictions[solution.content] for name, solution in entries.items()}, reference)
-    weights = _blend_weights(holdout, clean)
-    try:
-        field.blend = blended(predictions, weights) if weights else None
-        if field.blend is not None and holdout.scorer.data.asked:
-            write_answers(
-                holdout.scorer.data, field.blend, blend_answers(run, _blend_solution(holdout, weights).content)
-            )
-    except Ungradable as error:
-        logger.info("no blend: %s", error)
-        weights, field.blend = {}, None
-    chosen = field.choose(holdout.select_rows)
-    measures = field.measures()
-    measures[chosen] = field.expected(chosen, measures[chosen])
-    table = [
-        {
-            "name": name,
-            **m.model_dump(),
-            "members": len(weights) if name == BLEND else 1,
-            "compared": holdout.figure(field.everyone[name], holdout.hidden_rows, reference),
+    @classmethod
+    def of(cls, run: RunContext, holdout: HoldOut, found: Found) -> _Selection | None:
+        """The selection among what the search found; None where nothing of it can be scored."""
+        self = cls(run, holdout)
+        with holdout.scorer.comparing():
+            entries = self._entries(found)
+            if entries:
+                self._select(entries, found.phase1)
+        return self if entries else None
+
+    def __init__(self, run: RunContext, holdout: HoldOut) -> None:
+        self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
+        self._predictions, scored = read_predictions(run, holdout), scored_here(run)
+        leaked = run.ledger.ever_leaked
+        self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
+        best = incumbent(holdout, [one for one in scored if not leaked(one.script)] or scored)
+        self._reference = None if best is None else answers_of(holdout, run.run_dir, best)
+        self._steps, latest = dict[str, ScriptRun](), dict[str, str]()
+        for one in run.ledger.runs.values():
+            if one.purpose == "solution":
+                script = run.ledger.text(one.script)
+                self._steps[script], latest[one.step] = one, script
+        self._latest = latest
+
+    def _name(self, script: str) -> str:
+        """What a script of the search is called: its step; what ran there before it was done anew, with a digest."""
+        step = self._steps[script].step
+        return step if self._latest[step] == script else f"{step} ({digest_of(script)[:8]})"
+
+    def _entries(self, found: Found) -> dict[str, SolutionScript]:
+        """The initial solution, the best of each path, every ensemble, and the best of what was left behind."""
+        made = [("initial solution", found.phase1.initial_solution)]
+        made += [(f"path {number}", result.best_solution) for number, result in enumerate(found.phase2)]
+        rounds = [] if found.phase3 is None else found.phase3.attempts
+        made += [(f"ensemble {number}", one.solution) for number, one in enumerate(rounds) if one.score is not None]
+        entries: dict[str, SolutionScript] = {}
+        for name, solution in made:
+            if solution.content in self._predictions and solution.content not in {s.content for s in entries.values()}:
+                entries[name] = solution
+        clean = {name: s for name, s in entries.items() if s.content in self._clean and not s.leaking}
+        known, rows = {solution.content for solution in clean.values()}, self._holdout.search_rows
+        scores = {
+            script: self._holdout.figure(answers, rows, self._reference)
+            for script, answers in self._clean.items()
+            if script not in known
         }
-        for name, m in measures.items()
-    ]
-    blend = {BLEND: _blend_solution(holdout, weights)} if weights else {}
-    scripts = {name: {s.content: 1.0} for name, s in entries.items()} | {BLEND: weights}
-    shortlist = {
-        name: Shortlisted(name, scripts[name], s, measures[name], _members(run, scripts[name]))
-        for name, s in {**entries, **blend}.items()
-    }
-    picked = Pick(
-        shortlist.pop(chosen), list(shortlist.values()), _single_model(holdout, search.phase1, clean, reference)
-    )
-    digest = digest_of(picked.chosen.solution.content)
-    return picked, ShortlistScored(shortlist=table, chosen=chosen), _examined(holdout, field.everyone[chosen], digest)
+        for script in best_first(scores, scores.__getitem__, self._direction)[: max(MOST_FINALISTS - len(known), 0)]:
+            name = self._name(script)
+            clean[name] = SolutionScript(content=script, phase=kind_of_script(name), score=scores[script])
+        return clean or entries
+
+    def _select(self, entries: dict[str, SolutionScript], phase1: Phase1Result) -> None:
+        holdout, reference = self._holdout, self._reference
+        field = Field(holdout, {name: self._predictions[s.content] for name, s in entries.items()}, reference)
+        scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
+        if weights := self._blend(field):
+            scripts[BLEND], entries = weights, {**entries, BLEND: _blend_solution(holdout, weights)}
+        chosen, measures = field.choose(holdout.select_rows), field.measures()
+        measures[chosen] = field.expected(chosen, measures[chosen])
+        shortlist = {
+            name: Shortlisted(name, scripts[name], solution, measures[name], self._members(scripts[name]))
+            for name, solution in entries.items()
+        }
+        table = [
+            {"name": name, **measure.model_dump(), "members": len(scripts[name]), "compared": field.compared(name)}
+            for name, measure in measures.items()
+        ]
+        self.pick = Pick(shortlist.pop(chosen), list(shortlist.values()), self._single_model(phase1))
+        self.events = [ShortlistScored(shortlist=table, chosen=chosen)]
+        answers = field.everyone[chosen]
+        if (facts := portrait(holdout.scorer, answers, sorted(answers.hidden))) is not None:  # where a chart can say so
+            digest = digest_of(self.pick.chosen.solution.content)
+            self.events.append(SolutionExamined(digest=digest, **asdict(facts)))
+
+    def _blend(self, field: Field) -> dict[str, float]:
+        """The weights of the blend, which then takes part in the comparison; empty where one alone is as good."""
+        holdout = self._holdout
+        try:
+            weights = _blend_weights(holdout, self._clean)
+            field.blend = blended(self._predictions, weights) if weights else None
+            if field.blend is not None and holdout.scorer.data.asked:
+                script = _blend_solution(holdout, weights).content
+                write_answers(holdout.scorer.data, field.blend, blend_answers(self._run, script))
+        except (Ungradable, ValueError) as error:
+            logger.info("no blend: %s", error)
+            weights, field.blend = {}, None
+        return weights
+
+    def _members(self, weights: dict[str, float]) -> list[dict[str, Any]]:
+        return [
+            {"step": self._name(script), "weight": weight, "score": self._steps[script].score}
+            for script, weight in weights.items()
+        ]
+
+    def _single_model(self, phase1: Phase1Result) -> Yardstick | None:
+        """The best of the candidates, chosen by the rows of the search and measured on the others."""
+        best = _best_candidate(phase1, self._direction, self._clean)
+        if best is None:
+            return None
+        answers, rows = self._clean[best.content], self._holdout.select_rows
+        measure = self._holdout.measure(answers, rows, reference=self._reference, ahead=True)
+        return Yardstick(name=best.source_model or "the best candidate", measure=measure)
 
 
-def _runners_up(
-    run: RunContext, holdout: HoldOut, predictions: dict[str, Answers], reference: Answers | None, known: set[str]
-) -> dict[str, SolutionScript]:
-    """The best scripts of the search that it did not go on with: what was ahead of them by little may be worse."""
-    names = _names_by_step(run)
-    sign = 1 if holdout.scorer.metric.higher_is_better else -1
-    scores = {
-        script: holdout.figure(answers, holdout.search_rows, reference)
-        for script, answers in predictions.items()
-        if script not in known
-    }
-    best = sorted(scores, key=lambda script: -sign * scores[script])[: max(MOST_FINALISTS - len(known), 0)]
-    return {
-        names[script]: SolutionScript(content=script, phase=kind_of_script(names[script]), score=scores[script])
-        for script in best
-    }
-
-
-def _names_by_step(run: RunContext) -> dict[str, str]:
-    """What each script of the search is called: its step; what ran there before it was done anew, with a digest."""
-    steps, latest = dict[str, str](), dict[str, str]()
-    for one in run.ledger.runs.values():
-        if one.purpose == "solution":
-            script = run.ledger.text(one.script)
-            steps[script], latest[one.step] = one.step, script
-    return {
-        script: step if latest[step] == script else f"{step} ({digest_of(script)[:8]})"
-        for script, step in steps.items()
-    }
-
-
-def _members(run: RunContext, weights: dict[str, float]) -> list[dict[str, Any]]:
-    names = _names_by_step(run)
-    scores = {run.ledger.text(one.script): one.score for one in run.ledger.runs.values() if one.purpose == "solution"}
-    return [{"step": names[script], "weight": weight, "score": scores[script]} for script, weight in weights.items()]
-
-
-def _single_model(
-    holdout: HoldOut, phase1: Phase1Result, predictions: dict[str, Answers], reference: Answers | None
-) -> Yardstick | None:
-    """The best of the candidates, chosen by the rows of the search and measured on the others."""
-    sign = 1 if holdout.scorer.metric.higher_is_better else -1
-    found = [
-        script for script in phase1.candidate_solutions if script.content in predictions and script.score is not None
-    ]
-    if not found:
-        return None
-    best = max(found, key=lambda script: sign * (script.score or 0.0))
-    measure = holdout.measure(predictions[best.content], holdout.select_rows, reference=reference, ahead=True)
-    return Yardstick(name=best.source_model or "the best candidate", measure=measure)
+def _best_candidate(
+    phase1: Phase1Result, direction: MetricDirection, among: Container[str] | None = None
+) -> SolutionScript | None:
+    """The candidate with the best score, of those scripts if they are given."""
+    scored = [one for one in phase1.candidate_solutions if one.score is not None]
+    found = [one for one in scored if (not one.leaking if among is None else one.content in among)]
+    return next(iter(best_first(found, lambda one: one.score, direction)), None)
 
 
 def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> dict[str, Yardstick | None]:
@@ -260,9 +269,7 @@ def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> di
     dummy = None if holdout is None else holdout.baseline()
     single = None if picked is None else picked.single_model
     if holdout is None:
-        scored = [script for script in phase1.candidate_solutions if script.score is not None and not script.leaking]
-        sign = 1 if run.task.metric_direction is MetricDirection.maximize else -1
-        best = max(scored, key=lambda script: sign * (script.score or 0.0), default=None)
+        best = _best_candidate(phase1, run.task.metric_direction)
         if best is not None and best.score is not None:
             single = Yardstick(name=best.source_model or "the best candidate", measure=Measure(score=best.score))
     return {"baseline": None if dummy is None else Yardstick(name="dummy", measure=dummy), "single_model": single}
@@ -337,30 +344,14 @@ class Field:
         score, low, high = shifted(self.holdout.scorer.metric, measure.score, measure.low, measure.high, shift)
         return measure.model_copy(update={"score": score, "low": low, "high": high})
 
+    def compared(self, name: str) -> float:
+        """The score on all hidden rows, by which scripts are chosen."""
+        return self.holdout.figure(self.everyone[name], self.holdout.hidden_rows, self.reference)
+
     @property
     def everyone(self) -> dict[str, Answers]:
         """All of them by name, the blend included."""
         return self.singles if self.blend is None else {**self.singles, BLEND: self.blend}
-
-
-def _examined(holdout: HoldOut, answers: Answers, digest: str) -> SolutionExamined | None:
-    """What answers look like beside the truth, where a chart can say so."""
-    found = portrait(holdout.scorer, answers, sorted(answers.hidden))
-    return None if found is None else SolutionExamined(digest=digest, **asdict(found))
-
-
-def _entries(search: Found) -> Iterable[tuple[str, SolutionScript]]:
-    """The initial solution, the best of each path, every ensemble by number; a script that comes twice, once."""
-    found = [("initial solution", search.phase1.initial_solution)]
-    found += [(f"path {number}", result.best_solution) for number, result in enumerate(search.phase2)]
-    if search.phase3 is not None:
-        rounds = [(number, one.solution) for number, one in enumerate(search.phase3.attempts) if one.score is not None]
-        found += [(f"ensemble {number}", solution) for number, solution in rounds]
-    seen: set[str] = set()
-    for name, solution in found:
-        if solution.content and solution.content not in seen:
-            seen.add(solution.content)
-            yield name, solution
 
 
 def _blend_weights(holdout: HoldOut, predictions: dict[str, Answers]) -> dict[str, float]:
@@ -369,14 +360,9 @@ def _blend_weights(holdout: HoldOut, predictions: dict[str, Answers]) -> dict[st
         return {}
     common = set.intersection(*(set(answers.hidden) for answers in predictions.values()))
     rows = [row for row in holdout.search_rows if row in common]
-    try:
-        sign = -1 if holdout.scorer.metric.higher_is_better else 1
-        scores = {script: holdout.figure(answers, rows) for script, answers in predictions.items()}
-        members = sorted(predictions, key=lambda script: sign * scores[script])[:MOST_MEMBERS]
-        weights = find_weights(holdout.scorer, {script: predictions[script] for script in members}, rows)
-    except (Ungradable, ValueError) as error:
-        logger.info("no blend: %s", error)
-        return {}
+    scores = {script: holdout.figure(answers, rows) for script, answers in predictions.items()}
+    members = best_first(predictions, scores.__getitem__, holdout.scorer.metric.direction)[:MOST_MEMBERS]
+    weights = find_weights(holdout.scorer, {script: predictions[script] for script in members}, rows)
     return weights if len(weights) > 1 else {}
 
 
