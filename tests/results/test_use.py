@@ -33,7 +33,7 @@ from mle_star.search.rescore import rescore
 from mle_star.views import RunStory
 from mle_star.views.export import export_run, needs
 from mle_star.views.leaderboard import promote
-from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.lineage import lineage_of
 from mle_star.views.verdict import Verdict
 from tests.execution.conftest import FixedExecutor
 from tests.pipeline.mind import MindAgents
@@ -270,7 +270,7 @@ def test_of_too_few_rows_to_hold_any_back_a_model_is_made_and_no_file_to_submit(
     assert not list((run.path / "final").glob("*.csv"))
     assert (run.path / "input" / "train.csv").read_bytes() == (tmp_path / "houses.csv").read_bytes()
     story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
-    verdict = Verdict.of(story, run.path)
+    verdict = Verdict(story, run.path)
     assert verdict.file.path is None and verdict.file.note.startswith("Model ready: `mle-star predict ")
     assert "expect a larger mae on new rows" in verdict.sure
     assert list(run.predict(NEW)["price"])[1] == pytest.approx(10, abs=1.01)
@@ -343,7 +343,7 @@ def test_a_script_that_fails_on_new_rows_says_why(label_run: Run, tmp_path: Path
         broken.predict(pandas.DataFrame({"size": [1]}))
 
 
-def test_a_leaderboard_ranks_scripts_and_marks_what_is_handed_over(
+def test_a_leaderboard_ranks_scripts_and_marks_the_final_solution(
     label_run: Run, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = label_run.leaderboard()
@@ -381,12 +381,12 @@ def test_two_runs_are_compared_by_what_they_came_to_and_where_their_settings_dif
 ) -> None:
     assert main(["compare", str(label_run.path), str(house_run.path)]) == 0
     out = capsys.readouterr().out
-    assert "labels (accuracy, higher is better)" in out and "houses (mae, lower is better)" in out
+    assert "labels, accuracy (higher is better)" in out and "houses, mae (lower is better)" in out
     assert "num_parallel_solutions" in out and "outer_loop_steps" not in out
     assert "their scores are not comparable" in out
 
 
-def test_another_script_is_handed_over_and_the_journal_keeps_the_one_before(label_run: Run, tmp_path: Path) -> None:
+def test_another_script_is_promoted_and_the_journal_keeps_the_one_before(label_run: Run, tmp_path: Path) -> None:
     run = Run(shutil.copytree(label_run.path, tmp_path / "promoted", symlinks=True))
     before = len(list(read_journal(run.path / "journal.jsonl")))
     step, score = promote(run.path, "phase1/candidate-0")
@@ -405,18 +405,18 @@ def test_scores_measured_anew_are_whole_lines_in_a_pipe(house_run: Run, capsys: 
     assert lines[1].startswith("phase1/candidate-0/script ") and all(len(line.split()) > 3 for line in lines)
 
 
-def test_the_report_of_a_script_that_was_handed_over_by_hand_is_about_that_script(
+def test_the_report_of_a_script_that_was_promoted_by_hand_is_about_that_script(
     house_run: Run, tmp_path: Path, capsys: Captured
 ) -> None:
     run = Run(shutil.copytree(house_run.path, tmp_path / "promoted", symlinks=True))
     assert "Predicted vs actual" in run.report.read_text(encoding="utf-8")
     assert main(["promote", str(run.path), "phase1/candidate-0"]) == 0
     story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
-    verdict = Verdict.of(story, run.path)
+    verdict = Verdict(story, run.path)
     assert verdict.why == "The script of phase1/candidate-0 was promoted by hand."
     assert verdict.stages[-1].what == "of the script promoted by hand"
-    assert verdict.gain.startswith("no better than the best single model"), "it is the best single model"
-    assert handed_over(story, lineage_of(story)) == "phase1/candidate-0"
+    assert verdict.gain[0].startswith("no better than the best single model"), "it is the best single model"
+    assert lineage_of(story).submitted == "phase1/candidate-0"
     page = run.report.read_text(encoding="utf-8")
     assert "By hand" in page and "Predicted vs actual" not in page, "that was another script's"
 

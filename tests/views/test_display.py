@@ -84,8 +84,10 @@ def test_the_screen_says_where_the_run_is_who_works_what_it_has_and_what_it_spen
     assert re.search(r"path 0 step 2 try 2\s+planner\s+\d+:\d\d", picture)
     assert text.score(story.score) in picture
     assert "better than the best single model" in picture
-    assert f"{text.money(story.totals.cost_usd)} of $5.00 · forecast $3.20" in picture
-    assert re.search(r"of 2:00:00 · forecast 45:00 · ends about \d\d:\d\d", picture)
+    assert re.search(
+        rf"{re.escape(text.money(story.totals.cost_usd))} · \d+ calls · limit \$5.00 · forecast \$3.20", picture
+    )
+    assert re.search(r"scripts · limit 2 h · forecast 45 min · ends about \d\d:\d\d", picture)
     assert any(letter in picture for letter in BLOCKS[1:])
     assert "accepted, " in picture
     assert "Ctrl-C" in lines[-1]
@@ -267,7 +269,7 @@ def test_a_resumed_run_is_shown_with_what_it_had(tmp_path: Path) -> None:
     kinds = [json.loads(line)["kind"] for line in out.getvalue().splitlines()]
     assert kinds[0] == "run_resumed"
     assert len(kinds) == 1 + len(events) - 150
-    assert "the run goes on" in err.getvalue().split("\n")[0]
+    assert "the run continues" in err.getvalue().split("\n")[0]
     assert err.getvalue().count("completed, score") >= 3
 
 

@@ -16,7 +16,6 @@ from mle_star.run.events import AblationFinished
 from mle_star.run.journal import read_journal
 from mle_star.views import RunStory, text
 from mle_star.views.page import SECTIONS
-from mle_star.views.reasons import expected_of
 from tests.views.conftest import Watched
 
 Watch = Callable[..., Watched]
@@ -68,7 +67,7 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     assert live.complaints == []
 
     story = RunStory.from_events(read_journal(run_dir / "journal.jsonl"))
-    expected = expected_of(story)
+    expected = story.expected
     assert expected is not None and expected.rows == 60
     assert expected.low is not None and expected.high is not None and expected.low < 0.9 < expected.high
     seen = watch()

@@ -1,4 +1,4 @@
-"""The scripts of a run by score: the one that was submitted is marked, and no other."""
+"""The scripts of a run by score: the final solution is marked, and no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mle_star.cli.app import main
 from mle_star.models import FinalResult, Measure, Phase1Result, SolutionPhase, SolutionScript
 from mle_star.run.events import AnyEvent, RunFinished, ShortlistScored
 from mle_star.views.leaderboard import leaderboard_rows
-from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.lineage import lineage_of
 from mle_star.views.story import RunStory
 from tests.views.journals import Invented
 
@@ -18,7 +18,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def picked(chosen: str, promoted: str = "") -> list[AnyEvent]:
-    """A run that ended with this final selection; its final script is one that no step of the search ran."""
+    """A run that ended with this final pick; its final script is one that no step of the search ran."""
     run = Invented(seed=11, M=2, T=2, K=2, L=2, R=2)
     *before, end = run.events()
     assert isinstance(end, RunFinished)
@@ -47,10 +47,10 @@ def test_the_script_that_the_report_calls_the_result_is_marked(tmp_path: Path, c
     events = picked(chosen)
     story = RunStory.from_events(events)
     (step,) = marked(events, tmp_path)
-    assert step == handed_over(story, lineage_of(story))
+    assert step == lineage_of(story).submitted
 
 
-def test_a_script_that_was_handed_over_by_hand_is_marked(tmp_path: Path) -> None:
+def test_a_script_that_was_promoted_by_hand_is_marked(tmp_path: Path) -> None:
     assert marked(picked("blend", promoted="phase1/candidate-0/script"), tmp_path) == ["phase1/candidate-0"]
 
 

@@ -17,8 +17,7 @@ from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescri
 from mle_star.run.events import AnyEvent, HoldOutPrepared, RunFinished, ShortlistScored, SolutionExamined
 from mle_star.run.journal import Journal
 from mle_star.views import write_report
-from mle_star.views.index import IndexServer
-from mle_star.views.live import LiveServer
+from mle_star.views.live import IndexServer, LiveServer
 from tests.views.conftest import Watched
 from tests.views.journals import Invented
 
@@ -172,7 +171,7 @@ def test_marks_are_reached_by_keyboard_and_columns_sort(places: dict[str, str], 
     for _ in range(6):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    page.locator("#try-0-0-0 table.diff").wait_for()
+    page.locator("#phase2-path-0-t-0-k-0 table.diff").wait_for()
     head = page.locator("#all-attempts th", has_text="accuracy")
     for order, flip in (("ascending", 1), ("descending", -1)):
         head.locator("button").click()

@@ -33,13 +33,12 @@ from mle_star.run.events import (
 )
 from mle_star.views import RunStory, text
 from mle_star.views.comparison import Comparison
-from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.lineage import gains_of, lineage_of, why
 from mle_star.views.page import Page
-from mle_star.views.reasons import gains_of, how_sure, split_in_words, why, yardsticks
+from mle_star.views.plots import nodes_of
+from mle_star.views.screen import summary
 from mle_star.views.shelf import glance
-from mle_star.views.summary import summary
 from mle_star.views.tables import attempt_rows
-from mle_star.views.tree import nodes_of
 from mle_star.views.verdict import Verdict
 from tests.views.journals import Invented
 
@@ -62,12 +61,12 @@ def ended(invented: Invented, **facts: object) -> list[AnyEvent]:
 
 def test_the_sentence_names_what_won_and_the_change_that_brought_most() -> None:
     story = RunStory.from_events(Invented(seed=11).events())
-    gains = gains_of(story, lineage_of(story))
-    most = max(gains, key=lambda gain: gain.amount)
-    assert {gain.link.partition("-")[0] for gain in gains} == {"merge", "try", "round"}
+    gains = [gain for gain in gains_of(story) if gain.amount is not None]
+    most = max(gains, key=lambda gain: gain.amount or 0.0)
+    assert {gain.attempt.kind for gain in gains} == {"merge", "refinement", "ensemble"}
     said = why(story)
     assert said.startswith("An ensemble of 2 refined paths won")
-    assert f"by {most.what}: {text.signed(most.amount)[1:]}" in said
+    assert f"by {most.what}: {text.signed(most.amount or 0.0)[1:]}" in said
 
 
 def test_the_story_is_that_of_what_the_final_pick_chose_whatever_the_search_held_for_best() -> None:
@@ -85,7 +84,7 @@ def test_the_story_is_that_of_what_the_final_pick_chose_whatever_the_search_held
         pick = ShortlistScored(at=events[-1].at, step="shortlist", shortlist=[], chosen=chosen)
         told = RunStory.from_events([*events[:-1], pick, events[-1]])
         assert words in why(told), chosen
-        handed = handed_over(told, lineage_of(told))
+        handed = lineage_of(told).submitted
         if chosen.startswith("path"):
             assert handed.startswith(f"phase2/path-{chosen[-1]}/")
         elif chosen.startswith("ensemble"):
@@ -132,13 +131,13 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
         return RunStory.from_events([*events[:-1], pick, events[-1]])
 
     line = lineage_of(told("path 1"))
-    assert line.candidate == other and not line.merges and not line.data_changed
+    assert line.candidate == other and not line.merges and not line.data_use
     assert why(told("path 1")).startswith(f"{other.model_name} won, refined on path 1")
     assert why(told("path 0")).startswith(best.model_name)
     assert f" and {other.model_name}." in why(told("ensemble 0"))
     alone = told(f"{best.step}/script")
-    assert Verdict.of(alone).gain == "a single model: nothing that was built on it was surely better"
-    assert "single" not in [row.kind for row in yardsticks(alone)], "it would be compared with itself"
+    assert Verdict(alone).gain[0] == "a single model: nothing that was built on it was surely better"
+    assert "single" not in [row.kind for row in Verdict(alone).yardsticks], "it would be compared with itself"
     nodes = nodes_of(told("path 1"))
     first = next(node for node in nodes if node.attempt.path == 1)
     assert [nodes[place].attempt.step for place in first.parents] == [other.step]
@@ -155,10 +154,10 @@ def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direc
     ]
     story = RunStory.from_events(events)
     assert "Refinement brought nothing: none of 18 attempts was better." in why(story)
-    verdict = Verdict.of(story)
+    verdict = Verdict(story)
     single = story.chosen_candidate
     assert single is not None
-    assert f"the best single model ({single.model_name}, {text.score(single.score)})" in verdict.gain
+    assert f"the best single model ({single.model_name}, {text.score(single.score)})" in verdict.gain[0]
     assert verdict.stages[1].what == "best candidate, nothing merged in"
     assert verdict.stages[2].what == "no attempt was better"
 
@@ -172,18 +171,18 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     )  # fmt: skip
     events = ended(Invented(seed=11), expected=expected)
     story = RunStory.from_events([events[0], holdout, *events[1:]])
-    rows = yardsticks(story)
+    rows = Verdict(story).yardsticks
     assert [row.kind for row in rows] == ["dummy", "single", "result"]
     assert (rows[-1].low, rows[-1].high) == (0.83, 0.87)
-    assert how_sure(story) == (
+    assert Verdict(story).sure == (
         "Measured on 1,200 rows that no script saw the answers of: on new rows expect 0.83000 to 0.87000 (95 %)."
     )
-    assert split_in_words(story) == (
+    assert Verdict(story).split == (
         "Hidden: the latest rows (because date of the test rows lies after that of the training rows), 900 in all; "
-        "1,200 more were kept for the final selection alone. "
+        "1,200 more were kept for the final selection. "
         "a.zip, b.pkl, c.bak and 1 more: not shown to scripts, as labels may be in it."
     )
-    assert Verdict.of(story).checked
+    assert Verdict(story).checked
     one_view = Measure(score=0.9, rows=180, measured="harness")
     begun = RunStory.from_events([events[0], holdout, *(
         event.model_copy(update={"result": event.result.model_copy(update={"measure": one_view})})
@@ -191,11 +190,11 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
         else event
         for event in events[1:-1]
     )])  # fmt: skip
-    assert how_sure(begun).startswith("Measured on 180 rows"), "not on those of views that were never run"
+    assert Verdict(begun).sure.startswith("Measured on 180 rows"), "not on those of views that were never run"
     printed = PipelineConfig(scoring="self_reported")
     begun.apply(RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=printed))
-    assert not Verdict.of(begun).checked and split_in_words(begun) == ""
-    assert Verdict.of(story).gain_level == "good"
+    assert not Verdict(begun).checked and Verdict(begun).split == ""
+    assert Verdict(story).gain[1] == "good"
     console = Console(record=True, width=200, file=io.StringIO())
     console.print(summary(story))
     (line,) = (line for line in console.export_text().splitlines() if "by phase" in line)
@@ -206,15 +205,15 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     beside = RunStory.from_events(
         [same_rows[0], holdout, *same_rows[1:]]
     )  # on the rows of the expected score, not of the search
-    assert yardsticks(beside)[1].score == 0.84
-    assert "than the best single model (LightGBM, 0.84000)" in Verdict.of(beside).gain
+    assert Verdict(beside).yardsticks[1].score == 0.84
+    assert "than the best single model (LightGBM, 0.84000)" in Verdict(beside).gain[0]
     wide = ended(Invented(seed=11), expected=expected.model_copy(update={"low": 0.7, "high": 0.95}))
-    unsure = Verdict.of(RunStory.from_events([wide[0], holdout, *wide[1:]]))
-    assert (unsure.gain.endswith("which may be chance"), unsure.gain_level) == (True, "flat")
+    unsure = Verdict(RunStory.from_events([wide[0], holdout, *wide[1:]]))
+    assert unsure.gain[0].endswith("which may be chance") and unsure.gain[1] == "flat"
     alone = RunStory.from_events(events)
-    assert [row.kind for row in yardsticks(alone)] == ["single", "result"]
-    assert not Verdict.of(alone).checked
-    assert "nobody checked it" in how_sure(alone)
+    assert [row.kind for row in Verdict(alone).yardsticks] == ["single", "result"]
+    assert not Verdict(alone).checked
+    assert "nobody checked it" in Verdict(alone).sure
 
 
 def test_scores_are_said_to_be_apart_only_where_they_are() -> None:
@@ -232,12 +231,12 @@ def test_scores_are_said_to_be_apart_only_where_they_are() -> None:
 
 
 def test_a_failed_run_boasts_of_nothing_and_a_cut_one_says_so(tmp_path: Path) -> None:
-    failed = Verdict.of(RunStory.from_events(Invented(seed=11, outcome="failed").events()), tmp_path)
-    assert (failed.state_title, failed.gain, failed.score_note) == ("Failed", "", "before it failed")
+    failed = Verdict(RunStory.from_events(Invented(seed=11, outcome="failed").events()), tmp_path)
+    assert (failed.state_title, failed.gain[0], failed.score_note) == ("Failed", "", "before it failed")
     assert (failed.file.label, failed.file.level) == ("Best file before the run failed", "partial")
-    cut = Verdict.of(RunStory.from_events(ended(Invented(seed=11), stopped_by="time")), tmp_path)
+    cut = Verdict(RunStory.from_events(ended(Invented(seed=11), stopped_by="time")), tmp_path)
     assert (cut.state, cut.state_title) == ("early", "Ended early")
-    alone = Verdict.of(RunStory.from_events(ended(Invented(seed=11, outcome="failed"), has_test=False)), tmp_path)
+    alone = Verdict(RunStory.from_events(ended(Invented(seed=11, outcome="failed"), has_test=False)), tmp_path)
     assert alone.file.path is None
 
 
@@ -246,14 +245,14 @@ def test_a_failed_run_boasts_of_nothing_and_a_cut_one_says_so(tmp_path: Path) ->
     [
         ({"rows": 171, "sample": "sample.csv"}, "171 rows, columns match sample.csv", "ready"),
         ({"rows": 171, "problems": 2}, "171 rows", "partial"),
-        ({"fallback": True}, "kept from the search: the final script did not do", "partial"),
+        ({"fallback": True}, "kept from the search: the final script failed", "partial"),
     ],
 )
 def test_the_file_to_submit_is_described_by_what_was_found_in_it(
     facts: dict[str, object], note: str, level: str, tmp_path: Path
 ) -> None:
     events = ended(Invented(seed=11), lineage={"finalization": {"from_phase": "ensemble", **facts}})
-    file = Verdict.of(RunStory.from_events(events), tmp_path).file
+    file = Verdict(RunStory.from_events(events), tmp_path).file
     assert (file.note, file.level) == (note, level)
 
 
@@ -267,7 +266,7 @@ def test_every_attempt_hangs_on_the_one_that_it_grew_out_of() -> None:
         assert all(nodes[parent].attempt.accepted for parent in node.parents)
         if node.attempt.kind == "ensemble":
             assert len(node.parents) == 2
-    result = handed_over(story, lineage_of(story))
+    result = lineage_of(story).submitted
     assert story.best_ensemble is not None
     assert result == story.best_ensemble.step
     rows = attempt_rows(story)
@@ -309,12 +308,12 @@ def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None
         return [] if first is None else lines[first:last]
 
     alone = told("initial solution")
-    assert "won" in why(alone) and "worse" not in Verdict.of(alone).gain and "a single model" in Verdict.of(alone).gain
-    assert [row.kind for row in yardsticks(alone)] == []
+    assert "won" in why(alone) and "worse" not in Verdict(alone).gain[0] and "a single model" in Verdict(alone).gain[0]
+    assert [row.kind for row in Verdict(alone).yardsticks] == []
     assert len(improved(alone)) == 1 and "candidate" in improved(alone)[0]
     path = told("path 1")
     steps = [gain.step for gain in lineage_of(path).paths[0].gains]
-    assert steps and all("path 1" in line or "candidate" in line for line in improved(path)), improved(path)
+    assert steps and "path 1" in improved(path)[-1] and not any("path 0" in line for line in improved(path))
     assert improved(told("blend")) == [] and lineage_of(told("blend")).paths == []
     page = Page(tmp_path).html(told("blend"))
     assert "Merged in" not in page and "Refined on" not in page

@@ -113,7 +113,7 @@ def test_the_charts_have_one_mark_for_everything_in_the_journal(
     assert f"{direction.better_word} is better" in chart.locator(".axis-title").first.text_content()  # type: ignore[operator]
     assert page.locator("#costs .chart > svg").count() == 4
     agents = {call.agent for call in story.calls.values()}
-    assert page.locator("#costs svg[aria-labelledby^='cost-agent'] .bar").count() == len(agents)
+    assert page.locator("#costs svg[aria-labelledby^='cost-by-agent'] .bar").count() == len(agents)
 
 
 def test_every_chart_can_be_read_without_being_seen(run_dir: Path, watch: Watch) -> None:
@@ -139,7 +139,7 @@ def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Pat
     tried = [event for event in events if isinstance(event, RefinementTried)]
     one = next(event for event in tried if (event.path, event.t, event.k) == (1, 0, 1))
     page = watch().open(run_dir / "report.html")
-    attempt = page.locator("#try-1-0-1")
+    attempt = page.locator("#phase2-path-1-t-0-k-1")
     assert page.locator("table.diff").count() == 0  # drawn when wanted
     attempt.locator("summary").click()
     expect(attempt.locator("table.diff")).to_be_visible()
@@ -151,15 +151,15 @@ def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Pat
     attempt.locator("summary").first.click()
     expect(attempt.locator("table.diff")).not_to_be_visible()
     narrow = watch(width=390).open(run_dir / "report.html")
-    narrow.locator("#try-1-0-1 summary").click()
-    expect(narrow.locator("#try-1-0-1 table.diff")).to_be_visible()
-    assert narrow.locator("#try-1-0-1 table.diff tr").first.locator("td").count() == 2
+    narrow.locator("#phase2-path-1-t-0-k-1 summary").click()
+    expect(narrow.locator("#phase2-path-1-t-0-k-1 table.diff")).to_be_visible()
+    assert narrow.locator("#phase2-path-1-t-0-k-1 table.diff tr").first.locator("td").count() == 2
 
 
 def test_marks_lead_to_their_attempts_and_folds_fold(run_dir: Path, watch: Watch) -> None:
     page = watch().open(run_dir / "report.html")
-    page.locator('#scores .mark[data-go="try-0-1-1"]').click()
-    expect(page.locator("#try-0-1-1 table.diff")).to_be_visible()
+    page.locator('#scores .mark[data-go="phase2-path-0-t-1-k-1"]').click()
+    expect(page.locator("#phase2-path-0-t-1-k-1 table.diff")).to_be_visible()
     page.locator("button[data-fold=close]").click()
     assert page.locator("details.step[open]").count() == 0
     page.locator("button[data-fold=open]").click()
@@ -232,8 +232,8 @@ def test_a_thousand_attempts_stay_small_and_quick(tmp_path: Path, watch: Watch) 
     paint = page.wait_for_function("performance.getEntriesByName('first-contentful-paint')[0]?.startTime").json_value()
     assert paint < 60_000  # a fifth of a second on a quiet machine; this one may be busy
     assert page.locator("#scores .mark").count() == 1000 + 4 + 2 + 5
-    page.locator('#scores .mark[data-go="try-3-24-9"]').dispatch_event("click")
-    expect(page.locator("#try-3-24-9 table.diff")).to_be_visible()
+    page.locator('#scores .mark[data-go="phase2-path-3-t-24-k-9"]').dispatch_event("click")
+    expect(page.locator("#phase2-path-3-t-24-k-9 table.diff")).to_be_visible()
 
 
 def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from mle_star.run.journal import read_journal
 from mle_star.run.ledger import rescored
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
-from mle_star.views.lineage import handed_over, lineage_of
+from mle_star.views.lineage import lineage_of
 from mle_star.views.verdict import Verdict
 from tests.views.journals import Invented
 
@@ -67,8 +67,8 @@ def test_the_first_score_is_the_first_in_time_whatever_number_its_candidate_has(
     story = RunStory.from_events(late_number)
     first = next(event.score for event in late_number if isinstance(event, CandidateEvaluated) and event.score)
     assert story.first_score == first != story.candidates[0].score
-    assert f"is {text.score(first)}, the best" in describe(story.attempts, story.metric, story.direction)
-    assert Verdict.of(story, tmp_path).stages[0].score == first
+    assert f"is {text.score(first)}, the best" in describe(story)
+    assert Verdict(story, tmp_path).stages[0].score == first
 
 
 @given(seed=st.integers(0, 10_000), at=st.integers(0, 200), direction=st.sampled_from(list(MetricDirection)))
@@ -118,7 +118,7 @@ def test_what_a_leaking_script_scored_counts_no_longer_and_a_mended_one_has_its_
         assert (dropped.score, dropped.accepted) == (None, False)
         others = [one.score for one in story.attempts if one.score is not None]
         assert story.score == (max(others) if direction is MetricDirection.maximize else min(others)) != leader.score
-        assert story.best_script != ran.script and handed_over(story, lineage_of(story)) != place
+        assert story.best_script != ran.script and lineage_of(story).submitted != place
         assert counts(RunStory.from_events([*events, found, *events, found])) == counts(story)
         forked = [*events[: events.index(ran) + 1], found, *events[events.index(ran) + 1 :]]
         assert RunStory.from_events(forked).attempts == story.attempts, "a fork says only later what was scored"
@@ -144,7 +144,7 @@ def test_a_leak_that_is_found_in_a_later_phase_takes_a_score_but_not_what_the_ru
     (now,) = (one for one in story.attempts if one.step == taken.step)
     assert (now.score, now.accepted) == (None, True)
     before, after = lineage_of(whole), lineage_of(story)
-    assert handed_over(story, after) == handed_over(whole, before)
+    assert after.submitted == before.submitted
     assert (before.candidate is None) == (after.candidate is None)
     assert before.candidate and after.candidate and before.candidate.index == after.candidate.index
 
@@ -156,7 +156,7 @@ def test_a_later_event_of_the_same_step_takes_the_place_of_the_earlier() -> None
     story.apply(Notice(message="waiting"))
     story.apply(Notice(message="still waiting"))
     assert [repair.accepted for repair in story.repairs.values()] == [True]
-    assert [notice.message for notice in story.notices.values()] == ["waiting", "still waiting"]
+    assert [message for _, message in story.notices] == ["waiting", "still waiting"]
 
 
 def test_cancelled_work_is_no_longer_at_work_when_its_path_or_the_run_ends() -> None:
@@ -195,7 +195,7 @@ def test_the_lineage_leads_from_the_ensemble_back_to_a_retrieved_model(seed: int
     story = RunStory.from_events(Invented(seed=seed, L=3).events())
     line = lineage_of(story)
     assert line.source == "ensemble"
-    assert line.ensemble is story.best_ensemble
+    assert line.ensemble == story.best_ensemble
     assert line.candidate is not None
     assert line.candidate.model_name in story.models
     assert [path.index for path in line.paths] == [0, 1, 2]

@@ -142,13 +142,10 @@ def compare(run_folder: Run, other: Other) -> None:
     """
     from rich.text import Text
 
-    from mle_star.run.folder import RunFolder
-    from mle_star.run.journal import read_journal
     from mle_star.views import RunStory, text
     from mle_star.views.comparison import Comparison
 
-    first, second = (RunStory.from_events(read_journal(RunFolder(one).journal)) for one in (run_folder, other))
-    both = Comparison.of(first, second)
+    both = Comparison.of(RunStory.of(run_folder), RunStory.of(other))
     made = table("", run_folder.name, other.name)
     for pair in (*both.facts, *both.settings):
         sides = {"first": pair.first, "second": pair.second}

@@ -121,7 +121,7 @@ def diff(
     """
     from rich.text import Text
 
-    from mle_star.views.diffs import unified
+    from mle_star.views.comparison import unified
 
     (old, old_code), (new, new_code) = _find_script(run_folder, before), _find_script(run_folder, after)
     screen, styles = console(), {"+": "green", "-": "red", "@": "cyan"}
@@ -141,9 +141,9 @@ def watch(run_folder: Run, port: Port = 0, open_it: Open = False) -> None:
     Examples:
       mle-star watch titanic-20260131 --open
     """
-    from mle_star.views.live import LiveServer, check_run
+    from mle_star.views.live import LiveServer
 
-    _serve(LiveServer(check_run(run_folder), port=port), open_it=open_it)
+    _serve(LiveServer(run_folder, port=port), open_it=open_it)
 
 
 def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
@@ -158,7 +158,7 @@ def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
       mle-star ui experiments/
     """
     from mle_star.run.folder import runs_folder
-    from mle_star.views.index import IndexServer
+    from mle_star.views.live import IndexServer
 
     place = folder or runs_folder()
     if not place.is_dir():

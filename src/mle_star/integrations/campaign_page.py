@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from markupsafe import Markup
-
 from mle_star.data.medals import MEDALS
 from mle_star.models import MetricDirection, TaskDescription, is_improvement
 from mle_star.run.folder import RunFolder
-from mle_star.views.page import content_policy, render, static, styles
+from mle_star.views.page import render_page
 
 if TYPE_CHECKING:
     from mle_star.integrations.campaign import Campaign, Entry
@@ -45,17 +43,14 @@ class RunRow(NamedTuple):
 def campaign_html(campaign: Campaign) -> str:
     """The whole page; links lead to the reports that are there."""
     tasks = {task.competition_id: task for task in campaign.plan.tasks}
-    entries, code = campaign.entries, static("report.js")
+    entries = campaign.entries
     by_task = [_task_row(task, [one for one in entries if one.task == name]) for name, task in tasks.items()]
     runs = [RunRow(one, tasks[one.task].evaluation_metric, _link(campaign.folder, one)) for one in entries]
     states = Counter(one.state for one in entries)
-    return render(
+    return render_page(
         "campaign.html.j2",
+        ["report.js"],
         title=campaign.folder.resolve().name,
-        styles=styles(),
-        script=Markup(code),
-        token="",
-        policy=content_policy([code], live=False),
         tasks=by_task,
         runs=runs,
         several=len(campaign.plan.seeds) > 1,

@@ -8,19 +8,24 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from itertools import groupby, pairwise
+from typing import NamedTuple, TypeGuard
 
 from markupsafe import Markup
 
+from mle_star.basics.phases import phase_of
+from mle_star.basics.texts import plural
 from mle_star.models import MetricDirection, is_improvement
 from mle_star.views import text
 from mle_star.views.facts import SHORT_TITLES, Attempt
+from mle_star.views.story import RunStory
 
 PLOT_HEIGHT = 260
 ROW_HEIGHT = 37
-PATH_COLOURS = 8
 FENCE = 3.0
 """Scores further out than this many quartile ranges are drawn at the edge: one mishap must not flatten the rest."""
+TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+"""Seconds between two marks of an axis: people count minutes and hours, not hundreds of seconds."""
 
 
 class Bar(NamedTuple):
@@ -31,6 +36,61 @@ class Bar(NamedTuple):
     shown: str
     kind: str = "plain"
     hint: str = ""
+
+
+# --- pieces ----------------------------------------------------------------------------------------------
+
+
+def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
+    """A line from place to place."""
+    shape = '<line class="{}" x1="{:.3f}%" y1="{:.1f}" x2="{:.3f}%" y2="{:.1f}"/>'
+    return Markup(shape).format(kind, x1, y1, x2, y2)
+
+
+def label(words: str, kind: str, x: float | str, y: float, anchor: str = "start", dx: int = 0) -> Markup:
+    """A text; a place that is no percentage is written out, such as `-8`."""
+    shape = '<text class="{}" x="{}" y="{:.1f}" dx="{}" text-anchor="{}">{}</text>'
+    return Markup(shape).format(kind, x if isinstance(x, str) else f"{x:.3f}%", y, dx, anchor, words)
+
+
+def dot(kind: str, x: float, y: float, radius: float, hint: str, more: Markup | str = "") -> Markup:
+    """A circle that says what it is."""
+    shape = '<circle class="{}" cx="{:.3f}%" cy="{:.1f}" r="{:.1f}" {}><title>{}</title></circle>'
+    return Markup(shape).format(kind, x, y, radius, more, hint)
+
+
+def mark(
+    number: int, one: Attempt, x: float, y: float, kind: str, *, first: bool, radius: float = 5, glyph: str = ""
+) -> Markup:
+    """An attempt: a dot or a glyph that leads to more about it, by mouse and by keyboard.
+
+    The `first` can be tabbed to, arrow keys lead on.
+    """
+    failed = one.score is None or not math.isfinite(one.score)
+    outcome = "failed" if failed else f"{text.score(one.score)}, {'accepted' if one.accepted else 'not accepted'}"
+    hint = f"{number}. {text.one_line(one.label, 80)}: {outcome}"
+    about = Markup('data-go="{}" role="link" tabindex="{}" aria-label="{}"').format(one.link, 0 if first else -1, hint)
+    if not glyph:
+        return dot(f"mark {kind} {one.colour}", x, y, radius, hint, about)
+    shape = '<text class="mark {} {}" x="{:.3f}%" y="{:.1f}" {}>{}<title>{}</title></text>'
+    return Markup(shape).format(kind, one.colour, x, y, about, glyph, hint)
+
+
+def figure(key: str, title: str, words: str, parts: Sequence[Markup], height: float, kind: str = "plot") -> Markup:
+    """A chart that screen readers announce by title and description; one with marks to go to is a group."""
+    inside = Markup("").join(parts)
+    shape = (
+        '<div class="chart {kind}"><svg width="100%" height="{height}" role="{role}" aria-labelledby="{key}-t {key}-d">'
+        '<title id="{key}-t">{title}</title><desc id="{key}-d">{words}</desc>{inside}</svg></div>'
+    )
+    role = "group" if "data-go" in inside else "img"
+    return Markup(shape).format(key=key, title=title, words=words, height=height, inside=inside, kind=kind, role=role)
+
+
+def row_name(words: str, top: float) -> Markup:
+    """The name of a row, cut where the value begins, however narrow the page is."""
+    shape = '<svg x="0" y="{}" width="62%" height="{}" style="overflow: hidden">{}</svg>'
+    return Markup(shape).format(top, 21, label(text.one_line(words, 80), "row-name", "0", 15))
 
 
 # --- scales ----------------------------------------------------------------------------------------------
@@ -48,11 +108,10 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def time_ticks(high: float, count: int = 4) -> list[float]:
-    """Round times from 0 to `high` seconds: people count minutes and hours, not hundreds of seconds."""
-    sizes = [1, 2, 5, 10, 15, 30, *(60 * n for n in (1, 2, 5, 10, 15, 30)), *(3600 * n for n in (1, 2, 3, 6, 12, 24))]
+    """Round times from 0 to `high` seconds."""
     if high < 2:
         return nice_ticks(0, high, count)
-    size = next((size for size in sizes if high / size <= count), 86400 * math.ceil(high / 86400 / count))
+    size = next((size for size in TIMES if high / size <= count), 86400 * math.ceil(high / 86400 / count))
     return [float(size * number) for number in range(int(high // size) + 1)]
 
 
@@ -64,189 +123,144 @@ def score_range(values: Sequence[float]) -> tuple[float, float]:
         reach = FENCE * (third - first)
         if reach > 0:
             low, high = max(low, first - reach), min(high, third + reach)
-    air = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
+    return with_air(low, high, 0.08)
+
+
+def with_air(low: float, high: float, share: float) -> tuple[float, float]:
+    """A range with some room on both sides."""
+    air = (high - low) * share or abs(high) * 0.05 or 1.0
     return low - air, high + air
+
+
+def axis_below(
+    ticks: Sequence[float], x: Callable[[float], float], height: float, unit: str, write: Callable[[float], str] | None
+) -> Iterator[Markup]:
+    """Grid lines of a horizontal axis, each with its number below, and what they count."""
+    for tick, name in zip(ticks, text.ticks(ticks) if write is None else map(write, ticks), strict=True):
+        yield line("grid", x(tick), 0, x(tick), height)
+        yield label(name, "tick", x(tick), height + 16, "middle")
+    yield label(unit, "axis-title", "100%", height + 34, "end")
+
+
+def axis_left(ticks: Sequence[float], y: Callable[[float], float], unit: str) -> Iterator[Markup]:
+    """Grid lines of a vertical axis, each with its number beside it, and what they count."""
+    for tick, name in zip(ticks, text.ticks(ticks), strict=True):
+        yield line("grid", 0, y(tick), 100, y(tick))
+        yield label(name, "tick", "-8", y(tick) + 4, "end")
+    yield label(unit, "axis-title", "-52", -12)
 
 
 # --- score trajectory ------------------------------------------------------------------------------------
 
 
-class _Scale:
-    """Where the n-th attempt and a score are drawn."""
-
-    def __init__(self, attempts: Sequence[Attempt], scores: Sequence[float]) -> None:
-        self.count = len(attempts)
-        self.low, self.high = score_range(scores)
-
-    def x(self, number: float) -> float:
-        return (number + 0.5) / self.count * 100
-
-    def y(self, score: float) -> float:
-        share = (score - self.low) / (self.high - self.low)
-        return (1 - min(max(share, 0.0), 1.0)) * PLOT_HEIGHT
-
-    def shows(self, score: float) -> bool:
-        return self.low <= score <= self.high
-
-
-def trajectory(
-    attempts: Sequence[Attempt], metric: str, direction: MetricDirection, links: Sequence[str], chosen: str = ""
-) -> Markup:
+def trajectory(story: RunStory, chosen: str = "") -> Markup:
     """Every attempt in order, accepted ones filled, one colour per path, and the best score so far as a line.
 
     `chosen` is the step of the attempt that was submitted: it gets a ring.
     """
-    scores = [one.score for one in attempts if one.score is not None and math.isfinite(one.score)]
+    attempts, metric = story.attempts, text.one_line(story.metric, 60)
     if not attempts:
         return Markup('<p class="empty">Nothing has been scored yet.</p>')
-    scale = _Scale(attempts, scores or [0.0, 1.0])
-    parts = [*_bands(attempts, scale), *_score_axis(scale), *_attempt_axis(scale)]
-    parts += _best_line(attempts, scale, direction)
-    parts += [_ring(i, one, scale) for i, one in enumerate(attempts) if one.step == chosen]
-    parts += [_mark(i, one, scale, link) for i, (one, link) in enumerate(zip(attempts, links, strict=True))]
-    title = f"{text.one_line(metric, 60)} of every attempt"
-    words = f"{text.one_line(metric, 40)} ({direction.better_word} is better {_arrow(direction)})"
-    parts.append(label(words, 'x="-52" y="-12"', "axis-title"))
-    parts.append(
-        label("attempts, in order of time →", f'x="100%" y="{PLOT_HEIGHT + 38}" text-anchor="end"', "axis-title")
-    )
-    return figure("trajectory", title, describe(attempts, metric, direction), parts, PLOT_HEIGHT, role="group")
+    low, high = score_range([one.score for one in attempts if _is_shown(one.score)] or [0.0, 1.0])
+    count = len(attempts)
 
+    def x(index: float) -> float:
+        return (index + 0.5) / count * 100
 
-def describe(attempts: Sequence[Attempt], metric: str, direction: MetricDirection) -> str:
-    """The trajectory in words."""
-    scored = [one.score for one in attempts if one.score is not None and math.isfinite(one.score)]
-    accepted, failed = sum(one.accepted for one in attempts), sum(one.score is None for one in attempts)
-    said = f"{text.plural(len(attempts), 'attempt')}: {accepted} accepted, {failed} failed."
-    if not scored:
-        return said
-    best = max(scored) if direction is MetricDirection.maximize else min(scored)
-    name = text.one_line(metric, 60)
-    values = f"The first {name} is {text.score(scored[0])}, the best is {text.score(best)}"
-    return f"{said} {values}; {direction.better_word} is better."
+    def y(score: float) -> float:
+        return (1 - min(max((score - low) / (high - low), 0.0), 1.0)) * PLOT_HEIGHT
 
-
-def _bands(attempts: Sequence[Attempt], scale: _Scale) -> list[Markup]:
-    """One background per phase, with its name where there is room."""
-    parts: list[Markup] = []
-    start = 0
-    for index in range(1, len(attempts) + 1):
-        if index < len(attempts) and attempts[index].phase == attempts[start].phase:
-            continue
-        phase, share = attempts[start].phase, (index - start) / len(attempts)
-        left = start / len(attempts) * 100
-        parts.append(
-            Markup('<rect class="band {}" x="{:.3f}%" y="0" width="{:.3f}%" height="{}"/>').format(
-                phase, left, share * 100, PLOT_HEIGHT
-            )
-        )
-        name = SHORT_TITLES[phase] if share > 0.2 else SHORT_TITLES[phase][-1] if share > 0.04 else ""
-        parts.append(label(name, f'x="{left + share * 50:.3f}%" y="14" text-anchor="middle"', "band-name"))
-        start = index
-    return parts
-
-
-def _score_axis(scale: _Scale) -> list[Markup]:
-    parts = []
-    ticks = nice_ticks(scale.low, scale.high)
-    for tick, name in zip(ticks, text.ticks(ticks), strict=True):
-        y = f"{scale.y(tick):.1f}"
-        parts.append(Markup('<line class="grid" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(y))
-        parts.append(label(name, f'x="-8" y="{y}" dy="4" text-anchor="end"', "tick"))
-    return parts
-
-
-def _attempt_axis(scale: _Scale) -> list[Markup]:
-    parts = [Markup('<line class="axis" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(PLOT_HEIGHT)]
-    ticks = [1.0] if scale.count == 1 else [tick for tick in nice_ticks(1, scale.count, 6) if tick == int(tick)]
-    for tick in ticks:
-        place = f'x="{scale.x(tick - 1):.3f}%" y="{PLOT_HEIGHT + 20}" text-anchor="middle"'
-        parts.append(label(f"{tick:.0f}", place, "tick"))
-    return parts
-
-
-def _best_line(attempts: Sequence[Attempt], scale: _Scale, direction: MetricDirection) -> list[Markup]:
-    parts: list[Markup] = []
-    best: float | None = None
-    since = 0.0
+    arrow = "↑" if story.direction is MetricDirection.maximize else "↓"
+    unit = f"{text.one_line(metric, 40)} ({story.direction.better_word} is better {arrow})"
+    parts = [*_bands(attempts), *axis_left(nice_ticks(low, high), y, unit)]
+    parts.append(line("axis", 0, PLOT_HEIGHT, 100, PLOT_HEIGHT))
+    numbers = [1.0] if count == 1 else [tick for tick in nice_ticks(1, count, 6) if tick == int(tick)]
+    parts += [label(f"{one:.0f}", "tick", x(one - 1), PLOT_HEIGHT + 20, "middle") for one in numbers]
+    parts.append(label("attempts, in order of time →", "axis-title", "100%", PLOT_HEIGHT + 38, "end"))
+    parts += _best_line(story, x, y)
+    radius = 5 if count <= 80 else 4 if count <= 300 else 3
     for index, one in enumerate(attempts):
-        if one.score is None or not math.isfinite(one.score):
-            continue
-        if best is not None and not is_improvement(one.score, best, direction):
-            continue
-        here = scale.x(index)
-        if best is not None:
-            parts.append(_best_piece(since, here, scale.y(best), scale.y(best)))
-            parts.append(_best_piece(here, here, scale.y(best), scale.y(one.score)))
-        best, since = one.score, here
-    if best is not None:
-        parts.append(_best_piece(since, 100, scale.y(best), scale.y(best)))
-    return parts
+        kind, glyph = "yes" if one.accepted else "no", ""
+        if not _is_shown(one.score):
+            place, kind, glyph = PLOT_HEIGHT - 3.0, "cross", "×"
+        elif low <= one.score <= high:
+            place = y(one.score)
+        else:  # beyond the scale
+            place, kind, glyph = (26.0, "off", "▲") if one.score > high else (PLOT_HEIGHT - 4.0, "off", "▼")
+        if one.step == chosen and _is_shown(one.score):
+            parts += _ring(x(index), y(one.score))
+        parts.append(mark(index + 1, one, x(index), place, kind, first=index == 0, radius=radius, glyph=glyph))
+    return figure("trajectory", f"{metric} of every attempt", describe(story), parts, PLOT_HEIGHT)
 
 
-def _best_piece(x1: float, x2: float, y1: float, y2: float) -> Markup:
-    shape = '<line class="best" x1="{:.3f}%" x2="{:.3f}%" y1="{:.1f}" y2="{:.1f}"/>'
-    return Markup(shape).format(x1, x2, y1, y2)
+def describe(story: RunStory) -> str:
+    """The trajectory in words."""
+    attempts, metric = story.attempts, text.one_line(story.metric, 60)
+    scored = [one.score for one in attempts if _is_shown(one.score)]
+    accepted, failed = sum(one.accepted for one in attempts), sum(one.score is None for one in attempts)
+    words = f"{plural(len(attempts), 'attempt')}: {accepted} accepted, {failed} failed."
+    if not scored:
+        return words
+    best = max(scored) if story.direction is MetricDirection.maximize else min(scored)
+    values = f"The first {metric} is {text.score(scored[0])}, the best is {text.score(best)}"
+    return f"{words} {values}; {story.direction.better_word} is better."
 
 
-def _ring(index: int, one: Attempt, scale: _Scale) -> Markup:
+def _is_shown(score: float | None) -> TypeGuard[float]:
+    return score is not None and math.isfinite(score)
+
+
+def _bands(attempts: Sequence[Attempt]) -> Iterator[Markup]:
+    """One background per phase, with its name where there is room."""
+    start = 0
+    for phase, group in groupby(attempts, lambda one: phase_of(one.step)):
+        count = len(list(group))
+        left, share = start / len(attempts) * 100, count / len(attempts) * 100
+        shape = '<rect class="band {}" x="{:.3f}%" y="0" width="{:.3f}%" height="{}"/>'
+        yield Markup(shape).format(phase, left, share, PLOT_HEIGHT)
+        name = SHORT_TITLES[phase] if share > 20 else SHORT_TITLES[phase][-1] if share > 4 else ""
+        yield label(name, "band-name", left + share / 2, 14, "middle")
+        start += count
+
+
+def _best_line(story: RunStory, x: Callable[[float], float], y: Callable[[float], float]) -> Iterator[Markup]:
+    """Steps from best to best, on to the right edge."""
+    best: float | None = None
+    corners: list[tuple[float, float]] = []
+    for index, one in enumerate(story.attempts):
+        if _is_shown(one.score) and (best is None or is_improvement(one.score, best, story.direction)):
+            best = one.score
+            corners.append((x(index), y(best)))
+    for (x1, y1), (x2, y2) in pairwise([*corners, (100.0, corners[-1][1])] if corners else []):
+        yield line("best", x1, y1, x2, y1)
+        yield line("best", x2, y1, x2, y2)
+
+
+def _ring(x: float, y: float) -> Iterator[Markup]:
     """Around the attempt that was submitted; its name where there is room for it."""
-    if one.score is None or not math.isfinite(one.score):
-        return Markup("")
-    x, y = scale.x(index), scale.y(one.score)
-    side = "end" if x > 50 else "start"
-    place = f'x="{x:.3f}%" dx="{-14 if x > 50 else 14}" y="{y + (18 if y < 30 else -8):.1f}" text-anchor="{side}"'
-    shape = Markup('<circle class="ring" cx="{:.3f}%" cy="{:.1f}" r="9"/>').format(x, y)
-    return shape + label("submitted", place, "ring-name")
-
-
-def _mark(index: int, one: Attempt, scale: _Scale, link: str) -> Markup:
-    """A circle; a cross at the foot for a failure; an arrow at the edge for a score beyond the scale."""
-    score = one.score if one.score is not None and math.isfinite(one.score) else None
-    x = f"{scale.x(index):.3f}%"
-    about = link_to(link, hint(index, one), first=index == 0)
-    if score is None:
-        shape = '<text class="mark cross {}" x="{}" y="{}" {}>×<title>{}</title></text>'
-        return Markup(shape).format(colour(one), x, PLOT_HEIGHT - 3, about, hint(index, one))
-    if not scale.shows(score):
-        up = score > scale.high
-        shape = '<text class="mark off {}" x="{}" y="{}" {}>{}<title>{} (beyond the scale)</title></text>'
-        y = 26 if up else PLOT_HEIGHT - 4
-        return Markup(shape).format(colour(one), x, y, about, "▲" if up else "▼", hint(index, one))
-    radius = 5 if scale.count <= 80 else 4 if scale.count <= 300 else 3
-    kind = "yes" if one.accepted else "no"
-    shape = '<circle class="mark {} {}" cx="{}" cy="{:.1f}" r="{}" {}><title>{}</title></circle>'
-    return Markup(shape).format(kind, colour(one), x, scale.y(score), radius, about, hint(index, one))
-
-
-def colour(one: Attempt) -> str:
-    """The class that colours an attempt: by its path."""
-    return "c-main" if one.path is None else f"c{one.path % PATH_COLOURS}"
-
-
-def hint(index: int, one: Attempt) -> str:
-    """An attempt in one line."""
-    failed = one.score is None or not math.isfinite(one.score)
-    said = "failed" if failed else f"{text.score(one.score)}, {'accepted' if one.accepted else 'not accepted'}"
-    return f"{index + 1}. {text.one_line(one.label, 80)}: {said}"
-
-
-def link_to(link: str, words: str, *, first: bool) -> Markup:
-    """What makes a mark lead to its attempt, by mouse and by keyboard: the first can be tabbed to, arrows go on."""
-    return Markup('data-go="{}" role="link" tabindex="{}" aria-label="{}"').format(link, 0 if first else -1, words)
+    yield dot("ring", x, y, 9, "submitted")
+    anchor, dx = ("end", -14) if x > 50 else ("start", 14)
+    yield label("submitted", "ring-name", x, y + (18 if y < 30 else -8), anchor, dx)
 
 
 # --- bars ------------------------------------------------------------------------------------------------
 
 
 def bars(
-    key: str, title: str, rows: Sequence[Bar], *, unit: str, origin: float = 0.0, origin_name: str = "", show: str = ""
+    key: str,
+    title: str,
+    rows: Sequence[Bar],
+    unit: str,
+    *,
+    baseline: float | None = None,
+    write: Callable[[float], str] | None = None,
 ) -> Markup:
-    """Horizontal bars from `origin`; `show` names how the axis is written: `score`, `money` or `duration`."""
-    values = [row.value for row in rows if math.isfinite(row.value)]
-    low, high = min([origin, *values]), max([origin, *values])
+    """Horizontal bars from 0, or from a `baseline`; `write` is how the numbers of the axis are written."""
+    origin = baseline or 0.0
+    values = [origin, *(row.value for row in rows if math.isfinite(row.value))]
+    low, high = min(values), max(values)
     air = (high - low) * 0.04
-    if origin_name or low < origin:
+    if baseline is not None or low < origin:
         low -= air
     high = high + air if high > low else low + 1.0
     height = ROW_HEIGHT * len(rows) + 6
@@ -254,63 +268,17 @@ def bars(
     def x(value: float) -> float:
         return min(max((value - low) / (high - low), 0.0), 1.0) * 100
 
-    write = {"money": text.money, "duration": text.duration}.get(show)
-    ticks = time_ticks(high) if show == "duration" else nice_ticks(low, high, 4)
-    parts = [*ticks_below(ticks, text.ticks(ticks) if write is None else list(map(write, ticks)), x, height)]
+    ticks = time_ticks(high) if write is text.duration else nice_ticks(low, high, 4)
+    parts = [*axis_below(ticks, x, height, unit, write)]
     for index, row in enumerate(rows):
-        if origin_name:  # beside the bars alone: through the names it would be hard to read
-            top = index * ROW_HEIGHT + 18
-            shape = '<line class="origin" x1="{0:.3f}%" x2="{0:.3f}%" y1="{1}" y2="{2}"/>'
-            parts.append(Markup(shape).format(x(origin), top, top + 17))
-        parts.append(_bar(row, index * ROW_HEIGHT, x(origin), x(row.value)))
-    parts.append(label(unit, f'x="100%" y="{height + 34}" text-anchor="end"', "axis-title"))
-    said = "; ".join(f"{text.one_line(row.label, 80)}: {row.shown}" for row in rows)
-    head = f"The {origin_name} is {text.score(origin)}. " if origin_name else ""
-    return figure(key, title, f"{head}{said}.", parts, height, kind="bars")
-
-
-def ticks_below(
-    ticks: Sequence[float], names: Sequence[str], x: Callable[[float], float], height: int
-) -> Iterator[Markup]:
-    """Grid lines of a horizontal axis, each with its number below."""
-    for tick, name in zip(ticks, names, strict=True):
-        yield Markup('<line class="grid" x1="{0:.3f}%" x2="{0:.3f}%" y1="0" y2="{1}"/>').format(x(tick), height)
-        yield label(name, f'x="{x(tick):.3f}%" y="{height + 16}" text-anchor="middle"', "tick")
-
-
-def row_name(words: str, top: int) -> Markup:
-    """The name of a row, cut where the value begins, however narrow the page is."""
-    shape = '<svg x="0" y="{}" width="62%" height="{}" style="overflow: hidden">{}</svg>'
-    return Markup(shape).format(top, 21, label(text.one_line(words, 80), 'x="0" y="15"', "row-name"))
-
-
-def _bar(row: Bar, top: int, start: float, end: float) -> Markup:
-    about = f"{text.one_line(row.label, 300)}: {row.shown}{row.hint and '. ' + row.hint}"
-    shown = label(row.shown, f'x="100%" y="{top + 15}" text-anchor="end"', "row-value")
-    shape = '<rect class="bar {}" x="{:.3f}%" y="{}" width="{:.3f}%" height="11" rx="2"><title>{}</title></rect>'
-    left, width = min(start, end), max(abs(end - start), 0.25)
-    return row_name(row.label, top) + shown + Markup(shape).format(row.kind, left, top + 21, width, about)
-
-
-# --- pieces ----------------------------------------------------------------------------------------------
-
-
-def figure(
-    key: str, title: str, words: str, parts: Sequence[Markup], height: int, kind: str = "plot", role: str = "img"
-) -> Markup:
-    """A chart that screen readers announce by title and description; with marks to go to, its `role` is `group`."""
-    shape = (
-        '<div class="chart {kind}"><svg width="100%" height="{height}" role="{role}" aria-labelledby="{key}-t {key}-d">'
-        '<title id="{key}-t">{title}</title><desc id="{key}-d">{words}</desc>{inside}</svg></div>'
-    )
-    inside = Markup("").join(parts)
-    return Markup(shape).format(key=key, title=title, words=words, height=height, inside=inside, kind=kind, role=role)
-
-
-def label(words: str, place: str, kind: str) -> Markup:
-    """A text at a place that we made ourselves; the words are escaped."""
-    return Markup('<text class="{}" {}>{}</text>').format(kind, Markup(place), words)
-
-
-def _arrow(direction: MetricDirection) -> str:
-    return "↑" if direction is MetricDirection.maximize else "↓"
+        top = index * ROW_HEIGHT
+        if baseline is not None:  # beside the bars alone: through the names it would be hard to read
+            parts.append(line("origin", x(origin), top + 18, x(origin), top + 35))
+        hint = f"{text.one_line(row.label, 300)}: {row.shown}{row.hint and '. ' + row.hint}"
+        left, width = min(x(origin), x(row.value)), max(abs(x(row.value) - x(origin)), 0.25)
+        shape = '<rect class="bar {}" x="{:.3f}%" y="{}" width="{:.3f}%" height="11" rx="2"><title>{}</title></rect>'
+        parts += [row_name(row.label, top), label(row.shown, "row-value", "100%", top + 15, "end")]
+        parts.append(Markup(shape).format(row.kind, left, top + 21, width, hint))
+    words = "; ".join(f"{text.one_line(row.label, 80)}: {row.shown}" for row in rows)
+    head = "" if baseline is None else f"The baseline is {text.score(baseline)}. "
+    return figure(key, title, f"{head}{words}.", parts, height, kind="bars")

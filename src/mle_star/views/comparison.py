@@ -1,18 +1,35 @@
-"""Two runs side by side: what they came to, and what was different."""
+"""Two runs or two scripts side by side: what they came to, and what was different."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mle_star.models import is_improvement
 from mle_star.views import text
-from mle_star.views.diffs import unified
-from mle_star.views.reasons import expected_of
 from mle_star.views.story import RunStory
 from mle_star.views.verdict import Verdict
 
 MOST_LINES = 1500
+COMPARED_LINES = 2000
+Opcode = tuple[str, int, int, int, int]
+Side = Literal["first", "second", ""]
+
+
+def opcodes(before: str, after: str) -> list[Opcode]:
+    """How the lines of one text become those of the other; very long texts are compared as a whole."""
+    old, new = before.split("\n"), after.split("\n")
+    if max(len(old), len(new)) > COMPARED_LINES and before != after:
+        return [("replace", 0, len(old), 0, len(new))]
+    return list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
+
+
+def unified(before: str, after: str, old_name: str, new_name: str) -> Iterator[str]:
+    """The lines of a unified diff, without line ends. The whole texts are compared; only what is shown is cut."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old_name, new_name, lineterm="")
+    return map(text.clean, lines)
 
 
 class Pair(NamedTuple):
@@ -21,12 +38,12 @@ class Pair(NamedTuple):
     name: str
     first: str
     second: str
-    better: Literal["first", "second", ""] = ""
+    better: Side = ""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs. `why_not` says why the scores cannot be set against each other."""
+    """What differs. `why_not` says why the scores cannot be compared."""
 
     facts: list[Pair]
     settings: list[Pair]
@@ -49,28 +66,23 @@ def _not_comparable(first: RunStory, second: RunStory) -> str:
     if first.task is not None and second.task is not None and first.task.competition_id != second.task.competition_id:
         return "they are about different tasks"
     if first.score is None or second.score is None:
-        return ""  # there is nothing to set against anything
-    if _is_scored(first) != _is_scored(second):
+        return ""  # there is nothing to compare
+    if Verdict(first).checked != Verdict(second).checked:
         return "one was measured on held-out rows, the other by its own script"
-    if (expected_of(first) is None) != (expected_of(second) is None):
+    if (first.expected is None) != (second.expected is None):
         return "one was measured on rows kept for the end, the other on those of its search"
     return ""
 
 
-def _is_scored(story: RunStory) -> bool:
-    return story.holdout is not None and not story.holdout.why_not
-
-
 def _facts(first: RunStory, second: RunStory, apart: bool) -> list[Pair]:
-    a, b = Verdict.of(first, alive=False), Verdict.of(second, alive=False)
-    direction = first.direction
-    ahead: Literal["first", "second", ""] = ""
+    a, b = Verdict(first, alive=False), Verdict(second, alive=False)
+    ahead: Side = ""
     if not apart and a.score is not None and b.score is not None and a.score != b.score:
-        ahead = "first" if is_improvement(a.score, b.score, direction) else "second"
+        ahead = "first" if is_improvement(a.score, b.score, first.direction) else "second"
     found = [
-        Pair("Task", _task(first), _task(second)),
+        Pair("Task", f"{a.task}, {a.metric}", f"{b.task}, {b.metric}"),
         Pair("Score", text.score(a.score), text.score(b.score), ahead),
-        Pair("Measured by", a.measured, b.measured),
+        Pair("Measured", a.sure, b.sure),
         Pair("State", a.state_title, b.state_title),
         Pair("Model", a.model, b.model),
         Pair("Cost", a.cost, b.cost, _less(first.totals.cost_usd, second.totals.cost_usd)),
@@ -81,21 +93,15 @@ def _facts(first: RunStory, second: RunStory, apart: bool) -> list[Pair]:
     return [Pair(one.name, text.one_line(one.first, 400), text.one_line(one.second, 400), one.better) for one in found]
 
 
-def _less(first: float, second: float) -> Literal["first", "second", ""]:
+def _less(first: float, second: float) -> Side:
     return "" if first == second else "first" if first < second else "second"
-
-
-def _task(story: RunStory) -> str:
-    return (
-        f"{story.task.competition_id} ({story.metric}, {story.direction.better_word} is better)" if story.task else "–"
-    )
 
 
 def _settings(first: RunStory, second: RunStory) -> list[Pair]:
     """The settings that differ."""
-    one, other = first.config, second.config
-    names = [name for name in type(one).model_fields if getattr(one, name) != getattr(other, name)]
+    one, other = first.config.model_dump(), second.config.model_dump()
     return [
-        Pair(name, text.one_line(str(getattr(one, name)), 200), text.one_line(str(getattr(other, name)), 200))
-        for name in names
+        Pair(name, text.one_line(str(one[name]), 200), text.one_line(str(other[name]), 200))
+        for name in one
+        if one[name] != other[name]
     ]

@@ -1,31 +1,35 @@
-"""A run on the terminal. One protocol, several renderers: `rich`, `plain`, `quiet` and `json`.
+"""A run as it goes by: on the terminal by `rich`, `plain`, `quiet` or `json`; in a notebook as one line that moves.
 
-A display is a listener of the journal: make one, hand it to `run_pipeline`, and it ends with the summary.
+A display is a listener of the journal: make one, give it to `run_pipeline`, and it ends with the summary.
 """
 
 from __future__ import annotations
 
+import html
 import importlib.metadata
 import os
 import sys
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mle_star.basics.texts import did_you_mean
 from mle_star.errors import ConfigError, JournalError
 from mle_star.run.events import AnyEvent, RunResumed, RunStarted
 from mle_star.run.journal import read_journal
+from mle_star.views import text
+from mle_star.views.facts import PHASE_TITLES
 from mle_star.views.headlines import headline
-from mle_star.views.screen import screen
+from mle_star.views.screen import screen, summary
 from mle_star.views.story import RunStory
-from mle_star.views.summary import summary
 
 UNBROKEN = 1000
 MODES = ("auto", "rich", "plain", "quiet", "json")
@@ -48,7 +52,7 @@ class Display(Protocol):
 def make_display(
     mode: str = "auto", *, run_dir: Path | None = None, out: TextIO | None = None, err: TextIO | None = None
 ) -> AbstractContextManager[Display]:
-    """A display to hand to `run_pipeline` as a listener, within `with`.
+    """A display to give to `run_pipeline` as a listener, within `with`.
 
     Progress goes to `err`, the summary and JSON lines to `out`. What the journal in `run_dir` already held when the
     display heard its first event is part of the picture.
@@ -57,7 +61,7 @@ def make_display(
     kind = choose_mode(mode, err)
     display: Display
     if kind == "json":
-        display = JsonDisplay(out, run_dir)
+        display = JsonDisplay(Console(file=out), run_dir)
     elif kind == "rich":
         display = RichDisplay(Console(file=err), Console(file=out), run_dir)
     elif kind in ("plain", "quiet"):
@@ -92,90 +96,81 @@ def _ended(display: Display) -> Iterator[Display]:
         display.end()
 
 
-# --- what earlier lines of the journal say --------------------------------------------------------------------
-
-
-def earlier_events(run_dir: Path | None, until: AnyEvent) -> list[AnyEvent]:
-    """What the journal held before `until`: listeners do not hear how a run began."""
-    if run_dir is None:
-        return []
-    found: list[AnyEvent] = []
-    try:
-        for event in read_journal(run_dir / "journal.jsonl"):
-            if event == until:
-                break
-            found.append(event)
-    except (OSError, JournalError):
-        return []
-    return found
-
-
-def of_this_process(events: list[AnyEvent]) -> list[AnyEvent]:
-    """The events since the run was started or last taken up again."""
-    starts = [index for index, event in enumerate(events) if isinstance(event, (RunStarted, RunResumed))]
-    return events[starts[-1] :] if starts else []
-
-
 # --- renderers -------------------------------------------------------------------------------------------------
 
 
-class JsonDisplay:
-    """One event a line, as the journal has it, for programs."""
+class _Listener:
+    """What every display does: take in what the journal held before the first event, then show one after the other."""
 
-    def __init__(self, out: TextIO, run_dir: Path | None) -> None:
+    def __init__(self, out: Console, run_dir: Path | None) -> None:
         self._out, self._run_dir = out, run_dir
-        self._begun = False
+        self._lock = RLock()  # events come from the run's thread, a screen is drawn in another
+        self._story: RunStory | None = None
 
     def __call__(self, event: AnyEvent) -> None:
-        """Write the event; before the first one, what it rests on."""
-        events = [event]
-        if not self._begun:
-            self._begun = True
-            events = [*of_this_process(earlier_events(self._run_dir, event)), event]
-        self._out.write("".join(f"{one.model_dump_json()}\n" for one in events))
-        self._out.flush()
+        """Take the event in, and show it."""
+        with self._lock:
+            new = [event]
+            if self._story is None:
+                past = self._earlier(event)
+                self._story = RunStory.from_events(past)
+                starts = [index for index, one in enumerate(past) if isinstance(one, (RunStarted, RunResumed))]
+                new = [*past[starts[-1] :], event] if starts else [event]
+            self._story.apply(event)
+        for one in new:
+            self._show(one)
+
+    def _earlier(self, until: AnyEvent) -> list[AnyEvent]:
+        """What the journal held before an event: listeners do not hear how a run began."""
+        found: list[AnyEvent] = []
+        with suppress(OSError, JournalError):
+            for event in read_journal(self._run_dir / "journal.jsonl") if self._run_dir is not None else ():
+                if event == until:
+                    break
+                found.append(event)
+            return found
+        return []
+
+    def _show(self, event: AnyEvent) -> None:
+        """Show an event of this process."""
+
+    def end(self) -> None:
+        """The summary."""
+        if self._story is not None:
+            self._out.print(summary(self._story, self._run_dir))
+
+
+class JsonDisplay(_Listener):
+    """One event a line, as the journal has it, for programs."""
+
+    def _show(self, event: AnyEvent) -> None:
+        self._out.file.write(f"{event.model_dump_json()}\n")
+        self._out.file.flush()
 
     def end(self) -> None:
         """The last event said it all."""
 
 
-class PlainDisplay:
+class PlainDisplay(_Listener):
     """One line for each event worth one: for logs, pipes and terminals that cannot move their cursor."""
 
-    def __init__(self, err: TextIO, console: Console, run_dir: Path | None, *, quiet: bool = False) -> None:
-        self._err, self._console, self._run_dir = err, console, run_dir
-        self._levels = ("warning", "error") if quiet else ("info", "good", "warning", "error")
-        self._story: RunStory | None = None
+    def __init__(self, err: TextIO, out: Console, run_dir: Path | None, *, quiet: bool = False) -> None:
+        super().__init__(out, run_dir)
+        self._err, self._levels = err, ("warning", "error") if quiet else ("info", "good", "warning", "error")
 
-    def __call__(self, event: AnyEvent) -> None:
-        """Write the event's line."""
-        if self._story is None:
-            past = earlier_events(self._run_dir, event)
-            self._story = RunStory.from_events(past)
-            for one in of_this_process(past):
-                self._write(one)
-        self._story.apply(event)
-        self._write(event)
-
-    def _write(self, event: AnyEvent) -> None:
-        said = headline(event)
-        if said is not None and said.level in self._levels:
-            self._err.write(f"{said.at.astimezone():%H:%M:%S}  {said.place}: {said.words}\n")
+    def _show(self, event: AnyEvent) -> None:
+        line = headline(event)
+        if line is not None and line.level in self._levels:
+            self._err.write(f"{line.at.astimezone():%H:%M:%S}  {line.place}: {line.words}\n")
             self._err.flush()
 
-    def end(self) -> None:
-        """The summary."""
-        if self._story is not None:
-            self._console.print(summary(self._story, self._run_dir))
 
-
-class RichDisplay:
+class RichDisplay(_Listener):
     """A screen that is drawn anew every second, and a summary in its place at the end."""
 
-    def __init__(self, console: Console, summary_console: Console, run_dir: Path | None) -> None:
-        self._console, self._summary_console, self._run_dir = console, summary_console, run_dir
-        self._lock = RLock()  # events come from the run's thread, the screen is drawn in another
-        self._story: RunStory | None = None
+    def __init__(self, console: Console, out: Console, run_dir: Path | None) -> None:
+        super().__init__(out, run_dir)
+        self._console = console
         self._live = Live(
             get_renderable=self._draw,
             console=console,
@@ -187,13 +182,6 @@ class RichDisplay:
         self._loud = _silence_keys()
         self._live.start()
 
-    def __call__(self, event: AnyEvent) -> None:
-        """Take the event in; the next drawing shows it."""
-        with self._lock:
-            if self._story is None:
-                self._story = RunStory.from_events(earlier_events(self._run_dir, event))
-            self._story.apply(event)
-
     def _draw(self) -> RenderableType:
         with self._lock:
             return screen(self._story or RunStory(), self._console.size)
@@ -202,8 +190,7 @@ class RichDisplay:
         """Clear the screen and leave the summary."""
         self._live.stop()
         _set_keys(self._loud)
-        if self._story is not None:
-            self._summary_console.print(summary(self._story, self._run_dir))
+        super().end()
 
 
 def _silence_keys() -> list[Any] | None:
@@ -221,3 +208,49 @@ def _set_keys(attributes: list[Any] | None) -> None:
     with suppress(OSError, ValueError, termios.error):
         if attributes is not None and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp():
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
+
+
+# --- in a notebook or a script ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def quiet_progress(*, shown: bool = True, console: Console | None = None) -> Iterator[Callable[[AnyEvent], None]]:
+    """A listener that shows how far a run is and how good, where somebody can see it; nothing is left at the end."""
+    story, console = RunStory(), console or Console(stderr=True)
+    if not shown or not (console.is_jupyter or console.is_terminal):
+        yield story.apply
+        return
+    with _in_notebook() if console.is_jupyter else _on_terminal(console) as move:
+
+        def hear(event: AnyEvent) -> None:
+            story.apply(event)
+            best = "" if story.score is None else f"best {story.metric} {text.score(story.score)}"
+            move(PHASE_TITLES.get(story.phase, "starting"), *story.progress, best)
+
+        yield hear
+
+
+@contextmanager
+def _on_terminal(console: Console) -> Iterator[Callable[[str, int, int, str], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[best]}"))
+    with Progress(*columns, console=console, transient=True, refresh_per_second=2) as progress:
+        bar = progress.add_task("starting", total=None, best="")
+        yield lambda phase, done, planned, best: progress.update(
+            bar, description=phase, completed=done, total=planned or None, best=best
+        )
+
+
+@contextmanager
+def _in_notebook() -> Iterator[Callable[[str, int, int, str], None]]:
+    """The browser's own bar, which needs no widgets."""
+    notebook: Any = import_module("IPython.display")
+    handle = notebook.display(notebook.HTML("starting"), display_id=True)
+
+    def move(phase: str, done: int, planned: int, best: str) -> None:
+        words = html.escape(f"{phase} · {done}/{planned} steps · {best}".rstrip(" ·"))
+        handle.update(notebook.HTML(f"<progress value='{done}' max='{max(planned, 1)}'></progress> {words}"))
+
+    try:
+        yield move
+    finally:
+        handle.update(notebook.HTML(""))

@@ -1,4 +1,4 @@
-"""The nouns of a run's story: calls, script runs, attempts, steps and paths, who is at work, and the clock."""
+"""The nouns of a run's story: attempts, steps and paths, who is at work, sums, and the clock."""
 
 from __future__ import annotations
 
@@ -13,15 +13,27 @@ from mle_star.run.events import (
     AgentFinished,
     AnyEvent,
     BlockChosen,
+    PhaseFinished,
     RefinementTried,
     RunResumed,
     RunStarted,
 )
-from mle_star.run.ledger import AttemptKind, ScriptRun
+from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
 
 PHASE_TITLES: dict[str, str] = {phase.name: phase.heading for phase in PHASES}
 SHORT_TITLES: dict[str, str] = {phase.name: phase.short for phase in PHASES}
+LABELS: dict[AttemptKind, tuple[str, str]] = {
+    "candidate": ("candidate {0.index} ({0.model_name})", "error"),
+    "merge": ("merge {0.index} ({0.reference_model})", "reason"),
+    "data": ("all data used", ""),
+    "refinement": ("path {0.path}, step {0.t}, attempt {0.k}", "plan"),
+    "ensemble": ("ensemble round {0.r}", "plan"),
+}
+"""What an attempt is called, and the field of its event that tells more about it."""
+PATH_COLOURS = 8
 _PATH = re.compile(r"(?:^|/)path-(\d+)(?:/|$)")
+
+Call = AgentFinished | AgentFailed
 
 
 def path_of(step: str) -> int | None:
@@ -38,33 +50,8 @@ def place_of(step: str, attempt: str = "attempt", between: str = ", ") -> str:
 
 
 @dataclass(frozen=True)
-class AgentCall:
-    """One call of an agent, answered or not. `failure` says why there is no answer."""
-
-    step: str
-    agent: str
-    variant: str
-    cost_usd: float
-    seconds: float
-    input_tokens: int
-    output_tokens: int
-    at: datetime
-    reason: str = ""
-    failure: str = ""
-
-    @classmethod
-    def of(cls, event: AgentFinished | AgentFailed) -> AgentCall:
-        """The call without its texts."""
-        common = (event.step, event.agent.value, event.variant or "", event.cost_usd, event.seconds)
-        if isinstance(event, AgentFailed):
-            return cls(*common, 0, 0, event.at, event.reason, event.message)
-        sent = event.input_tokens + event.cache_read_tokens + event.cache_write_tokens
-        return cls(*common, sent, event.output_tokens, event.at)
-
-
-@dataclass(frozen=True)
 class Attempt:
-    """One script that was scored by its score, whatever made it. `accepted`: it became the one to go on from."""
+    """One script that was scored, whatever made it. `accepted`: it became the one to continue from."""
 
     kind: AttemptKind
     step: str
@@ -75,10 +62,22 @@ class Attempt:
     path: int | None = None
     note: str = ""
 
+    @classmethod
+    def of(cls, node: SearchNode, *, accepted: bool) -> Attempt:
+        """An attempt as the ledger has it, in the light of the leaks that are known."""
+        event, (label, note) = node.scored, LABELS[node.kind]
+        path, words = getattr(event, "path", None), getattr(event, note, "")
+        return cls(node.kind, node.step, label.format(event), event.score, accepted, event.at, path, words)
+
     @property
-    def phase(self) -> str:
-        """Where in the method it was made."""
-        return {"refinement": "phase2", "ensemble": "phase3"}.get(self.kind, "phase1")
+    def link(self) -> str:
+        """The id of the element about it in the report."""
+        return self.step.replace("/", "-")
+
+    @property
+    def colour(self) -> str:
+        """The class that colours it: by its path."""
+        return "c-main" if self.path is None else f"c{self.path % PATH_COLOURS}"
 
 
 @dataclass
@@ -104,15 +103,13 @@ class PathStory:
     index: int
     model: str = ""
     steps: dict[int, StepStory] = field(default_factory=dict)
-    outcome: str = ""
-    detail: str = ""
-    score: float | None = None
+    end: PhaseFinished | None = None
 
     @property
     def best_score(self) -> float | None:
         """The score that it has reached, or started from; None before anybody said."""
-        if self.score is not None:
-            return self.score
+        if self.end is not None and self.end.score is not None:
+            return self.end.score
         for _, step in sorted(self.steps.items(), reverse=True):
             if step.kept is not None:
                 return step.kept.best_score
@@ -148,19 +145,20 @@ class Totals:
     scripts: int = 0
     script_seconds: float = 0.0
 
-    def add_call(self, call: AgentCall) -> None:
-        """One more call."""
+    def add(self, one: Call | ScriptRun) -> None:
+        """One more call or script."""
+        if isinstance(one, ScriptRun):
+            self.scripts += 1
+            self.script_seconds += one.seconds
+            return
         self.calls += 1
-        self.cost_usd += call.cost_usd
-        self.call_seconds += call.seconds
-        self.input_tokens += call.input_tokens
-        self.output_tokens += call.output_tokens
-        self.failed_calls += bool(call.failure)
-
-    def add_script(self, run: ScriptRun) -> None:
-        """One more script run."""
-        self.scripts += 1
-        self.script_seconds += run.seconds
+        self.cost_usd += one.cost_usd
+        self.call_seconds += one.seconds
+        if isinstance(one, AgentFailed):
+            self.failed_calls += 1
+        else:
+            self.input_tokens += one.input_tokens + one.cache_read_tokens + one.cache_write_tokens
+            self.output_tokens += one.output_tokens
 
 
 @dataclass
@@ -173,16 +171,14 @@ class RunClock:
     last: datetime | None = None
 
     def hear(self, event: AnyEvent) -> None:
-        """Count the time up to this event to the phase that it ended in."""
-        if (isinstance(event, RunStarted) and self.last is None) or (
-            isinstance(event, RunResumed) and (self.last is None or event.at > self.last)
-        ):
-            self.last = event.at
-        elif self.last is None or event.at <= self.last:
-            return  # told again: it has been counted
-        else:
+        """Count the time up to this event to the phase that it ended in; of one that is heard again, none."""
+        if self.last is None and not isinstance(event, (RunStarted, RunResumed)):
+            return
+        if self.last is not None and event.at <= self.last:
+            return
+        if self.last is not None and not isinstance(event, RunResumed):
             self.phase = phase_of(event.step) or self.phase
             passed = (event.at - self.last).total_seconds()
             self.seconds += passed
             self.by_phase[self.phase] = self.by_phase.get(self.phase, 0.0) + passed
-            self.last = event.at
+        self.last = event.at

@@ -1,18 +1,23 @@
-"""Where the final solution came from, step by step back to the model that was retrieved."""
+"""Where the solution came from, back to the model that was retrieved; what each change brought, and why it won."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from mle_star.models import is_improvement_or_equal
+from mle_star.basics.texts import plural
+from mle_star.models import MetricDirection, is_improvement, is_improvement_or_equal
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
+from mle_star.run.ledger import SearchNode, best_score
 from mle_star.views import text
-from mle_star.views.story import RunStory
+from mle_star.views.facts import Attempt, PathStory
+from mle_star.views.story import E, RunStory
 
 Source = Literal["promoted", "blend", "ensemble", "path", "initial", "other", "none"]
-BLEND: Source = "blend"
-"""What the final selection calls several scripts that answer together."""
+SELECTED: dict[str, Source] = {"blend": "blend", "ensemble": "ensemble", "path": "path", "initial": "initial"}
+"""What the final selection calls what it has chosen, by the first word."""
+FINALIZED: dict[str, Source] = {"blend": "blend", "ensemble": "ensemble", "refined": "path"}
+"""What a result without a final selection calls what it was made from."""
 
 
 @dataclass(frozen=True)
@@ -24,132 +29,214 @@ class PathLine:
     score: float | None
 
 
+class Gain(NamedTuple):
+    """An attempt on the way to the solution, and how much better it is than what it was made from."""
+
+    attempt: Attempt
+    amount: float | None
+
+    @property
+    def what(self) -> str:
+        """The change in a few words."""
+        plan = text.one_line(self.attempt.note.partition(". ")[0].rstrip("."), 90)
+        plan = f" (“{plan}”)" if self.attempt.kind == "refinement" and plan else ""
+        return f"{text.one_line(self.attempt.label, 80)}{plan}"
+
+
 @dataclass(frozen=True)
 class Lineage:
-    """The ancestors of the final solution, oldest first. `source` says what went into finalization.
+    """What the solution grew out of, oldest first. `source` says what it is, `submitted` is its attempt's step.
 
-    `promoted` is the step of a script that somebody promoted by hand, whatever its run had chosen; `other` that of
-    one that the search had not gone on with and the final selection found to be the best. `last` says how the
-    submission was made: a last training on all rows may take longer than what was scored.
+    `named` is what was chosen by name: of a `promoted` script the step that somebody chose, of an `other` one that of
+    a script that the search did not continue from and the final selection found best. A blend of several has no
+    attempt and no ancestors. `last` says how the submission was made: training on all rows may take longer.
     """
 
+    source: Source
+    named: str
+    submitted: str
+    nodes: list[SearchNode]
     candidate: CandidateEvaluated | None
-    merges: list[MergeTried]
-    data_changed: bool
+    paths: list[PathLine]
     leaks_fixed: int
-    paths: list[PathLine] = field(default_factory=list)
-    ensemble: EnsembleTried | None = None
-    source: Source = "none"
-    promoted: str = ""
-    other: str = ""
-    last: str = ""
+    last: str
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The ancestors of one kind."""
+        return [node.scored for node in self.nodes if isinstance(node.scored, kind)]
+
+    @property
+    def merges(self) -> list[MergeTried]:
+        """What was merged in."""
+        return self.of(MergeTried)
+
+    @property
+    def ensemble(self) -> EnsembleTried | None:
+        """The round that it is."""
+        return next(iter(self.of(EnsembleTried)), None)
+
+    @property
+    def data_use(self) -> SearchNode | None:
+        """The attempt that worked in data which was not used before."""
+        return next((node for node in self.nodes if node.kind == "data"), None)
 
 
 def lineage_of(story: RunStory) -> Lineage:
     """The lineage as far as the run has come."""
-    lines = [_path_line(story, index) for index in sorted(story.paths)]
-    source, picked = _source(story, lines), "" if story.shortlist is None else story.shortlist.chosen
-    if source == "path":
-        chosen = next((line for line in lines if picked == f"path {line.index}"), _best(story, lines))
-        lines = [line for line in lines if line is chosen]
-    elif source in ("initial", "promoted", "other", BLEND):  # the journal does not tell the members of a blend
-        lines = []
-    ensembles = {f"ensemble {r}": one for r, one in story.ensembles.items()}
-    start = path_start(story, lines[0].index) if source == "path" and lines else None
-    is_built_on = start is None and source not in (BLEND, "promoted", "other")  # is the initial solution part of it?
+    return story.once("lineage", lambda: _lineage(story))
+
+
+def _lineage(story: RunStory) -> Lineage:
+    source, named = _source(story)
+    path = _chosen_path(story, named) if source == "path" else None
+    end = _end(story, source, named, path)
+    found = {} if end is None else {node.step: node for node in (end, *story.ledger.ancestors(end.digest))}
+    nodes = sorted(found.values(), key=lambda node: node.event.at)
+    candidates = [node.scored for node in nodes if isinstance(node.scored, CandidateEvaluated)]
+    chosen = "" if story.chosen_candidate is None else story.chosen_candidate.step  # paths may begin with others
+    shown = [path] if path is not None else story.paths.values() if source == "ensemble" else []
     return Lineage(
-        candidate=start or story.chosen_candidate,
-        merges=[merge for _, merge in sorted(story.merges.items()) if merge.accepted and is_built_on],
-        data_changed=story.data_worked_in and is_built_on,
-        leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
-        paths=lines,
-        ensemble=ensembles.get(picked, story.best_ensemble) if source == "ensemble" else None,
         source=source,
-        promoted=_promoted(story),
-        other=picked if source == "other" else "",
-        last=_last(story),
+        named=named,
+        submitted="" if story.finished is None or end is None else end.step,
+        nodes=nodes,
+        candidate=next((one for one in candidates if one.step == chosen), next(iter(candidates), None)),
+        paths=[_path_line(one, nodes) for one in sorted(shown, key=lambda one: one.index)],
+        leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
+        last="" if source == "promoted" else _last(story),
     )
 
 
-def handed_over(story: RunStory, line: Lineage) -> str:
-    """The step of the attempt that the result is; empty while there is none, and for a blend of several."""
-    if story.finished is None or line.source in (BLEND, "none"):
-        return ""
-    if named := line.promoted or line.other:
-        return "" if " " in named else named.rpartition("/")[0]  # with a digest: another script stands there now
-    if line.ensemble is not None:
-        return line.ensemble.step
-    if line.paths and line.paths[0].gains:
-        return line.paths[0].gains[-1].step
-    if line.data_changed and story.data_use is not None:
-        return story.data_use.step
-    if line.merges:
-        return line.merges[-1].step
-    return "" if line.candidate is None else line.candidate.step
+def _path_line(path: PathStory, nodes: list[SearchNode]) -> PathLine:
+    gains = [node.scored for node in nodes if isinstance(node.scored, RefinementTried)]
+    return PathLine(path.index, [one for one in gains if one.path == path.index], path.best_score)
 
 
-def steps_of(story: RunStory, line: Lineage) -> set[str]:
-    """The steps whose attempts are part of the final solution."""
-    if line.source in (BLEND, "promoted", "other"):
-        return {handed_over(story, line)}
-    found = {merge.step for merge in line.merges} | {gain.step for path in line.paths for gain in path.gains}
-    ends = (line.candidate, line.ensemble, story.data_use if line.data_changed else None)
-    return found | {one.step for one in ends if one is not None}
-
-
-def path_start(story: RunStory, path: int) -> CandidateEvaluated | None:
-    """The candidate that a path began with, where that was not the one that became the initial solution."""
-    model = story.paths[path].model
-    return next((one for one in story.candidates.values() if model and one.model_name == model), None)
-
-
-def _path_line(story: RunStory, index: int) -> PathLine:
-    path = story.paths[index]
-    gains = [step.kept for _, step in sorted(path.steps.items()) if step.kept is not None]
-    return PathLine(index, gains, path.score if path.score is not None else gains[-1].score if gains else None)
-
-
-def _source(story: RunStory, lines: list[PathLine]) -> Source:
+def _source(story: RunStory) -> tuple[Source, str]:
     """What the final selection or the result says; before there is one, the latest stage that has a score."""
-    if _promoted(story):
-        return "promoted"
+    facts = story.result.lineage if story.result else {}
+    if facts.get("promoted"):
+        return "promoted", str(facts["promoted"])
     if story.shortlist is not None:
-        kind = story.shortlist.chosen.partition(" ")[0]
-        picked: dict[str, Source] = {BLEND: BLEND, "ensemble": "ensemble", "path": "path", "initial": "initial"}
-        return picked.get(kind, "other")
-    result = story.finished.result if story.finished else None
-    said = result.lineage.get("finalization", {}).get("from_phase") if result is not None else None
-    if said is not None:
-        known: dict[str, Source] = {BLEND: BLEND, "ensemble": "ensemble", "refined": "path"}
-        return known.get(str(said), "initial")
+        chosen = story.shortlist.chosen
+        return SELECTED.get(chosen.partition(" ")[0], "other"), chosen
+    made_from = facts.get("finalization", {}).get("from_phase")
+    if made_from is not None:
+        return FINALIZED.get(str(made_from), "initial"), ""
     if story.best_ensemble is not None:
-        return "ensemble"
-    if any(line.gains for line in lines):
-        return "path"
-    return "initial" if story.chosen_candidate is not None else "none"
+        return "ensemble", ""
+    if any(one.accepted for one in story.refinements):
+        return "path", ""
+    return "initial" if story.chosen_candidate is not None else "none", ""
 
 
-def _promoted(story: RunStory) -> str:
-    result = story.finished.result if story.finished else None
-    return "" if result is None else str(result.lineage.get("promoted", ""))
+def _chosen_path(story: RunStory, named: str) -> PathStory | None:
+    """The path that was chosen by name, else the one with the best score; a later one on ties, as in the pipeline."""
+    best: PathStory | None = None
+    for _, path in sorted(story.paths.items()):
+        if named == f"path {path.index}":
+            return path
+        score, before = path.best_score, None if best is None else best.best_score
+        if score is not None and (before is None or is_improvement_or_equal(score, before, story.direction)):
+            best = path
+    return best
+
+
+def _end(story: RunStory, source: Source, named: str, path: PathStory | None) -> SearchNode | None:
+    """The attempt that the solution is."""
+    by_step = {node.step: node for node in story.nodes}
+    if source in ("blend", "none"):
+        return None
+    if source in ("promoted", "other"):  # with a digest after its name, another script stands at this step now
+        return None if " " in named else by_step.get(named.rpartition("/")[0])
+    if source == "ensemble":
+        rounds = (one.step for r, one in story.ensembles.items() if named == f"ensemble {r}")
+        return by_step.get(next(rounds, story.best_ensemble.step if story.best_ensemble else ""))
+    if path is not None:
+        kept = [step.kept for _, step in sorted(path.steps.items()) if step.kept is not None]
+        if kept:
+            return by_step[kept[-1].step]
+        begun = [one.step for one in story.candidates.values() if path.model and one.model_name == path.model]
+        if begun:
+            return by_step[begun[0]]
+    if story.data_worked_in is not None:
+        return story.data_worked_in
+    merges = [one.step for _, one in sorted(story.merges.items()) if one.accepted]
+    return by_step.get(merges[-1] if merges else story.chosen_candidate.step if story.chosen_candidate else "")
 
 
 def _last(story: RunStory) -> str:
-    result = story.finished.result if story.finished else None
-    if _promoted(story):
-        return ""
-    if result is not None and result.lineage.get("finalization", {}).get("fallback"):
+    if story.result is not None and story.result.lineage.get("finalization", {}).get("fallback"):
         return "as it was in the search"
     done = [run for run in story.scripts.values() if run.purpose == "submission" and not run.result.is_error]
     return f"trained on all rows for {text.duration(sum(run.seconds for run in done))}" if done else ""
 
 
-def _best(story: RunStory, lines: list[PathLine]) -> PathLine | None:
-    """The path with the best score; a later one on ties, as in the pipeline."""
-    best: PathLine | None = None
-    for line in lines:
-        if line.score is None:
-            continue
-        if best is None or best.score is None or is_improvement_or_equal(line.score, best.score, story.direction):
-            best = line
-    return best
+# --- why it won -----------------------------------------------------------------------------------------------
+
+
+def gains_of(story: RunStory) -> list[Gain]:
+    """What each attempt on the line to the solution brought, in order; where a line begins, that is unknown."""
+    sign = 1 if story.direction is MetricDirection.maximize else -1
+    on_the_line = {node.step: node for node in lineage_of(story).nodes}
+    found: list[Gain] = []
+    for attempt in story.attempts:
+        if attempt.step in on_the_line and attempt.score is not None:
+            parents = [story.ledger.node_of(digest) for digest in on_the_line[attempt.step].parents]
+            before = best_score((node.score for node in parents if node is not None), story.direction)
+            found.append(Gain(attempt, None if before is None else sign * (attempt.score - before)))
+    return found
+
+
+def why(story: RunStory) -> str:
+    """What won, what brought most and what brought nothing; empty while there is no score."""
+    line = lineage_of(story)
+    if story.chosen_candidate is None or story.score is None:
+        return ""
+    place = text.one_line(line.named.rpartition("/")[0], 80)
+    if line.source == "promoted":
+        return f"The script of {place} was promoted by hand."
+    if line.source == "other":
+        return f"The script of {place} won the final selection: it is the best on all hidden rows."
+    changes = [(gain.amount, gain.what) for gain in gains_of(story) if gain.amount is not None]
+    sentences = [_winner(story, line)]
+    amount, what = max(changes, default=(0.0, ""))
+    if amount > 0:
+        others = f", more than any other of {plural(len(changes), 'change')}" if len(changes) > 2 else ""
+        sentences.append(f"Most was gained by {what}: {text.signed(amount)[1:]}{others}.")
+    return " ".join([*sentences, *_in_vain(story)])
+
+
+def _winner(story: RunStory, line: Lineage) -> str:
+    lead = "won" if story.finished is not None else "leads"
+    if line.source == "blend":
+        known = story.shortlist.shortlist if story.shortlist else []
+        members = next((one.get("members") for one in known if one["name"] == "blend"), None)
+        return f"A blend of {members or 'several'} scripts {lead}, its weights found on hidden rows."
+    base = text.one_line(line.candidate.model_name, 60) if line.candidate else "The initial solution"
+    others = [text.one_line(merge.reference_model, 40) for merge in line.merges]
+    start = f"{base} with {_listed(others)} merged in" if others else base
+    if line.source == "ensemble":
+        models = [story.paths[path.index].model for path in line.paths]
+        starts = dict.fromkeys(text.one_line(model, 40) if model else start for model in models)
+        paths = plural(len(line.paths), "refined path")
+        return f"An ensemble of {paths} {lead}; all began from {_listed(list(starts) or [start])}."
+    if line.source == "path" and line.paths:
+        steps = plural(len(line.paths[0].gains), "accepted change")
+        return f"{start} {lead}, refined on path {line.paths[0].index} by {steps}."
+    return f"{start} {lead}{' unchanged' if story.paths else ''}."
+
+
+def _in_vain(story: RunStory) -> list[str]:
+    """What was tried and brought nothing, so that no number flatters."""
+    tried = story.refinements
+    if tried and not any(one.accepted for one in tried):
+        return [f"Refinement brought nothing: none of {plural(len(tried), 'attempt')} was better."]
+    best, paths = story.best_ensemble, best_score((path.best_score for path in story.paths.values()), story.direction)
+    if best is None or best.score is None or paths is None or is_improvement(best.score, paths, story.direction):
+        return []
+    return ["No ensemble was better than the best path."]
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

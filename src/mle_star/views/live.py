@@ -1,4 +1,4 @@
-"""The live page: the report, served on loopback and kept up to date, with two buttons."""
+"""Pages on loopback: the report of a run, kept up to date while it runs, with two buttons; and a list of all runs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,79 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from urllib.parse import quote
 
+from markupsafe import Markup
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import Receive, Scope, Send
 
+from mle_star.errors import ConfigError, JournalError
+from mle_star.run.events import EVENT_ADAPTER, Notice
 from mle_star.run.folder import RunFolder, is_running, request_finish
 from mle_star.serving.guarded import GuardedServer
-from mle_star.views.follow import Follower
-from mle_star.views.page import Page
+from mle_star.views.comparison import Comparison
+from mle_star.views.page import Page, render, render_page
+from mle_star.views.shelf import Glance, find_runs, glance
+from mle_star.views.story import RunStory
 
+CHECK_SECONDS = 2.0
+"""How often to look whether a process holds the journal: looking takes hold of it for a moment."""
 POLL_SECONDS = 0.5
 HEARTBEAT_SECONDS = 15.0
 LAST_WORDS_SECONDS = 3.0
 """How long pages may take to hear how the run ended when the server is stopped."""
 FILES = ("final/submission.csv", "final/best_submission.csv", "solution.py")
+
+
+class Follower:
+    """The story of a run as far as its journal goes; `refresh` reads what was added since."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.folder = RunFolder(run_dir)
+        self.story = RunStory()
+        self.alive = False
+        self._offset = 0
+        self._line = 0
+        self._checked = float("-inf")
+
+    @property
+    def working(self) -> bool:
+        """Is the run at work, or about to begin?"""
+        return self.story.finished is None and (self.alive or self.story.started is None)
+
+    def refresh(self) -> tuple[int, bool]:
+        """Read on to the last whole line; how many events there are, and whether a process is at work."""
+        before = self.story.heard
+        self._read_on()
+        if (self.story.heard != before and not self.alive) or time.monotonic() - self._checked > CHECK_SECONDS:
+            self.alive = self.folder.journal.exists() and is_running(self.folder.root)
+            self._checked = time.monotonic()
+        return self.story.heard, self.alive
+
+    def _read_on(self) -> None:
+        try:
+            with self.folder.journal.open("rb") as file:
+                file.seek(self._offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # it is being written
+                    self._offset += len(line)
+                    self._hear(line)
+        except FileNotFoundError:
+            pass  # the run has not begun yet
+
+    def _hear(self, line: bytes) -> None:
+        self._line += 1
+        try:
+            self.story.apply(EVENT_ADAPTER.validate_json(line))
+        except ValidationError:
+            # A reader of a live page is served better by the rest of the story than by none of it.
+            damage = JournalError(f"{self.folder.journal.name}, line {self._line}: cannot be read")
+            at = self.story.clock.last or datetime.now(timezone.utc)  # a clock that jumps would count all since then
+            self.story.apply(Notice(at=at, level="error", message=str(damage)))
 
 
 class RunPages:
@@ -54,9 +112,7 @@ class RunPages:
             time.sleep(0.05)
 
     async def _page(self, request: Request) -> Response:
-        await asyncio.to_thread(self._refresh)
-        html = await asyncio.to_thread(self._whole)
-        return HTMLResponse(html)
+        return HTMLResponse(await asyncio.to_thread(self._whole))
 
     async def _file(self, request: Request) -> Response:
         path = request.path_params["path"]
@@ -68,7 +124,7 @@ class RunPages:
         return StreamingResponse(self._news(), media_type="text/event-stream")
 
     async def _ask(self, request: Request) -> Response:
-        """Finish now, or stop: handed to the run the way another process would."""
+        """Finish now, or stop: asked of the run the way another process would."""
         if not is_running(self.run_dir):
             return PlainTextResponse("no process is at work on this run", status_code=409)
         request_finish(self.run_dir, now=request.url.path.endswith("/stop"))
@@ -76,17 +132,15 @@ class RunPages:
 
     async def _news(self) -> AsyncIterator[str]:
         """All pieces of the page first, then those that change."""
-        page, first, quiet = Page(self.run_dir, token=self.token, home=self.home), True, 0.0
-        heard: tuple[int, bool] | None = None
+        page, quiet, heard = self._new_page(), 0.0, (-1, False)
         self._listeners += 1
         try:
             while True:
                 closing = self._closing.is_set()
-                await asyncio.to_thread(self._refresh)
-                now = (self._follower.story.heard, self._follower.alive)
-                if first or now != heard:
+                now = await asyncio.to_thread(self._refresh)
+                if now != heard:
                     yield f"event: news\ndata: {await asyncio.to_thread(self._changes, page)}\n\n"
-                    first, quiet, heard = False, 0.0, now
+                    quiet, heard = 0.0, now
                 elif quiet >= HEARTBEAT_SECONDS:
                     yield ": still here\n\n"
                     quiet = 0.0
@@ -98,14 +152,18 @@ class RunPages:
         finally:
             self._listeners -= 1
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> tuple[int, bool]:
+        """Read on; another answer than before means news."""
         with self._reading:
-            self._follower.refresh()
+            return self._follower.refresh()
 
     def _whole(self) -> str:
+        self._refresh()
         with self._reading:
-            follower = self._follower
-            return Page(self.run_dir, token=self.token, home=self.home).html(follower.story, alive=follower.working)
+            return self._new_page().html(self._follower.story, alive=self._follower.working)
+
+    def _new_page(self) -> Page:
+        return Page(self.run_dir, token=self.token, home=self.home)
 
     def _changes(self, page: Page) -> str:
         with self._reading:
@@ -134,6 +192,90 @@ class LiveServer(GuardedServer):
         super().stop()
 
 
-def check_run(run_dir: Path) -> Path:
-    """The folder of a run, or one line that says that it is none."""
-    return RunFolder(run_dir).open().root
+class IndexServer(GuardedServer):
+    """Serves the list of the runs in `folder`, and below it the live page of each."""
+
+    def __init__(self, folder: Path, *, port: int = 0) -> None:
+        self.folder = folder.absolute()
+        self._pages: dict[str, RunPages] = {}
+        self._glances: dict[str, tuple[tuple[float, int], Glance]] = {}
+        super().__init__(port=port)
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """The list, its rows alone, two runs compared, and the pages of every run."""
+        return [
+            Route("/", self._index),
+            Route("/rows", self._rows),
+            Route("/compare", self._compare),
+            Mount("/runs/{name}", app=self._run),
+        ]
+
+    def stop(self) -> None:
+        """Tell the open pages how things stand, then end."""
+        for pages in self._pages.values():
+            pages.close()
+        super().stop()
+
+    # --- what there is ---
+
+    def glances(self) -> list[Glance]:
+        """Every run at a glance: live ones first, then the latest."""
+        found = [self._glance(run_dir) for run_dir in self._runs().values()]
+        found.sort(key=lambda one: one.begun, reverse=True)
+        return sorted(found, key=lambda one: one.state != "running")
+
+    def _glance(self, run_dir: Path) -> Glance:
+        """What is known of a run, as long as its journal has not grown; one that is going may end without a word."""
+        facts = RunFolder(run_dir).journal.stat()
+        stamp = (facts.st_mtime, facts.st_size)
+        known = self._glances.get(run_dir.name)
+        if known is None or known[0] != stamp or known[1].state == "running":
+            known = self._glances[run_dir.name] = (stamp, glance(run_dir))
+        return known[1]
+
+    def _runs(self) -> dict[str, Path]:
+        try:
+            return {run_dir.name: run_dir for run_dir in find_runs(self.folder)}
+        except ConfigError:
+            return {}  # there may be one soon
+
+    # --- pages ---
+
+    async def _index(self, request: Request) -> Response:
+        rows = await asyncio.to_thread(self._row_html)
+        return self._html("index.html.j2", rows=Markup(rows), folder=self.folder, title="All runs")
+
+    async def _rows(self, request: Request) -> Response:
+        return HTMLResponse(await asyncio.to_thread(self._row_html))
+
+    def _row_html(self) -> str:
+        return render("rows.html.j2", runs=self.glances(), link=self._link)
+
+    async def _compare(self, request: Request) -> Response:
+        names = (request.query_params.get("a", ""), request.query_params.get("b", ""))
+        runs = self._runs()
+        if not all(name in runs for name in names):
+            return PlainTextResponse("there is no such run", status_code=404)
+        try:
+            stories = [await asyncio.to_thread(RunStory.of, runs[name]) for name in names]
+        except (JournalError, OSError) as error:
+            return PlainTextResponse(str(error), status_code=422)
+        both = Comparison.of(stories[0], stories[1], names)
+        return self._html("compare.html.j2", both=both, names=names, link=self._link, title="Two runs")
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The pages of one run; only runs that are in the folder have any."""
+        name = scope["path_params"]["name"]
+        run_dir = self._runs().get(name)
+        if run_dir is None:
+            await PlainTextResponse("there is no such run", status_code=404)(scope, receive, send)
+            return
+        if name not in self._pages:
+            self._pages[name] = RunPages(run_dir, self.token, home=f"../../?token={self.token}")
+        await Router(routes=list(self._pages[name].routes()))(scope, receive, send)
+
+    def _link(self, name: str) -> str:
+        return f"runs/{quote(name)}/?token={self.token}"
+
+    def _html(self, template: str, **values: object) -> Response:
+        return HTMLResponse(render_page(template, ["index.js"], token=self.token, **values))

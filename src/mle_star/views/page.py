@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers.python import PythonLexer
 
+from mle_star.basics.texts import plural
 from mle_star.run.folder import RunFolder, is_running, write_whole
-from mle_star.run.journal import read_journal
-from mle_star.views import charts, plots, text, tree
-from mle_star.views.diffs import opcodes
+from mle_star.views import charts, plots, tables, text
+from mle_star.views.comparison import opcodes
 from mle_star.views.facts import PHASE_TITLES, StepStory
-from mle_star.views.lineage import handed_over, lineage_of
-from mle_star.views.reasons import split_in_words, yardsticks
+from mle_star.views.headlines import headline
+from mle_star.views.lineage import lineage_of
 from mle_star.views.story import RunStory
-from mle_star.views.syntax import coloured, style_sheet
-from mle_star.views.tables import (
-    ablation_chart,
-    agent_chart,
-    agent_rows,
-    attempt_rows,
-    baseline_of,
-    failures,
-    interventions,
-    phase_chart,
-    phase_rows,
-    settings_rows,
-    time_chart,
-    waiting_chart,
-)
 from mle_star.views.verdict import Verdict
 
 HERE = Path(__file__).parent
@@ -61,24 +48,13 @@ TEXT_BUDGET = 2_600_000
 TEXT_CAPS = (40_000, 20_000, 10_000, 5_000, 2_500, 1_200, 600, 300)
 OPEN_STEPS = 6
 """With more steps than this, all are folded at first."""
-
-
-class Fragment(NamedTuple):
-    """A piece of the page. `stamp` changes whenever the piece would look different."""
-
-    section: str
-    name: str
-    stamp: Hashable
-    render: Callable[[], str]
-
-
-# --- writing ---------------------------------------------------------------------------------------------
+MAX_COLOURED = 150_000
+"""Characters of a script; beyond, colours would only slow the page."""
 
 
 def write_report(run_dir: Path) -> Path:
     """Write `report.html` of a run, finished or not, from its journal alone; where it is."""
-    folder = RunFolder(Path(run_dir)).open()
-    story = RunStory.from_events(read_journal(folder.journal))
+    folder, story = RunFolder(Path(run_dir)), RunStory.of(Path(run_dir))
     html = Page(folder.root.absolute()).html(story, alive=is_running(folder.root))
     write_whole(folder.report, html.encode("utf-8", "replace"))
     return folder.report
@@ -89,118 +65,71 @@ class Page:
 
     def __init__(self, run_dir: Path, *, token: str = "", home: str = "") -> None:
         self.run_dir, self.token, self.home = run_dir, token, home
-        self._rendered: dict[str, tuple[Hashable, str]] = {}
+        self._sent: dict[str, str] = {}
+        self._steps: dict[str, tuple[Hashable, str]] = {}
 
     def html(self, story: RunStory, *, alive: bool = True) -> str:
         """The whole page."""
         pieces: dict[str, list[tuple[str, Markup]]] = {}
-        for fragment in self.fragments(story, alive=alive):
-            pieces.setdefault(fragment.section, []).append((fragment.name, Markup(self._html_of(fragment))))
-        scripts = [static("report.js")] + ([static("live.js")] if self.token else [])
-        return render(
+        for section, name, piece in self._pieces(story, alive):
+            pieces.setdefault(section, []).append((name, Markup(piece)))
+        return render_page(
             "page.html.j2",
+            ["report.js", "live.js"] if self.token else ["report.js"],
+            token=self.token,
             pieces=pieces,
             sections=SECTIONS,
             short=SHORT,
             title=page_title(story, alive),
-            styles=styles(),
-            scripts=[Markup(script) for script in scripts],
-            token=self.token,
             home=self.home,
-            policy=content_policy(scripts, live=bool(self.token)),
             written=text.moment(story.clock.last) if story.clock.last else "",
         )
 
     def changes(self, story: RunStory, *, alive: bool = True) -> dict[str, Any]:
-        """What differs from what was rendered last: pieces by name, and the order of all of them."""
+        """What differs from the last time: pieces by name, and the order of all of them."""
         order: dict[str, list[str]] = {}
         renewed: dict[str, str] = {}
-        for fragment in self.fragments(story, alive=alive):
-            order.setdefault(fragment.section, []).append(fragment.name)
-            before = self._rendered.get(fragment.name)
-            html = self._html_of(fragment)
-            if before is None or before[1] != html:
-                renewed[fragment.name] = html
+        for section, name, piece in self._pieces(story, alive):
+            order.setdefault(section, []).append(name)
+            if self._sent.get(name) != piece:
+                renewed[name] = self._sent[name] = piece
         return {"title": page_title(story, alive), "order": order, "pieces": renewed}
 
-    def _html_of(self, fragment: Fragment) -> str:
-        known = self._rendered.get(fragment.name)
-        if known is not None and known[0] == fragment.stamp:
-            return known[1]
-        html = fragment.render()
-        self._rendered[fragment.name] = (fragment.stamp, html)
-        return html
+    def _pieces(self, story: RunStory, alive: bool) -> Iterator[tuple[str, str, str]]:
+        """Every piece of the page in order: its section, its name, its HTML."""
+        values = {
+            "story": story,
+            "verdict": Verdict(story, self.run_dir, alive=alive),
+            "line": lineage_of(story),
+            "working": alive and story.finished is None,
+            "cap": text_cap(story),
+            "run_dir": self.run_dir,
+            "link": self._link,
+        }
+        for section in ("verdict", *SECTIONS):
+            if section != "refinement" or not story.steps:
+                yield section, section, render(f"{section}.html.j2", **values)
+                continue
+            for step in story.steps:
+                name = f"step-{step.path}-{step.t}"
+                yield section, name, self._step(name, step, values)
 
-    # --- pieces ---
-
-    def fragments(self, story: RunStory, *, alive: bool = True) -> Iterator[Fragment]:
-        """Every piece, in the order of the page; rendering is left for later."""
-        cap, here = text_cap(story), self._piece
-        verdict = Verdict.of(story, self.run_dir, alive=alive)
-        working = alive and story.finished is None
-        scored = tuple((one.step, one.score, one.accepted) for one in story.attempts)  # a leak may take a score back
-        ran = len(story.calls), len(story.scripts)
-        fixed = (len(story.repairs), tuple(check.at for check in story.leaks.values()))
-        told = (story.holdout, story.shortlist, story.examined, story.finished)
-        every = (story.heard, alive)
-        yield here("verdict", every, lambda: {"story": story, "verdict": verdict, **_scale_of(story), **self._places()})
-        yield here("now", every, lambda: {"story": story, "working": working})
-        ended = story.finished and story.finished.at  # also when another script was promoted by hand
-        yield here("scores", (scored, ended), lambda: {"story": story, **_score_values(story)})
-        yield here("trust", tuple(one and one.at for one in told), lambda: _trust_values(story))
-        yield here("lineage", (scored, fixed, ended), lambda: _lineage_values(story))
-        yield here("candidates", (scored, len(story.models)), lambda: {"story": story})
-        if not story.steps:
-            yield here("refinement", 0, dict)
+    def _step(self, name: str, step: StepStory, values: dict[str, Any]) -> str:
+        """A step with its attempts, drawn again only when one of them changed: to compare texts takes long."""
+        story, cap = values["story"], values["cap"]
         folded = len(story.steps) > OPEN_STEPS
-        for step in story.steps:
-            yield self._step(story, step, cap, folded)
-        yield here("ensemble", every, lambda: {"story": story, "cap": cap})
-        yield here("repairs", fixed, lambda: {"story": story, "rows": interventions(story), "cap": cap})
-        yield here("costs", ran, lambda: _cost_values(story))
-        yield here(
-            "script",
-            (story.state, story.final_script),
-            lambda: {"story": story, "code": _code_of(story), **self._places()},
-        )
-        yield here("failures", every, lambda: {"rows": failures(story), "cap": cap})
-        yield here("about", every, lambda: {"story": story, "rows": settings_rows(story)})
+        tries = [one for _, one in sorted(step.tries.items())]
+        seen = tuple((one.at, one.score, one.accepted) for one in tries)
+        stamp = (step.ablation and step.ablation.at, step.block and step.block.at, cap, folded, seen)
+        if self._steps.get(name, (None, ""))[0] != stamp:
+            teasers = text.teasers([one.plan for one in tries])
+            more = {"step": step, "folded": folded, "teasers": teasers, "texts": step_texts(step, cap)}
+            self._steps[name] = stamp, render("step.html.j2", **values, **more)
+        return self._steps[name][1]
 
-    def _piece(self, section: str, stamp: Hashable, values: Callable[[], dict[str, Any]]) -> Fragment:
-        return Fragment(section, section, stamp, lambda: render(f"{section}.html.j2", **values()))
-
-    def _places(self) -> dict[str, Any]:
-        """Where the run's files are: beside a report on disk, behind the token on a served page."""
-
-        def link(path: str) -> str:
-            return f"files/{quote(path)}?token={self.token}" if self.token else quote(path)
-
-        return {"run_dir": self.run_dir, "link": link}
-
-    def _step(self, story: RunStory, step: StepStory, cap: int, folded: bool) -> Fragment:
-        stamp = (
-            step.ablation and step.ablation.at,
-            step.block and step.block.at,
-            cap,
-            folded,
-            tuple((k, one.at, one.score, one.accepted) for k, one in sorted(step.tries.items())),
-        )
-
-        def draw() -> str:
-            chart = ablation_chart(story, step) if step.ablation is not None else None
-            return render(
-                "step.html.j2",
-                story=story,
-                step=step,
-                cap=cap,
-                folded=folded,
-                chart=chart,
-                texts=step_texts(step, cap),
-                teasers=text.teasers([one.plan for _, one in sorted(step.tries.items())]),
-                baseline=baseline_of(step),
-            )
-
-        return Fragment("refinement", f"step-{step.path}-{step.t}", stamp, draw)
+    def _link(self, path: str) -> str:
+        """Where a file of the run is: beside a report on disk, behind the token on a served page."""
+        return f"files/{quote(path)}?token={self.token}" if self.token else quote(path)
 
 
 # --- values ----------------------------------------------------------------------------------------------
@@ -208,9 +137,8 @@ class Page:
 
 def page_title(story: RunStory, alive: bool = True) -> str:
     """What the browser's tab says: state, score, task."""
-    name = text.one_line(story.task.competition_id, 60) if story.task else "run"
-    state = Verdict.of(story, alive=alive).state_title.lower()
-    return f"{text.score(story.score)} · {name} · {state}"
+    verdict = Verdict(story, alive=alive)
+    return f"{text.score(story.score)} · {verdict.task} · {verdict.state_title.lower()}"
 
 
 def step_texts(step: StepStory, cap: int) -> dict[str, Any]:
@@ -240,68 +168,28 @@ def text_cap(story: RunStory) -> int:
     return next(fits, TEXT_CAPS[-1])
 
 
-def _scale_of(story: RunStory) -> dict[str, Any]:
-    rows, unit = yardsticks(story), f"{text.one_line(story.metric, 40)} ({story.direction.better_word} is better)"
-    return {"scale": plots.strip(rows, unit) if rows else None}
-
-
-def _score_values(story: RunStory) -> dict[str, Any]:
-    attempts, rows = story.attempts, attempt_rows(story)
-    chosen = handed_over(story, lineage_of(story))
-    return {
-        "promoted": bool(lineage_of(story).promoted),
-        "chart": charts.trajectory(attempts, story.metric, story.direction, [row.link for row in rows], chosen),
-        "rows": rows,
-        "chosen": chosen,
-        "words": charts.describe(attempts, story.metric, story.direction),
-        "paths": sorted({one.path for one in attempts if one.path is not None}),
-    }
-
-
-def _trust_values(story: RunStory) -> dict[str, Any]:
-    examined = None if lineage_of(story).promoted else story.examined  # it is about what the run itself had chosen
-    values: dict[str, Any] = {"confusion": None, "calibration": None, "residuals": None, "importance": None}
-    if examined is not None and examined.classes:
-        values["confusion"] = plots.confusion(examined.classes, examined.confusion)
-    if examined is not None and examined.calibration:
-        values["calibration"] = plots.calibration(examined.calibration)
-    if examined is not None and examined.points:
-        values["residuals"] = plots.residuals(examined.points)
-    if examined is not None and examined.importance:
-        values["importance"] = plots.importance(examined.importance, story.metric)
-    split = split_in_words(story)
-    promoted = bool(lineage_of(story).promoted)
-    told = {"story": story, "split": split, "self_reported": not split, "promoted": promoted}
-    return {**told, "examined": examined, **values}
-
-
-def _lineage_values(story: RunStory) -> dict[str, Any]:
-    return {"story": story, "line": lineage_of(story), "tree": tree.chart(story)}
-
-
-def _cost_values(story: RunStory) -> dict[str, Any]:
-    return {
-        "phases": phase_rows(story),
-        "agents": agent_rows(story),
-        "totals": story.totals,
-        "clock": story.clock,
-        "phase_chart": phase_chart(story),
-        "agent_chart": agent_chart(story),
-        "time_chart": time_chart(story),
-        "waiting_chart": waiting_chart(story),
-    }
-
-
-def _code_of(story: RunStory) -> Markup:
-    return coloured(text.clean(story.final_script, max_text=400_000))
-
-
 # --- the template's surroundings ---------------------------------------------------------------------------
 
 
 def render(template: str, **values: Any) -> str:
     """A template with its values."""
     return _environment().get_template(template).render(**values)
+
+
+def render_page(template: str, scripts: list[str], *, token: str = "", **values: Any) -> str:
+    """A whole page: its styles, its scripts by the names of their files, and what it may do. With a token it is served.
+
+    It may run its own scripts and use its own styles, nothing else; a served page may ask its server for news.
+    """
+    code = [static(name) for name in scripts]
+    hashes = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in code)
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        f"connect-src '{'self' if token else 'none'}'; base-uri 'none'; form-action 'none'"
+    )
+    scripts_here = [Markup(one) for one in code]
+    return render(template, styles=styles(), scripts=scripts_here, policy=policy, token=token, **values)
 
 
 @lru_cache(maxsize=1)
@@ -313,27 +201,27 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        score=text.score,
-        signed=text.signed,
-        money=text.money,
-        duration=text.duration,
-        clean=text.clean,
-        prose=text.prose,
-        one_line=text.one_line,
-        moment=text.moment,
-        plural=text.plural,
-        tokens=text.tokens,
-        json=_json,
-    )
-    environment.globals.update(phase_titles=PHASE_TITLES)
+    names = ("score", "signed", "money", "duration", "clean", "prose", "one_line", "moment", "tokens")
+    environment.filters.update({name: getattr(text, name) for name in names})
+    environment.filters.update(plural=plural, headline=headline, coloured=coloured)
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    environment.globals.update(phase_titles=PHASE_TITLES, charts=charts, plots=plots, tables=tables)
     return environment
 
 
-def _json(value: Any) -> Markup:
-    """JSON that can stand in a `<script>` element: nothing in it can end the element or begin another."""
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+def coloured(code: str) -> Markup:
+    """Python as HTML in colours."""
+    if len(code) > MAX_COLOURED:
+        return escape(code)
+    html = highlight(code, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True))
+    return Markup(html if code.endswith("\n") else html.removesuffix("\n"))
+
+
+def _colours(style: str) -> str:
+    """The rules for tokens, without those for backgrounds and line numbers."""
+    formatter: Any = HtmlFormatter(style=style)
+    rules: str = formatter.get_style_defs(".code")
+    return "\n".join(rule for rule in rules.splitlines() if rule.startswith(".code .") and ".hll" not in rule)
 
 
 @lru_cache(maxsize=8)
@@ -344,17 +232,6 @@ def static(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def styles() -> Markup:
-    """The style sheet of every page."""
-    return Markup(f"{static('report.css')}\n{style_sheet()}")
-
-
-def content_policy(scripts: list[str], *, live: bool) -> str:
-    """What the page may do: its own scripts, its own styles, nothing else, no request to anywhere."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
-    )
-    connect = "'self'" if live else "'none'"
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; connect-src {connect}; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    """The style sheet of every page; the colours of code are dark where the reader's system is."""
+    dark = f"@media (prefers-color-scheme: dark) {{\n{_colours('github-dark')}\n}}"
+    return Markup(f"{static('report.css')}\n{_colours('xcode')}\n{dark}")

@@ -1,105 +1,88 @@
-"""Charts of the result itself: the scores beside it, what it confuses, how far off and how sure of itself it is."""
+"""Charts of the result itself: the scores beside it, how far off and how sure of itself it is, what it grew out of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
+from mle_star.basics.texts import plural
 from mle_star.views import text
-from mle_star.views.charts import Bar, bars, figure, label, nice_ticks, row_name, ticks_below
-from mle_star.views.reasons import ScaleMark
+from mle_star.views.charts import (
+    Bar,
+    axis_below,
+    axis_left,
+    bars,
+    dot,
+    figure,
+    label,
+    line,
+    mark,
+    nice_ticks,
+    row_name,
+    with_air,
+)
+from mle_star.views.facts import Attempt
+from mle_star.views.lineage import lineage_of
+from mle_star.views.story import RunStory
+from mle_star.views.verdict import ScaleMark
 
 STRIP_ROW = 40
 SQUARE = 260
 MOST_COLUMNS = 12
+LANE = 66
+HANGING = 20
+MOST_MARKS = 160
+"""With more attempts than these, those that were not accepted are only counted."""
 
 
 def strip(rows: Sequence[ScaleMark], unit: str) -> Markup:
     """Scores on one scale, one below the other: a dot each, and a bar where an interval is known."""
     values = [value for row in rows for value in (row.score, row.low, row.high) if value is not None]
-    low, high = min(values), max(values)
-    air = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
-    low, high = low - air, high + air
+    x, ticks = _scale(*with_air(min(values), max(values), 0.06))
     height = STRIP_ROW * len(rows) + 4
-
-    def x(value: float) -> float:
-        return (value - low) / (high - low) * 100
-
-    ticks = nice_ticks(low, high, 4)
-    parts = [*ticks_below(ticks, text.ticks(ticks), x, height)]
+    parts = [*axis_below(ticks, x, height, unit, None)]
+    words = []
     for index, row in enumerate(rows):
-        top = index * STRIP_ROW
-        parts.append(row_name(row.name, top))
-        parts.append(label(_shown(row), f'x="100%" y="{top + 15}" text-anchor="end"', "row-value"))
-        parts.append(Markup('<line class="track" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(top + 27))
+        top, shown = index * STRIP_ROW, text.score(row.score)
+        track = top + 27
+        parts.append(line("track", 0, track, 100, track))
         if row.low is not None and row.high is not None:
-            shape = '<line class="span {}" x1="{:.3f}%" x2="{:.3f}%" y1="{y}" y2="{y}"/>'
-            parts.append(Markup(shape).format(row.kind, x(row.low), x(row.high), y=top + 27))
-        shape = '<circle class="dot {}" cx="{:.3f}%" cy="{}" r="6"><title>{}</title></circle>'
-        parts.append(Markup(shape).format(row.kind, x(row.score), top + 27, f"{row.name}: {_shown(row)}"))
-    parts.append(label(unit, f'x="100%" y="{height + 34}" text-anchor="end"', "axis-title"))
-    said = "; ".join(f"{row.name}: {_shown(row)}" for row in rows)
-    return figure("scale", "The score beside what it can be compared with", f"{said}.", parts, height, kind="bars")
-
-
-def _shown(row: ScaleMark) -> str:
-    if row.low is None or row.high is None:
-        return text.score(row.score)
-    return f"{text.score(row.score)} ({text.score(row.low)} to {text.score(row.high)})"
-
-
-def confusion(classes: Sequence[str], table: Sequence[Sequence[int]]) -> Markup:
-    """A table of true classes by said ones, each row shaded by its shares."""
-    head = Markup("").join(Markup('<th scope="col">{}</th>').format(text.one_line(name, 16)) for name in classes)
-    rows = []
-    for name, counts in zip(classes, table, strict=True):
-        whole = sum(counts) or 1
-        cells = Markup("").join(
-            Markup('<td class="{}" style="--share: {:.0f}%" title="{:.1f} % of this class">{:,}</td>').format(
-                "right" if other == name else "wrong", 100 * count / whole, 100 * count / whole, count
-            )
-            for other, count in zip(classes, counts, strict=True)
-        )
-        rows.append(Markup('<tr><th scope="row">{}</th>{}</tr>').format(text.one_line(name, 24), cells))
-    shape = (
-        '<div class="scroll" tabindex="0"><table class="confusion"><caption class="hint">'
-        "Rows: the truth. Columns: what was said.</caption>"
-        "<thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table></div>"
-    )
-    return Markup(shape).format(head, Markup("").join(rows))
+            shown += f" ({text.score(row.low)} to {text.score(row.high)})"
+            parts.append(line(f"span {row.kind}", x(row.low), track, x(row.high), track))
+        words.append(f"{row.name}: {shown}")
+        parts += [row_name(row.name, top), label(shown, "row-value", "100%", top + 15, "end")]
+        parts.append(dot(f"dot {row.kind}", x(row.score), track, 6, words[-1]))
+    title = "The score beside what it can be compared with"
+    return figure("scale", title, f"{'; '.join(words)}.", parts, height, kind="bars")
 
 
 def calibration(bins: Sequence[tuple[float, float, int]]) -> Markup:
     """How often what was given some chance was so: on the diagonal, chances are what they say."""
     most = max(count for _, _, count in bins)
     dots = [
-        (said, found, 3 + 5 * (count / most) ** 0.5, f"said {said:.0%}, found {found:.0%}, {text.plural(count, 'row')}")
-        for said, found, count in bins
+        (chance, found, 3 + 5 * (count / most) ** 0.5, f"said {chance:.0%}, found {found:.0%}, {plural(count, 'row')}")
+        for chance, found, count in bins
     ]
     words = "; ".join(hint for *_, hint in dots)
-    names = ("chance that was said", "share that was so")
-    return _square("calibration", "Calibration", words, dots, (0.0, 1.0), names)
-
-
-def importance(columns: Sequence[tuple[str, float]], metric: str) -> Markup:
-    """How much worse the score is with the values of each column mixed up: the columns that matter most, first."""
-    rows = [Bar(name, max(worse, 0.0), text.signed(worse)) for name, worse in columns[:MOST_COLUMNS]]
-    unit = f"{text.one_line(metric, 40)}, worse by"
-    return bars("importance", "Columns that the solution leans on", rows, unit=unit)
+    return _square("calibration", "Calibration", words, dots, (0.0, 1.0), ("chance that was said", "share that was so"))
 
 
 def residuals(points: Sequence[tuple[float, float]]) -> Markup:
     """The answer of some rows against the truth; the closer to the diagonal, the better."""
     values = [value for pair in points for value in pair]
-    low, high = min(values), max(values)
-    air = (high - low) * 0.04 or abs(high) * 0.05 or 1.0
     dots = [(x, y, 2.5, f"truth {text.score(x)}, answer {text.score(y)}") for x, y in points]
     off = sorted(abs(y - x) for x, y in points)
-    words = (
-        f"{text.plural(len(points), 'row')}; half of the answers are off by less than {text.score(off[len(off) // 2])}."
-    )
-    return _square("residuals", "Answers beside the truth", words, dots, (low - air, high + air), ("truth", "answer"))
+    words = f"{plural(len(points), 'row')}; half of the answers are off by less than {text.score(off[len(off) // 2])}."
+    reach = with_air(min(values), max(values), 0.04)
+    return _square("residuals", "Answers beside the truth", words, dots, reach, ("truth", "answer"))
+
+
+def importance(columns: Sequence[tuple[str, float]], metric: str) -> Markup:
+    """How much worse the score is with the values of each column mixed up: the columns that matter most, first."""
+    rows = [Bar(name, max(worse, 0.0), text.signed(worse)) for name, worse in columns[:MOST_COLUMNS]]
+    return bars("importance", "Importance of columns", rows, f"{text.one_line(metric, 40)}, worse by")
 
 
 def _square(
@@ -111,22 +94,77 @@ def _square(
     names: tuple[str, str],
 ) -> Markup:
     """Dots on two axes of the same scale, with the diagonal."""
-    low, high = reach
-
-    def x(value: float) -> float:
-        return (value - low) / (high - low) * 100
+    x, ticks = _scale(*reach)
 
     def y(value: float) -> float:
-        return (1 - (value - low) / (high - low)) * SQUARE
+        return (1 - x(value) / 100) * SQUARE
 
-    ticks = nice_ticks(low, high, 4)
-    parts = [*ticks_below(ticks, text.ticks(ticks), x, SQUARE)]
-    for tick, name in zip(ticks, text.ticks(ticks), strict=True):
-        parts.append(Markup('<line class="grid" x1="0" x2="100%" y1="{0:.1f}" y2="{0:.1f}"/>').format(y(tick)))
-        parts.append(label(name, f'x="-8" y="{y(tick):.1f}" dy="4" text-anchor="end"', "tick"))
-    parts.append(Markup('<line class="diagonal" x1="0" y1="{}" x2="100%" y2="0"/>').format(SQUARE))
-    shape = '<circle class="dot result" cx="{:.3f}%" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>'
-    parts += [Markup(shape).format(x(across), y(up), radius, hint) for across, up, radius, hint in dots]
-    parts.append(label(f"{names[0]} →", f'x="100%" y="{SQUARE + 38}" text-anchor="end"', "axis-title"))
-    parts.append(label(f"{names[1]} ↑", 'x="-52" y="-12"', "axis-title"))
+    parts = [*axis_below(ticks, x, SQUARE, f"{names[0]} →", None), *axis_left(ticks, y, f"{names[1]} ↑")]
+    parts.append(line("diagonal", 0, SQUARE, 100, 0))
+    parts += [dot("dot result", x(across), y(up), radius, hint) for across, up, radius, hint in dots]
     return figure(key, title, words, parts, SQUARE)
+
+
+def _scale(low: float, high: float) -> tuple[Callable[[float], float], list[float]]:
+    """Where a value lies, in percent of the plot, and the round values to name."""
+    return lambda value: (value - low) / (high - low) * 100, nice_ticks(low, high, 4)
+
+
+# --- the solution tree -----------------------------------------------------------------------------------
+
+
+class TreeNode(NamedTuple):
+    """An attempt, and the places of those that it grew out of."""
+
+    attempt: Attempt
+    parents: tuple[int, ...]
+
+    @property
+    def lane(self) -> int:
+        """Where it is drawn: 0, or 1 on for a path."""
+        return 0 if self.attempt.path is None else 1 + self.attempt.path
+
+
+def nodes_of(story: RunStory) -> list[TreeNode]:
+    """Every attempt in the order of time, each with the places of its parents in this list."""
+    place = {one.step: index for index, one in enumerate(story.attempts)}
+    nodes = {node.step: node for node in story.nodes}
+    found = []
+    for one in story.attempts:
+        origins = [story.ledger.node_of(digest) for digest in nodes[one.step].parents]
+        steps = {node.step for node in origins if node is not None and node.step != one.step}
+        found.append(TreeNode(one, tuple(sorted(place[step] for step in steps if step in place))))
+    return found
+
+
+def tree(story: RunStory) -> Markup:
+    """Every attempt and what it grew out of, a lane for each path; the line to the result is drawn strongly."""
+    nodes = nodes_of(story)
+    ancestors = {node.step for node in lineage_of(story).nodes}
+    won = {index for index, node in enumerate(nodes) if node.attempt.step in ancestors}
+    shown = [i for i, node in enumerate(nodes) if len(nodes) <= MOST_MARKS or node.attempt.accepted or i in won]
+    lanes = sorted({nodes[index].lane for index in shown})
+    top = {lane: 26 + number * LANE for number, lane in enumerate(lanes)}
+    x = {index: (number + 0.5) / len(shown) * 100 for number, index in enumerate(shown)}
+    y = {index: top[nodes[index].lane] + (0 if nodes[index].attempt.accepted else HANGING) for index in shown}
+    parts = [
+        label(f"path {lane - 1}" if lane else "candidates, merges, ensembles", "band-name", "0", top[lane] - 12)
+        for lane in lanes
+    ]
+    for index in shown:
+        one = nodes[index].attempt
+        for parent in nodes[index].parents:
+            if parent in x:
+                kind = "won" if {index, parent} <= won else "kept" if one.accepted else "left"
+                parts.append(line(f"edge {kind} {one.colour}", x[parent], y[parent], x[index], y[index]))
+    for index in shown:
+        one, first = nodes[index].attempt, index == shown[0]
+        if one.score is None:
+            parts.append(mark(index + 1, one, x[index], y[index] + 5, "cross", first=first, glyph="×"))
+            continue
+        kind, size = ("yes" if one.accepted else "no") + (" won" if index in won else ""), 6 if index in won else 4
+        parts.append(mark(index + 1, one, x[index], y[index], kind, first=first, radius=size))
+    words = f"{plural(len(nodes), 'attempt')}; {len(won)} of them on the line to the result."
+    hidden = len(nodes) - len(shown)
+    words += f" {hidden} that were not accepted are left out." if hidden else ""
+    return figure("tree", "Solution tree", words, parts, max(top.values()) + HANGING + 14, kind="tree")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import singledispatchmethod
+from pathlib import Path
 from typing import Any, TypeVar
 
-from mle_star.basics.phases import ORDER, phase_of
 from mle_star.models import (
+    FinalResult,
     Isolation,
+    Measure,
     MetricDirection,
     PipelineConfig,
     TaskDescription,
@@ -18,15 +19,20 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.run import events
+from mle_star.run.folder import RunFolder
+from mle_star.run.journal import read_journal
 from mle_star.run.ledger import Ledger, ScriptRun, SearchNode
-from mle_star.views.facts import AgentCall, Attempt, PathStory, RunClock, StepStory, Totals, Work, path_of
+from mle_star.views.facts import Attempt, Call, PathStory, RunClock, StepStory, Totals, Work, path_of
 from mle_star.views.headlines import Headline, headline
 
 Beats = Callable[[float, float, MetricDirection], bool]
 T = TypeVar("T")
 E = TypeVar("E", bound=events.Event)
+Remark = events.Notice | events.BudgetWarning | events.FinishRequested
 
 LAST_EVENTS = 60
+UNSHOWN = {"prompt": "", "text": "", "structured": None}
+"""Of calls only the numbers are kept: their texts would fill the memory."""
 
 
 class RunStory:
@@ -37,7 +43,6 @@ class RunStory:
         self.config = PipelineConfig()
         self.finished: events.RunFinished | None = None
         self.forecast: events.Forecast | None = None
-        self.kept: events.SubmissionKept | None = None
         self.holdout: events.HoldOutPrepared | None = None
         self.shortlist: events.ShortlistScored | None = None
         self.examined: events.SolutionExamined | None = None
@@ -46,11 +51,9 @@ class RunStory:
         self.phases: dict[str, events.PhaseStarted | events.PhaseFinished] = {}
         self.repairs: dict[str, events.DebugAttempted] = {}
         self.leaks: dict[str, events.LeakageChecked] = {}
-        self.calls: dict[tuple[str, str, datetime], AgentCall] = {}
+        self.calls: dict[tuple[str, str, datetime], Call] = {}
         self.working: dict[str, Work] = {}
-        self.warnings: dict[str, events.BudgetWarning] = {}
-        self.requests: dict[datetime, events.FinishRequested] = {}
-        self.notices: dict[str, events.Notice] = {}
+        self.notices: dict[tuple[str, str], Remark] = {}
         self.resumed: dict[datetime, events.RunResumed] = {}
         self.clock = RunClock()
         self.news: deque[Headline] = deque(maxlen=LAST_EVENTS)
@@ -66,136 +69,87 @@ class RunStory:
             story.apply(event)
         return story
 
+    @classmethod
+    def of(cls, run_dir: Path) -> RunStory:
+        """The story of a run, by its journal."""
+        return cls.from_events(read_journal(RunFolder(run_dir).open().journal))
+
     def apply(self, event: events.AnyEvent) -> None:
-        """Hear one more event; unknown kinds only move the clock."""
+        """Hear one more event."""
         self.heard += 1
         self.clock.hear(event)
         self.ledger.hear(event)
         self._hear(event)
-        news = headline(event)
-        if news is not None:
+        if (news := headline(event)) is not None:
             self.news.append(news)
 
-    @singledispatchmethod
-    def _hear(self, event: events.Event) -> None:
-        """What an event changes; of a kind that has no method of its own below, nothing."""
+    def _hear(self, event: events.AnyEvent) -> None:
+        """What an event changes here; the ledger hears of scripts and attempts."""
+        match event:
+            case events.RunStarted():
+                self.started, self.config = self.started or event, event.config
+            case events.RunResumed():
+                self.resumed[event.at] = event
+                self.config = event.config or self.config
+                self._end(None)
+                if self.config.scoring == "self_reported":
+                    self.holdout = self.shortlist = self.examined = None
+            case events.RunFinished():
+                self._end(event)
+            case events.PhaseStarted() | events.PhaseFinished():
+                self._hear_phase(event)
+            case events.AgentStarted():
+                name = event.agent.value + (f" ({event.variant})" if event.variant else "")
+                self.working[event.step] = Work(event.step, name, event.at)
+            case events.AgentFinished() | events.AgentFailed():
+                self.working.pop(event.step, None)
+                self.calls[event.step, event.digest, event.at] = event.model_copy(update=UNSHOWN)
+            case events.ScriptStarted():
+                what = "script" if event.purpose == "solution" else f"{event.purpose} script"
+                self.working[event.step] = Work(event.step, what, event.at, event.timeout_seconds)
+            case events.ScriptFinished():
+                self.working.pop(event.step, None)
+            case events.HoldOutPrepared():
+                self.holdout = event
+            case events.ShortlistScored():
+                self.shortlist = event
+            case events.SolutionExamined():
+                self.examined = event
+            case events.Forecast():
+                self.forecast = event
+            case events.ModelsRetrieved():
+                self.models = event.names
+            case events.LeakageChecked() if event.found:
+                self.leaks[event.step] = event
+            case events.DebugAttempted():
+                self.repairs[event.step] = event
+            case events.AblationFinished():
+                self._path(event.path).step(event.t).ablation = event
+            case events.BlockChosen():
+                self._path(event.path).step(event.t).block = event
+            case events.Notice():
+                self.notices[event.step, event.message] = event
+            case events.BudgetWarning():
+                self.notices["limit", event.limit] = event
+            case events.FinishRequested():
+                self.notices["request", str(event.at)] = event
 
-    # --- the run ---
-
-    @_hear.register
-    def _run_started(self, event: events.RunStarted) -> None:
-        self.started = self.started or event
-        self.config = event.config
-
-    @_hear.register
-    def _run_resumed(self, event: events.RunResumed) -> None:
-        self.resumed[event.at] = event
-        self.finished = None
+    def _end(self, end: events.RunFinished | None) -> None:
+        self.finished = end
         self.working.clear()
-        self.config = event.config or self.config
-        if self.config is not None and self.config.scoring == "self_reported":
-            self.holdout = self.shortlist = self.examined = None
 
-    @_hear.register
-    def _run_finished(self, event: events.RunFinished) -> None:
-        self.finished = event
-        self.working.clear()
-
-    @_hear.register
-    def _phase_started(self, event: events.PhaseStarted) -> None:
-        self.phases[event.step or event.phase] = event
-        if event.path is not None:
-            path = self._path(event.path)
-            path.outcome, path.model = "", event.model
-
-    @_hear.register
-    def _phase_finished(self, event: events.PhaseFinished) -> None:
+    def _hear_phase(self, event: events.PhaseStarted | events.PhaseFinished) -> None:
         step = event.step or event.phase
         self.phases[step] = event
-        if event.path is not None:
-            path = self._path(event.path)
-            path.outcome, path.detail, path.score = event.outcome, event.detail, event.score
+        path = None if event.path is None else self._path(event.path)
+        if isinstance(event, events.PhaseStarted):
+            if path is not None:
+                path.model, path.end = event.model, None
+            return
+        if path is not None:
+            path.end = event
         for name in [name for name in self.working if name.startswith(step + "/")]:
             del self.working[name]  # cancelled work never says that it has ended
-
-    # --- calls and scripts ---
-
-    @_hear.register
-    def _agent_started(self, event: events.AgentStarted) -> None:
-        name = event.agent.value + (f" ({event.variant})" if event.variant else "")
-        self.working[event.step] = Work(event.step, name, event.at)
-
-    @_hear.register(events.AgentFinished)
-    @_hear.register(events.AgentFailed)
-    def _agent_ended(self, event: events.AgentFinished | events.AgentFailed) -> None:
-        self.working.pop(event.step, None)
-        self.calls[event.step, event.digest, event.at] = AgentCall.of(event)
-
-    @_hear.register
-    def _script_started(self, event: events.ScriptStarted) -> None:
-        what = "script" if event.purpose == "solution" else f"{event.purpose} script"
-        self.working[event.step] = Work(event.step, what, event.at, event.timeout_seconds)
-
-    @_hear.register
-    def _script_finished(self, event: events.ScriptFinished) -> None:
-        self.working.pop(event.step, None)
-
-    @_hear.register
-    def _holdout_prepared(self, event: events.HoldOutPrepared) -> None:
-        self.holdout = event
-
-    @_hear.register
-    def _shortlist_scored(self, event: events.ShortlistScored) -> None:
-        self.shortlist = event
-
-    @_hear.register
-    def _solution_examined(self, event: events.SolutionExamined) -> None:
-        self.examined = event
-
-    # --- what the phases found ---
-
-    @_hear.register
-    def _models_retrieved(self, event: events.ModelsRetrieved) -> None:
-        self.models = event.names
-
-    @_hear.register
-    def _leakage_checked(self, event: events.LeakageChecked) -> None:
-        if event.found:
-            self.leaks[event.step] = event
-
-    @_hear.register
-    def _debug_attempted(self, event: events.DebugAttempted) -> None:
-        self.repairs[event.step] = event
-
-    @_hear.register
-    def _ablation_finished(self, event: events.AblationFinished) -> None:
-        self._path(event.path).step(event.t).ablation = event
-
-    @_hear.register
-    def _block_chosen(self, event: events.BlockChosen) -> None:
-        self._path(event.path).step(event.t).block = event
-
-    # --- around them ---
-
-    @_hear.register
-    def _submission_kept(self, event: events.SubmissionKept) -> None:
-        self.kept = event
-
-    @_hear.register
-    def _forecast(self, event: events.Forecast) -> None:
-        self.forecast = event
-
-    @_hear.register
-    def _budget_warning(self, event: events.BudgetWarning) -> None:
-        self.warnings[event.limit] = event
-
-    @_hear.register
-    def _finish_requested(self, event: events.FinishRequested) -> None:
-        self.requests[event.at] = event
-
-    @_hear.register
-    def _notice(self, event: events.Notice) -> None:
-        self.notices[f"{event.step} {event.message}"] = event
 
     # --- what readers ask ---
 
@@ -233,7 +187,7 @@ class RunStory:
     @property
     def bests(self) -> list[ScriptRun]:
         """The scripts whose scores were the best when they came. Leaking ones only stand in where all leak."""
-        return self._once("bests", self.ledger.bests)
+        return self.once("bests", self.ledger.bests)
 
     @property
     def best_script(self) -> str:
@@ -253,14 +207,9 @@ class RunStory:
         return next((one.score for one in self.attempts if one.score is not None), None)
 
     @property
-    def leaking(self) -> set[str]:
-        """The digests of the scripts that leak."""
-        return self._once("leaking", lambda: self.ledger.leaking)
-
-    @property
     def nodes(self) -> list[SearchNode]:
         """Every attempt as the ledger has it."""
-        return self._once("nodes", lambda: self.ledger.nodes)
+        return self.once("nodes", lambda: self.ledger.nodes)
 
     def _of(self, kind: type[E]) -> list[E]:
         """The attempts of one kind, in the light of the leaks that are known."""
@@ -289,7 +238,7 @@ class RunStory:
     @property
     def paths(self) -> dict[int, PathStory]:
         """The refinement paths by number."""
-        return self._once("paths", self._with_tries)
+        return self.once("paths", self._with_tries)
 
     def _with_tries(self) -> dict[int, PathStory]:
         for event in self._of(events.RefinementTried):
@@ -302,66 +251,57 @@ class RunStory:
 
         One that was dropped for a leak stands in where all were.
         """
-        nodes = [node for node in self.nodes if node.kind == "candidate"]
-        chosen = self._best_of([node for node in nodes if node.leak != events.LEAKS] or nodes, is_improvement)
-        return None if chosen is None else self.candidates[chosen.event.index]  # type: ignore[union-attr]
-
-    @property
-    def data_worked_in(self) -> bool:
-        """Did the method go on with what the check of data use had changed?"""
-        return any(node.kind == "data" and node.accepted for node in self.nodes)
+        kind = events.CandidateEvaluated
+        return self._best(kind, is_improvement) or self._best(kind, is_improvement, leaking=True)
 
     @property
     def best_ensemble(self) -> events.EnsembleTried | None:
-        """The round that Phase 3 hands on: the one with the best score, the last one on ties."""
-        nodes = [node for node in self.nodes if node.kind == "ensemble" and node.leak != events.LEAKS]
-        best = self._best_of(nodes, is_improvement_or_equal)
-        return None if best is None else self.ensembles[best.event.r]  # type: ignore[union-attr]
+        """The round that Phase 3 passes on: the one with the best score, the last one on ties."""
+        return self._best(events.EnsembleTried, is_improvement_or_equal)
 
-    def _best_of(
-        self, nodes: list[SearchNode], beats: Callable[[float, float, MetricDirection], bool]
-    ) -> SearchNode | None:
-        """The best by the scores as they were scored; a later phase may have found a leak since then."""
-        best: SearchNode | None = None
-        order = sorted(nodes, key=lambda node: getattr(node.event, "index", getattr(node.event, "r", 0)))
-        for node in order:
-            score = node.event.score
-            if score is not None and (best is None or beats(score, best.event.score or 0.0, self.direction)):
-                best = node
-        return best
+    def _best(self, kind: type[E], beats: Beats, *, leaking: bool = False) -> E | None:
+        """The best attempt by the scores as they were scored; a later phase may have found a leak since then."""
+        found = [node for node in self.nodes if node.event.score is not None and (leaking or node.leak != events.LEAKS)]
+        best: tuple[float, E] | None = None
+        for node in sorted(found, key=lambda node: getattr(node.event, "index", getattr(node.event, "r", 0))):
+            score, event = node.event.score or 0.0, node.scored
+            if isinstance(event, kind) and (best is None or beats(score, best[0], self.direction)):
+                best = score, event
+        return best and best[1]
+
+    @property
+    def data_worked_in(self) -> SearchNode | None:
+        """What the check of data use had changed, where the method went on with it."""
+        return next((node for node in self.nodes if node.kind == "data" and node.accepted), None)
+
+    @property
+    def result(self) -> FinalResult | None:
+        """What the run came to, once it has ended with a result."""
+        return self.finished.result if self.finished else None
+
+    @property
+    def expected(self) -> Measure | None:
+        """What the result should score on new rows, where the harness measured it."""
+        expected = self.result.expected if self.result else None
+        return expected if expected is not None and expected.measured == "harness" else None
 
     @property
     def final_script(self) -> str:
         """The script of the result, or the best so far."""
-        if self.finished is not None and self.finished.result is not None:
-            return self.finished.result.final_solution.content
-        return self.best_script
+        return self.result.final_solution.content if self.result else self.best_script
 
     @property
     def totals(self) -> Totals:
         """Sums over the whole run."""
-        return self._once("totals", lambda: self.totals_by(lambda step: "all").get("all", Totals()))
+        return self.once("totals", lambda: self.totals_by(lambda one: "all").get("all", Totals()))
 
-    def totals_by(self, group: Callable[[str], str]) -> dict[str, Totals]:
-        """Sums by whatever `group` makes of a step."""
+    def totals_by(self, group: Callable[[Call | ScriptRun], str]) -> dict[str, Totals]:
+        """Sums by whatever `group` makes of a call or script; what it calls by no name is left out."""
         sums: dict[str, Totals] = {}
-        for call in self.calls.values():
-            sums.setdefault(group(call.step), Totals()).add_call(call)
-        for run in self.scripts.values():
-            sums.setdefault(group(run.step), Totals()).add_script(run)
+        for one in (*self.calls.values(), *self.scripts.values()):
+            if name := group(one):
+                sums.setdefault(name, Totals()).add(one)
         return sums
-
-    def totals_by_phase(self) -> dict[str, Totals]:
-        """Sums by phase, in the order of the method."""
-        sums = self.totals_by(lambda step: phase_of(step) or "other")
-        return {phase: sums[phase] for phase in (*ORDER, "other") if phase in sums}
-
-    def totals_by_agent(self) -> dict[str, Totals]:
-        """Sums of the calls by agent, the dearest first, then the busiest."""
-        sums: dict[str, Totals] = {}
-        for call in self.calls.values():
-            sums.setdefault(call.agent, Totals()).add_call(call)
-        return dict(sorted(sums.items(), key=lambda item: (-item[1].cost_usd, -item[1].call_seconds)))
 
     @property
     def isolations(self) -> Counter[Isolation]:
@@ -370,54 +310,16 @@ class RunStory:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Every script that was scored by its score, in the order in which that became known."""
-        return self._once("attempts", self._attempts)
+        """Every script that was scored, in the order in which that became known."""
+        return self.once("attempts", self._attempts)
 
     def _attempts(self) -> list[Attempt]:
         chosen = self.chosen_candidate
+        best = "" if chosen is None else chosen.step
         found = [
-            Attempt(
-                "candidate",
-                one.step,
-                f"candidate {one.index}: {one.model_name}",
-                one.score,
-                chosen is not None and one.index == chosen.index,
-                one.at,
-                note=one.error,
-            )
-            for one in self.candidates.values()
-        ]
-        found += [
-            Attempt(
-                "merge",
-                one.step,
-                f"merge {one.index}: {one.reference_model}",
-                one.score,
-                one.accepted,
-                one.at,
-                note=one.reason,
-            )
-            for one in self.merges.values()
-        ]
-        if self.data_use is not None and self.data_use.changed:
-            use = self.data_use
-            found.append(Attempt("data", use.step, "all data worked in", use.score, self.data_worked_in, use.at))
-        found += [
-            Attempt(
-                "refinement",
-                one.step,
-                f"path {one.path}, step {one.t}, attempt {one.k}",
-                one.score,
-                one.accepted,
-                one.at,
-                path=one.path,
-                note=one.plan,
-            )
-            for one in self.refinements
-        ]
-        found += [
-            Attempt("ensemble", one.step, f"ensemble round {one.r}", one.score, one.best, one.at, note=one.plan)
-            for one in self.ensembles.values()
+            Attempt.of(node, accepted=node.step == best if node.kind == "candidate" else node.accepted)
+            for node in self.nodes
+            if not isinstance(node.event, events.DataUsageChecked) or node.event.changed
         ]
         return sorted(found, key=lambda attempt: attempt.at)
 
@@ -442,7 +344,7 @@ class RunStory:
         """Who is at work on a path, or on none of them."""
         return [work for work in self.working.values() if path_of(work.step) == path]
 
-    def _once(self, name: str, make: Callable[[], T]) -> T:
+    def once(self, name: str, make: Callable[[], T]) -> T:
         """A value that holds until the next event: a screen asks every second, events are rarer."""
         known = self._known.get(name)
         if known is None or known[0] != self.heard:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import takewhile
 
-from mle_star.basics.texts import plural as plural
 from mle_star.basics.texts import score as score
 from mle_star.models import MetricDirection
 

@@ -1,18 +1,21 @@
-"""The answer before the details: how good, compared with what, for how much, and which file to submit."""
+"""The answer before the details: how good, compared with what, how sure, for how much, and which file to submit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from mle_star.basics.texts import plural
 from mle_star.basics.traits import traits_of
-from mle_star.models import is_improvement
+from mle_star.models import MetricDirection, is_improvement
+from mle_star.run.events import BudgetWarning
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
-from mle_star.views.lineage import lineage_of
-from mle_star.views.reasons import expected_of, how_sure, is_single_model, measured_rows, single_model, why
+from mle_star.views.headlines import headline, unseen
+from mle_star.views.lineage import lineage_of, why
 from mle_star.views.story import RunStory
 
 Level = Literal["good", "flat", "bad", "none"]
@@ -24,6 +27,13 @@ STATES = {
     "failed": "Failed",
     "stopped": "Stopped without an end",
 }
+SPLITS = {
+    "time": "the latest rows",
+    "groups": "whole groups",
+    "classes": "rows drawn at random, every class in its share",
+    "quantiles": "rows drawn at random, small and large values in their share",
+}
+"""How the hidden rows were chosen, by the first word of the rule."""
 
 
 class Milestone(NamedTuple):
@@ -36,6 +46,16 @@ class Milestone(NamedTuple):
     apart: bool = False
 
 
+class ScaleMark(NamedTuple):
+    """A score on the one scale: what it is, and between which values it lies for sure enough."""
+
+    name: str
+    score: float
+    kind: str
+    low: float | None = None
+    high: float | None = None
+
+
 class File(NamedTuple):
     """The file to submit, or why there is none. `level` says how far it can be relied on."""
 
@@ -45,229 +65,215 @@ class File(NamedTuple):
     level: Literal["ready", "partial", "missing"]
 
 
-@dataclass(frozen=True)
 class Verdict:
-    """What a reader wants to know within ten seconds."""
+    """What a reader wants to know within ten seconds. `alive`: a process is at work on the run."""
 
-    state: str
-    state_title: str
-    detail: str
-    score: float | None
-    score_note: str
-    measured: str
-    checked: bool
-    why: str
-    sure: str
-    gain: str
-    gain_level: Level
-    stages: list[Milestone]
-    file: File
-    cost: str
-    cost_note: str
-    time: str
-    time_note: str
-    model: str
-    model_note: str
-    isolation: str
-    isolation_note: str
-    warnings: list[str]
+    def __init__(self, story: RunStory, run_dir: Path | None = None, *, alive: bool = True) -> None:
+        self.story, self.run_dir = story, run_dir
+        self.state = story.state if story.finished else "running" if alive else "stopped"
+        if self.state == "completed" and story.result is not None and story.result.stopped_by:
+            self.state = "early"  # a limit or a wish cut it short
+        self.state_title = STATES[self.state]
+        self.task = text.one_line(story.task.competition_id, 60) if story.task else "run"
+        self.metric = f"{text.one_line(story.metric, 40)} ({story.direction.better_word} is better)"
+        self.score = story.score
+        notes = {"running": "so far", "stopped": "so far", "failed": "before it failed"}
+        self.score_note = notes.get(self.state, "")
+        self.checked = story.holdout is not None and not story.holdout.why_not
+        self.why = why(story)
+        ahead, config = story.forecast, story.config
+        usd, seconds = (None, None) if ahead is None or story.finished else (ahead.cost_usd, ahead.seconds)
+        self.cost, self.time = text.money(story.totals.cost_usd), text.duration(story.clock.seconds)
+        calls, scripts = plural(story.totals.calls, "call"), plural(story.totals.scripts, "script")
+        self.cost_note = _note(calls, text.money, config.max_budget_usd, usd)
+        self.time_note = _note(scripts, text.duration, config.time_limit_seconds, seconds)
+        traits = traits_of(story.started.model if story.started else "")
+        self.model, self.model_note = text.one_line(traits.title, 60), traits.kind
 
     @property
-    def submission(self) -> Path | None:
-        """The file to submit, or the best one so far."""
-        return self.file.path
+    def detail(self) -> str:
+        """Where it is, or why it ended."""
+        if self.state == "running":
+            return PHASE_TITLES.get(self.story.phase, "starting")
+        if self.state == "stopped":
+            return "the process ended before the run did; `mle-star resume` continues from here"
+        return "" if self.story.finished is None else text.one_line(self.story.finished.message, 400)
 
-    @classmethod
-    def of(cls, story: RunStory, run_dir: Path | None = None, *, alive: bool = True) -> Verdict:
-        """The verdict as things stand. `alive`: a process is at work on the run."""
-        state = _state(story, alive)
-        gain, level = _gain(story)
-        isolation, isolation_note = _isolation(story)
-        cost_note, time_note = _limits(story)
-        model = traits_of(story.started.model if story.started else "")
-        return cls(
-            state=state,
-            state_title=STATES[state],
-            detail=_detail(story, state),
-            score=story.score,
-            score_note={"running": "so far", "stopped": "so far", "failed": "before it failed"}.get(state, ""),
-            measured=_measured(story),
-            checked=story.holdout is not None and not story.holdout.why_not,
-            why=why(story),
-            sure=how_sure(story),
-            gain=gain,
-            gain_level=level,
-            stages=_stages(story),
-            file=_file(story, run_dir, state),
-            cost=text.money(story.totals.cost_usd),
-            cost_note=cost_note,
-            time=text.duration(story.clock.seconds),
-            time_note=time_note,
-            model=model.title,
-            model_note=model.kind,
-            isolation=isolation,
-            isolation_note=isolation_note,
-            warnings=_warnings(story),
-        )
+    # --- how good ---
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Between which values the score lies for sure enough."""
+        expected = self.story.expected
+        if expected is None or expected.low is None or expected.high is None:
+            return None
+        return expected.low, expected.high
 
-def _state(story: RunStory, alive: bool) -> str:
-    """The run's state; a result that a limit or a wish cut short is one of its own."""
-    if story.finished is None:
-        return "running" if alive else "stopped"
-    result = story.finished.result
-    return "early" if story.state == "completed" and result is not None and result.stopped_by else story.state
+    @property
+    def sure(self) -> str:
+        """On what the score was measured, and between which values it lies; or that nobody checked it."""
+        story, holdout, expected = self.story, self.story.holdout, self.story.expected
+        if holdout is None or holdout.why_not:
+            because = f" ({text.one_line(holdout.why_not, 160)})" if holdout is not None else ""
+            worse = "lower" if story.direction is MetricDirection.maximize else "larger"
+            metric = text.one_line(story.metric, 40)
+            return f"The script measured itself, nobody checked it{because}: expect a {worse} {metric} on new rows."
+        known = "Estimated from" if expected is not None and expected.estimated else "Measured on"
+        best = story.bests[-1].rows if story.bests else None
+        rows = (expected.rows if expected else None) or best or holdout.search_rows
+        between = f": on new rows expect {' to '.join(map(text.score, self.interval))} (95 %)" if self.interval else ""
+        return f"{known} {plural(rows, 'row')} that no script saw the answers of{between}."
 
+    @property
+    def split(self) -> str:
+        """How the hidden rows were chosen."""
+        holdout = self.story.holdout
+        if holdout is None or holdout.why_not:
+            return ""
+        kind, _, reason = holdout.rule.partition(": ")
+        because = f" (because {reason})" if kind in ("time", "groups") else ""
+        views = f" in {holdout.views} rounds, each hiding others" if holdout.views > 1 else ""
+        later = f"; {holdout.select_rows:,} more were kept for the final selection" if holdout.select_rows else ""
+        unshown = f" {unseen(holdout)}." if holdout.not_shown else ""
+        how = SPLITS.get(kind, "rows drawn at random")
+        return f"Hidden: {how}{because}, {holdout.search_rows:,} in all{views}{later}.{unshown}"
 
-def _measured(story: RunStory) -> str:
-    """Who measured the score, on what, how sure it is, and what a dummy would get; in one line."""
-    holdout, expected = story.holdout, expected_of(story)
-    if holdout is None or holdout.why_not:
-        return "self-reported: as the script itself measured it"
-    words = f"held-out rows ({measured_rows(story, holdout):,})"
-    if expected is not None and expected.low is not None and expected.high is not None:
-        words += f", between {text.score(expected.low)} and {text.score(expected.high)}"
-    classes = story.task is not None and "classification" in story.task.task_type.value
-    always = f"always guessing {'the commonest class' if classes else 'one value'}"
-    return words + (f"; {always}: {text.score(holdout.baseline.score)}" if holdout.baseline is not None else "")
+    @cached_property
+    def single_model(self) -> tuple[str, float] | None:
+        """The best candidate's name and score: on the rows of the expected score where that is known."""
+        result, single = self.story.result, self.story.chosen_candidate
+        if result is not None and result.single_model is not None:
+            return text.one_line(result.single_model.name, 30), result.single_model.measure.score
+        return None if single is None or single.score is None else (text.one_line(single.model_name, 30), single.score)
 
+    @property
+    def is_single_model(self) -> bool:
+        """Is the result a candidate as it was, so that there is nothing to compare it with?"""
+        line = lineage_of(self.story)
+        return line.source != "promoted" and line.submitted.startswith("phase1/candidate-")
 
-def _detail(story: RunStory, state: str) -> str:
-    if state == "running":
-        return PHASE_TITLES.get(story.phase, "starting")
-    if state == "stopped":
-        return "the process ended before the run did; `mle-star resume` continues from here"
-    return "" if story.finished is None else story.finished.message
+    @cached_property
+    def yardsticks(self) -> list[ScaleMark]:
+        """What the score can be compared with, all on one scale: a dummy, the best single model, the result."""
+        story, found = self.story, list[ScaleMark]()
+        if story.holdout is not None and story.holdout.baseline is not None:
+            found.append(ScaleMark("dummy", story.holdout.baseline.score, "dummy"))
+        if self.single_model is not None and not self.is_single_model:
+            name, score = self.single_model
+            found.append(ScaleMark(f"best single model ({name})", score, "single"))
+        if story.score is None or not found:
+            return []
+        name = "result" if story.state == "completed" else "best so far"
+        return [*found, ScaleMark(name, story.score, "result", *(self.interval or (None, None)))]
 
+    @cached_property
+    def gain(self) -> tuple[str, Level]:
+        """The score against that of the best single model, in words: a weak first candidate flatters every run."""
+        single, now, direction = self.single_model, self.score, self.story.direction
+        if single is None or now is None or self.state == "failed":
+            return "", "none"  # a failed run has gained nothing
+        name, base = single
+        against = f"the best single model ({name}, {text.score(base)})"
+        if self.is_single_model:
+            return "a single model: nothing that was built on it was surely better", "flat"
+        if now == base:
+            return f"no better than {against}", "flat"
+        better = is_improvement(now, base, direction)
+        percent = text.gain_percent(base, now, direction)
+        small = percent is None or abs(percent) < 0.05
+        amount = text.signed(now - base) if small else f"{abs(percent or 0):.1f} %"
+        words = f"{amount} {'better' if better else 'worse'} than {against}"
+        if self.interval and self.interval[0] <= base <= self.interval[1]:
+            return f"{words}, which may be chance", "flat"
+        return words, "good" if better else "bad"
 
-def _gain(story: RunStory) -> tuple[str, Level]:
-    """The score against that of the best single model, in words: a weak first candidate flatters every run."""
-    single, now = single_model(story), story.score
-    if single is None or now is None or story.state == "failed":
-        return "", "none"  # a failed run has gained nothing
-    name, base = single
-    against = f"the best single model ({name}, {text.score(base)})"
-    if is_single_model(story):
-        return "a single model: nothing that was built on it was surely better", "flat"
-    if now == base:
-        return f"no better than {against}", "flat"
-    better = is_improvement(now, base, story.direction)
-    percent = text.gain_percent(base, now, story.direction)
-    amount = text.signed(now - base) if percent is None else f"{abs(percent):.1f} %"
-    if percent is not None and abs(percent) < 0.05:
-        amount = text.signed(now - base)
-    words = f"{amount} {'better' if better else 'worse'} than {against}"
-    expected = expected_of(story)
-    if (
-        expected is not None
-        and expected.low is not None
-        and expected.high is not None
-        and expected.low <= base <= expected.high
-    ):
-        return f"{words}, which may be chance", "flat"
-    return words, "good" if better else "bad"
+    @cached_property
+    def stages(self) -> list[Milestone]:
+        """The score after each stage that has one."""
+        story, found = self.story, list[Milestone]()
 
+        def add(name: str, score: float | None, what: str, *, apart: bool = False) -> None:
+            if score is not None:
+                worse = bool(found) and not apart and is_improvement(found[-1].score, score, story.direction)
+                found.append(Milestone(name, score, what, worse, apart))
 
-def _stages(story: RunStory) -> list[Milestone]:
-    """The score after each stage that has one."""
-    found: list[Milestone] = []
-    if story.first_score is not None:
-        found.append(Milestone("First score", story.first_score, "where the run started"))
-    merged = sum(merge.accepted for merge in story.merges.values())
-    refined = any(one.accepted for one in story.refinements)
-    what = {
-        "phase1": f"{text.plural(merged, 'model')} merged in" if merged else "best candidate, nothing merged in",
-        "phase2": "best refined path" if refined else "no attempt was better",
-        "phase3": "best ensemble",
-    }
-    for phase, words in what.items():
-        event = story.phases.get(phase)
-        value = getattr(event, "score", None)
-        if value is not None and getattr(event, "outcome", "") == "completed":
-            found.append(Milestone(SHORT_TITLES[phase], value, words, _is_worse(story, found, value)))
-    if story.finished is not None and story.finished.score is not None:
-        value, expected = story.finished.score, expected_of(story)
-        if lineage_of(story).promoted:
-            words = "of the script promoted by hand"
-            found.append(Milestone("Result", value, words, _is_worse(story, found, value)))
-        elif expected is not None:
-            found.append(Milestone("Result", value, "on rows kept for the end", apart=True))
-        else:
-            found.append(Milestone("Result", value, "of the final solution", _is_worse(story, found, value)))
-    return found
+        add("First score", story.first_score, "where the run started")
+        merged = sum(merge.accepted for merge in story.merges.values())
+        refined = any(one.accepted for one in story.refinements)
+        what = {
+            "phase1": f"{plural(merged, 'model')} merged in" if merged else "best candidate, nothing merged in",
+            "phase2": "best refined path" if refined else "no attempt was better",
+            "phase3": "best ensemble",
+        }
+        for phase, words in what.items():
+            event = story.phases.get(phase)
+            if getattr(event, "outcome", "") == "completed":
+                add(SHORT_TITLES[phase], getattr(event, "score", None), words)
+        if story.finished is not None:
+            promoted = lineage_of(story).source == "promoted"
+            apart = story.expected is not None and not promoted
+            words = "of the script promoted by hand" if promoted else "of the solution submitted"
+            add("Result", story.finished.score, "on rows kept for the end" if apart else words, apart=apart)
+        return found
 
+    # --- what it took, and what there is to submit ---
 
-def _is_worse(story: RunStory, before: list[Milestone], value: float) -> bool:
-    return bool(before) and is_improvement(before[-1].score, value, story.direction)
+    @cached_property
+    def file(self) -> File:
+        """The file to submit; before the end, or after a failure, the best one that was saved."""
+        story, run_dir, result = self.story, self.run_dir, self.story.result
+        if story.finished is not None and story.finished.submission_path:
+            here = None if run_dir is None else RunFolder(run_dir).submission
+            # A run folder may have been moved since: the file beside the journal is the one.
+            path = here if here is not None and here.is_file() else Path(story.finished.submission_path)
+            note, sound = self._file_note()
+            return File(path, "File to submit", note, "ready" if sound else "partial")
+        if result is not None and not result.has_test:
+            name = "RUN" if run_dir is None else run_dir.name
+            return File(None, "Result", f"Model ready: `mle-star predict {name} NEW.csv`", "ready")
+        if (kept := story.ledger.kept) is not None:
+            note = f"{plural(kept.rows, 'row')}, score {text.score(kept.score)}"
+            label = "Best file before the run failed" if self.state == "failed" else "Best file so far"
+            return File(Path(kept.path) if run_dir is None else run_dir / kept.path, label, note, "partial")
+        there_is_none = "there is none" if story.finished is not None else "there is none yet"
+        return File(None, "File to submit", there_is_none, "missing")
 
+    def _file_note(self) -> tuple[str, bool]:
+        """What was found in the file, and whether it is what was wanted."""
+        facts = self.story.result.lineage.get("finalization", {}) if self.story.result else {}
+        words = [] if facts.get("rows") is None else [plural(facts["rows"], "row")]
+        if facts.get("sample"):
+            words.append(f"columns match {text.one_line(str(facts['sample']), 60)}")
+        if facts.get("fallback"):
+            return ", ".join([*words, "kept from the search: the final script failed"]), False
+        return ", ".join(words) or "in its place", not facts.get("problems")
 
-def _file(story: RunStory, run_dir: Path | None, state: str) -> File:
-    """The file to submit; before the end, or after a failure, the best one that was saved."""
-    result = story.finished.result if story.finished else None
-    if story.finished is not None and story.finished.submission_path:
-        here = RunFolder(run_dir).submission if run_dir is not None else None
-        # A run folder may have been moved since: the file beside the journal is the one.
-        path = here if here is not None and here.is_file() else Path(story.finished.submission_path)
-        facts = {} if result is None else result.lineage.get("finalization", {})
-        note, sound = _file_note(story, facts)
-        return File(path, "File to submit", note, "ready" if sound else "partial")
-    if result is not None and not result.has_test:
-        name = "RUN" if run_dir is None else run_dir.name
-        return File(None, "Result", f"Model ready: `mle-star predict {name} NEW.csv`", "ready")
-    if story.kept is not None:
-        kept = story.kept
-        note = f"{text.plural(kept.rows, 'row')}, score {text.score(kept.score)}"
-        label = {"failed": "Best file before the run failed"}.get(state, "Best file so far")
-        return File(run_dir / kept.path if run_dir is not None else Path(kept.path), label, note, "partial")
-    there_is_none = "there is none" if story.finished is not None else "there is none yet"
-    return File(None, "File to submit", there_is_none, "missing")
+    @property
+    def warnings(self) -> list[str]:
+        """What the owner of the result should know: its own remarks, and limits that come near while it runs."""
+        found = list(self.story.result.warnings) if self.story.result else []
+        if self.story.finished is None:
+            near = (headline(one) for one in self.story.notices.values() if isinstance(one, BudgetWarning))
+            found += [one.words for one in near if one is not None]
+        return found
 
-
-def _file_note(story: RunStory, facts: dict[str, Any]) -> tuple[str, bool]:
-    """What was found in the file, and whether it is what was wanted."""
-    rows, sample = facts.get("rows"), facts.get("sample")
-    words = [] if rows is None else [text.plural(rows, "row")]
-    if sample:
-        words.append(f"columns match {text.one_line(str(sample), 60)}")
-    if facts.get("fallback"):
-        return ", ".join([*words, "kept from the search: the final script did not do"]), False
-    return ", ".join(words) or "in its place", not facts.get("problems")
-
-
-def _limits(story: RunStory) -> tuple[str, str]:
-    totals, config = story.totals, story.config
-    cost = [text.plural(totals.calls, "call")]
-    time = [text.plural(totals.scripts, "script")]
-    if config.max_budget_usd is not None:
-        cost.append(f"limit {text.money(config.max_budget_usd)}")
-    time.append(f"limit {text.duration(config.time_limit_seconds)}")
-    if story.finished is None and story.forecast is not None:
-        if story.forecast.cost_usd is not None:
-            cost.append(f"forecast {text.money(story.forecast.cost_usd)}")
-        if story.forecast.seconds is not None:
-            time.append(f"forecast {text.duration(story.forecast.seconds)}")
-    return " · ".join(cost), " · ".join(time)
-
-
-def _warnings(story: RunStory) -> list[str]:
-    """What the owner of the result should know: the run's own remarks, and limits that come near while it goes on."""
-    found = list(story.finished.result.warnings) if story.finished and story.finished.result else []
-    if story.finished is None:
-        for one in story.warnings.values():
-            show = text.duration if one.limit == "time" else text.money
-            found.append(f"80 % of the {one.limit} limit is spent: {show(one.used)} of {show(one.allowed)}")
-    return found
+    @cached_property
+    def isolation(self) -> tuple[str, str]:
+        """What really confined the scripts; the weakest one counts when they differ."""
+        counts = self.story.isolations
+        if not counts:
+            return "–", "no script has run yet"
+        weakest = min(counts, key=lambda one: (one.strength, one.network_blocked, len(one.limits)))
+        words = ["no network" if weakest.network_blocked else "network open"]
+        words += [plural(len(weakest.limits), "limit")] if weakest.limits else []
+        some = f"{counts[weakest]} of {sum(counts.values())} scripts, the others more"
+        words.append("all scripts" if len(counts) == 1 else some)
+        return weakest.sandbox.replace("+", " + "), " · ".join(words)
 
 
-def _isolation(story: RunStory) -> tuple[str, str]:
-    """What really confined the scripts; the weakest one counts when they differ."""
-    counts = story.isolations
-    if not counts:
-        return "–", "no script has run yet"
-    weakest = min(counts, key=lambda one: (one.strength, one.network_blocked, len(one.limits)))
-    name = weakest.sandbox.replace("+", " + ")
-    words = ["no network" if weakest.network_blocked else "network open"]
-    words += [text.plural(len(weakest.limits), "limit")] if weakest.limits else []
-    every = len(counts) == 1
-    words.append("all scripts" if every else f"{counts[weakest]} of {sum(counts.values())} scripts, the others more")
-    return name, " · ".join(words)
+def _note(count: str, show: Callable[[float], str], limit: float | None, forecast: float | None) -> str:
+    """How many there were, what the limit is, and the forecast while it runs."""
+    words = [count]
+    words += [] if limit is None else [f"limit {show(limit)}"]
+    words += [] if forecast is None else [f"forecast {show(forecast)}"]
+    return " · ".join(words)
