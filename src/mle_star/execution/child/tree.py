@@ -147,7 +147,7 @@ def kill_groups(pids: list[int]) -> None:
 
 
 def kill_all_below(pid: int) -> None:
-    """One pass: group by group, then whatever is left is stopped, lest it multiply meanwhile, and killed."""
+    """One pass: group by group, then whatever is left is stopped, so that it cannot multiply meanwhile, and killed."""
     seen: set[int] = set()
     for _ in range(20):
         found = [entry for entry in descendants(pid) if entry not in seen]
