@@ -40,7 +40,7 @@ def test_one_module_knows_what_the_model_offline_means() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value == "offline"
     ]
-    assert spelt == ["basics/traits.py"]
+    assert spelt == ["basics/enums.py"]
 
 
 def test_no_two_classes_have_the_same_name() -> None:

@@ -193,40 +193,41 @@ def kinds_of(name: str) -> tuple[Any, ...]:
     )
 
 
+_WANTED = {
+    "seed": "a whole number of at least 0",
+    "script_gpus": "a number of at least 0",
+    "equivalence_bound": "a number from 0 to 1",
+    "agents": "for each agent its model, effort (low to max) or thinking, such as {planner: {model: opus}}",
+    "phase_time_budget": f"the shares {', '.join(phase.name for phase in PHASES)}, each above 0, together 1",
+}
+"""What would be right for a setting, where its type does not say it."""
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number of at least 1",
+    float: "a number above 0",
+    tuple: "a list of texts",
+}
+
+
 def _wanted(name: str) -> str:
-    """What would be right for a field, in words."""
+    """What would be right for a setting, in words."""
     kinds = kinds_of(name)
-    names = [kind for kind in kinds if isinstance(kind, str)]
-    words = {
-        bool: "true or false",
-        int: f"a whole number of at least {0 if name == 'seed' else 1}",
-        float: "a number above 0",
-        tuple: "a list of texts",
-    }
-    wanted = next((words[kind] for kind in kinds if kind in words), "text")
-    if names:
-        wanted = f"one of {', '.join(names)}"
-    if name == "script_gpus":
-        wanted = "a number of at least 0"
-    if name == "equivalence_bound":
-        wanted = "a number from 0 to 1"
-    if name == "agents":
-        wanted = "for each agent its model, effort (low to max) or thinking, such as {planner: {model: opus}}"
-    if name == "phase_time_budget":
-        *shares, last = (phase.name for phase in PHASES)
-        wanted = f"the shares {', '.join(shares)} and {last}, each above 0, together 1"
-    return wanted + (" or none" if type(None) in kinds else "")
+    names = ", ".join(kind for kind in kinds if isinstance(kind, str))
+    by_type = f"one of {names}" if names else next((_KINDS[kind] for kind in kinds if kind in _KINDS), "text")
+    return _WANTED.get(name, by_type) + (" or none" if type(None) in kinds else "")
 
 
 def _settled(*layers: Said) -> PipelineConfig:
-    """The configuration, or one line that names each bad setting, its value and what would be right."""
-    from mle_star.basics.layers import layered  # half a second that only those need who load settings
+    """The settings of all layers, or one line on what is wrong; the first that knows a name counts.
 
+    It names each bad setting, its value and what would be right.
+    """
+    values: dict[str, Any] = {}
+    for said in reversed(layers):
+        values = _merged(values, {name: value for name, (_, value) in said.items()})
     try:
-        settings = layered({name: value for name, (_, value) in said.items()} for said in layers)
+        return PipelineConfig(**values)
     except ValidationError as error:
         names = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
-    else:
-        return PipelineConfig.model_construct(settings.model_fields_set, **dict(settings))
     found = {name: next(said[name] for said in layers if name in said) for name in names}
     raise ConfigError("; ".join(f"{where}={value!r}: {n} must be {_wanted(n)}" for n, (where, value) in found.items()))

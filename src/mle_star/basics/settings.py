@@ -8,9 +8,8 @@ from typing import Any, Literal, get_args
 from pydantic import ConfigDict, Field, StrictBool, field_validator, model_validator
 
 from mle_star.agents import AGENTS, AgentType
-from mle_star.basics.enums import Frozen, ToolProfile
+from mle_star.basics.enums import Frozen, ToolProfile, Traits, traits_of
 from mle_star.basics.phases import PHASES
-from mle_star.basics.traits import Traits, traits_of
 
 
 class PhaseTimeBudget(Frozen):

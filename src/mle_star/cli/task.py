@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mle_star.basics.traits import OFFLINE
+from mle_star.basics.enums import OFFLINE
 from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
 from mle_star.cli.printing import advise, in_words, plain, tell
 from mle_star.errors import ConfigError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from mle_star.basics.traits import OFFLINE
+from mle_star.basics.enums import OFFLINE
 from mle_star.errors import CredentialError
 from mle_star.models import PipelineConfig
 from mle_star.sdk.version import bundled_cli
