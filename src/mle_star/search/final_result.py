@@ -10,15 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.basics.phases import PHASES, phase_of
-from mle_star.models import (
-    FinalResult,
-    MetricDirection,
-    Phase1Result,
-    Phase2Result,
-    Phase3Result,
-    SolutionScript,
-    is_improvement_or_equal,
-)
+from mle_star.method.scores import best_first
+from mle_star.models import FinalResult, MetricDirection, Phase1Result, Phase2Result, Phase3Result, SolutionScript
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
 from mle_star.run.events import AgentFinished, AnyEvent, CandidateEvaluated, RunFinished, ScriptFinished
@@ -31,11 +24,8 @@ logger = logging.getLogger("mle_star.orchestrator")
 
 def best_of(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
     """The path with the best score; a later one on ties. A leaking solution counts only where all leak."""
-    best: Phase2Result | None = None
-    for result in [result for result in results if not result.best_solution.leaking] or results:
-        if best is None or is_improvement_or_equal(result.best_score, best.best_score, direction):
-            best = result
-    return best
+    counted = [result for result in results if not result.best_solution.leaking] or results
+    return next(iter(best_first(reversed(counted), lambda result: result.best_score, direction)), None)
 
 
 def phase1_with(late: SolutionScript | None, partial: Phase1Result | None) -> Phase1Result | None:
@@ -130,19 +120,13 @@ def hand_over(folder: RunFolder, journal: Journal, result: FinalResult, data: Pa
 
 def earlier_result(events: Iterable[AnyEvent]) -> FinalResult | None:
     """The result that an earlier process of the run submitted last."""
-    found: FinalResult | None = None
-    for event in events:
-        if isinstance(event, RunFinished) and event.result is not None:
-            found = event.result
-    return found
+    results = [event.result for event in events if isinstance(event, RunFinished) and event.result is not None]
+    return results[-1] if results else None
 
 
 def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[str, Any]:
     """How far a run came that has nothing to submit, by its journal."""
-    last: str | None = None
-    for event in run.journal.events:
-        if isinstance(event, (AgentFinished, ScriptFinished)):
-            last = event.step
+    done = [event.step for event in run.journal.events if isinstance(event, (AgentFinished, ScriptFinished))]
     candidates = [node.event for node in run.ledger.nodes if isinstance(node.event, CandidateEvaluated)]
     best = run.ledger.best()
     return {
@@ -151,7 +135,7 @@ def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[st
         "errors": getattr(error, "errors", {}),
         "elapsed_seconds": run.budget.elapsed(),
         "cost_usd": run.budget.spent_usd,
-        "last_successful_step": last,
+        "last_successful_step": done[-1] if done else None,
         "candidate_scores": {event.model_name: event.score for event in candidates},
         "best_candidate": best and {"step": best.step, "score": best.score, "content": run.ledger.text(best.script)},
         "run_dir": str(run.run_dir),
@@ -175,12 +159,7 @@ def lineage(result: FinalResult, chosen: SolutionScript, selection: dict[str, An
 
 def _phase1(phase1: Phase1Result, direction: MetricDirection) -> dict[str, Any]:
     scored = [script for script in phase1.candidate_solutions if script.score is not None]
-    best: SolutionScript | None = None
-    for script in scored:
-        if best is None or (
-            script.score != best.score and is_improvement_or_equal(script.score or 0.0, best.score or 0.0, direction)
-        ):
-            best = script
+    best = next(iter(best_first(scored, lambda script: script.score, direction)), None)
     return {
         "retrieved_models": [model.model_name for model in phase1.retrieved_models],
         "selected_candidate": best.source_model if best else None,
@@ -205,12 +184,12 @@ def _phase2(results: list[Phase2Result], direction: MetricDirection) -> dict[str
 
 def _improvements(result: Phase2Result) -> list[dict[str, Any]]:
     """The attempts whose script replaced the best one of its path."""
-    found = []
-    for record in result.step_history:
-        for k, attempt in enumerate(record.get("inner_loop_attempts", [])):
-            if attempt.was_improvement:
-                found.append({"t": record["outer_step"], "k": k, "score": attempt.score, "plan": attempt.plan})
-    return found
+    return [
+        {"t": record["outer_step"], "k": k, "score": attempt.score, "plan": attempt.plan}
+        for record in result.step_history
+        for k, attempt in enumerate(record.get("inner_loop_attempts", []))
+        if attempt.was_improvement
+    ]
 
 
 def _phase3(phase3: Phase3Result) -> dict[str, Any]:
