@@ -94,7 +94,7 @@ def test_only_names_of_the_allow_list_reach_a_script(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("LC_NUMERIC", "C")
     config = PipelineConfig(seed=7, num_parallel_solutions=2)
-    env = script_environment(config, [1])
+    env = script_environment(config, ["1"])
     assert not (others | credentials) & set(env)
     assert (env["LC_NUMERIC"], env["MLE_STAR_SEED"], env["PYTHONHASHSEED"]) == ("C", "7", "0")
     assert env["CUDA_VISIBLE_DEVICES"] == "1"

@@ -157,9 +157,9 @@ async def test_a_directory_can_be_chosen(task: TaskDescription, work: Path, tmp_
     (tmp_path / "own" / "final").mkdir(parents=True)
     for name in ("final/submission.csv", "mine.txt"):
         (tmp_path / "own" / name).write_text("from before")
-    code = "import os\nassert not os.listdir('final') and os.environ['CUDA_VISIBLE_DEVICES'] == ''"
+    code = "import os\nassert not os.listdir('final')"
     chosen = str(tmp_path / "own")
-    result = await evaluate_solution(scored(0.5, code), task, QUICK, working_dir=chosen, gpu_indices=[])
+    result = await evaluate_solution(scored(0.5, code), task, QUICK, working_dir=chosen)
     assert result.score == 0.5, result.stderr
     assert (tmp_path / "own" / "solution.py").exists() and not work.exists()
     assert (tmp_path / "own" / "mine.txt").exists() and not verify_submission(chosen)

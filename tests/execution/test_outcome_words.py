@@ -46,7 +46,7 @@ def test_of_a_long_message_both_ends_are_kept() -> None:
     half = MAX_MESSAGE // 2
     said = trim_traceback(f"{HEADER}\n{STACK[1]}\n{'a' * 3000}{'b' * 3000}").partition("main()\n")[2]
     left_out = 6000 - MAX_MESSAGE
-    assert said == f"{'a' * half}\n  ... {left_out} characters left out ...\n{'b' * half}"
+    assert said == f"{'a' * half}\n[... {left_out} characters left out ...]\n{'b' * half}"
 
 
 def test_only_the_last_traceback_of_a_failed_script_is_told_with_all_that_follows_it() -> None:

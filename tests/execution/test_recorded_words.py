@@ -35,14 +35,6 @@ from tests.ledgers import best_score, ran, script_finished
 CONFIG = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-async def test_gpus_are_passed_on_with_and_without_the_cache(use_cache: bool, open_run: OpenRun) -> None:
-    config, executor = CONFIG.model_copy(update={"use_cache": use_cache}), FixedExecutor()
-    with open_run(config, executor) as run:
-        await evaluate_solution(scored(0.5), run.task, config, gpu_indices=[3, 1])
-    assert executor.requests[0].env["CUDA_VISIBLE_DEVICES"] == "3,1"
-
-
 async def test_the_same_script_runs_again_where_it_finds_other_packages(open_run: OpenRun) -> None:
     executor = FixedExecutor()
     for version in ("1.26", "1.26", "2.0"):

@@ -245,17 +245,6 @@ async def test_wherever_home_is_said_to_be_scripts_run(
     assert (raw.stdout, raw.isolation.sandbox) == ("ok\n", "bubblewrap+seccomp"), raw.stderr
 
 
-def test_the_records_of_a_run_are_hidden_where_they_lie_among_the_data(tmp_path: Path) -> None:
-    work = tmp_path / "runs" / "first" / "work" / "main"
-    (tmp_path / "train.csv").touch()
-    for folder in (work, tmp_path / "runs" / "second"):
-        folder.mkdir(parents=True)
-    access = Access(str(work), str(tmp_path / "private"), str(tmp_path), ())
-    assert access.own_records == "runs"
-    assert ("tmpfs", "mode=755,size=4096", str(work / "input" / "runs")) in mounts_of(access)
-    assert Access(str(work), "", str(tmp_path / "data"), ()).own_records is None
-
-
 def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know(tmp_path: Path) -> None:
     access = Access(str(tmp_path / "work"), str(tmp_path / "own"), None, ())
     old, new = (

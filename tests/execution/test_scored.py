@@ -230,7 +230,7 @@ async def test_a_script_that_answers_nothing_is_told_where_answers_belong(open_r
     with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)):
         result = await execute_in_run(scored(0.5))
     assert len(executor.requests) == 1 and (result.is_error, result.score) == (True, None)
-    words = "./final/submission.csv is missing: write an answer for every row of the test file there"
+    words = "./final/submission.csv is missing or empty: write an answer for every row of the test file there"
     assert result.error_traceback == f"{HEADER}\nValueError: {words}"
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from mle_star.data.files import MAX_LINE
 from mle_star.execution import check_submission_format, get_submission_info, verify_submission
-from mle_star.execution.submission import find_sample_submission
-from mle_star.execution.table_facts import read_facts
+from mle_star.execution.submission import find_sample_submission, read_facts
 
 SAMPLE = "id,label\n1,0\n2,0\n3,0\n"
 

@@ -116,7 +116,7 @@ def scrub_credentials(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if not _CREDENTIAL.search(name)}
 
 
-def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None = None) -> dict[str, str]:
+def script_environment(config: PipelineConfig, gpus: Sequence[str] | None = None) -> dict[str, str]:
     """All that a script gets to see: only names of the allow-list pass, then seeds and thread counts are set."""
     env = {name: value for name, value in scrub_credentials(build_execution_env()).items() if _may_pass(name, config)}
     if gpus is not None:

@@ -106,11 +106,10 @@ async def evaluate_solution(
     strategy: ExecutorStrategy = ExecutorStrategy.subprocess,
     *,
     working_dir: str | None = None,
-    gpu_indices: list[int] | None = None,
     bash_tool: BashTool | None = None,
     purpose: ScriptPurpose | None = None,
 ) -> EvaluationResult:
-    """Run a script and scorer it; inside a run as a recorded step, in that run's directory.
+    """Run a script and score it; inside a run as a recorded step, in that run's directory.
 
     Outside a run it works in `evaluation` below `config.work_dir`, unless `working_dir` says otherwise; while another
     evaluation works there, in a directory beside it that is removed afterwards.
@@ -118,10 +117,9 @@ async def evaluate_solution(
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
         purpose = purpose or ("submission" if solution.phase is SolutionPhase.final else "solution")
-        return await execute_in_run(
-            solution, purpose=purpose, timeout_seconds=timeout_override, gpu_indices=gpu_indices
-        )
-    limit = _time_limit(config, timeout_override)
+        return await execute_in_run(solution, purpose=purpose, timeout_seconds=timeout_override)
+    default = min(config.time_limit_seconds, config.script_timeout_seconds or config.time_limit_seconds)
+    limit = default if timeout_override is None else timeout_override
     if strategy is ExecutorStrategy.sdk_bash and limit * 1000 > SDK_BASH_MAX_MS:
         logger.info("%g s are more than the Bash tool allows: using a subprocess", limit)
         strategy = ExecutorStrategy.subprocess
@@ -134,21 +132,18 @@ async def evaluate_solution(
         if strategy is ExecutorStrategy.sdk_bash:
             raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
         else:
-            env = script_environment(config, gpu_indices)
-            data = None if working_dir is not None else _whole_data(task, base)
+            data = DataFolder(task.data_dir, ours=base)
             request = ScriptRequest(
-                script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=data
+                script_path=script_path,
+                working_dir=base,
+                timeout_seconds=limit,
+                env=script_environment(config),
+                input_dir=str(data.root) if working_dir is None and data.is_whole else None,  # else links show the data
             )
             raw = await LocalExecutor(config).run(request)
     result = build_evaluation_result(raw, task=task, timeout_seconds=limit, letter=config.letter)
     log_event(ScriptFinished(digest="", script="", result=result))
     return result
-
-
-def _whole_data(task: TaskDescription, base: str) -> str | None:
-    """The data folder when it can be shown as it is; else the links in `input/` say what is data."""
-    data = DataFolder(task.data_dir, ours=base)
-    return str(data.root) if data.is_whole else None
 
 
 @contextmanager
@@ -164,28 +159,15 @@ def _working_directory(task: TaskDescription, config: PipelineConfig, chosen: st
     with ExitStack() as held:
         try:
             held.enter_context(FileLock(folder.with_name(f".{OWN_DIRECTORY}.lock")).acquire(timeout=0))
-            base = _own_directory(task, folder)
         except Timeout:  # another evaluation works there
             base = str(held.enter_context(own_folder(folder, uuid.uuid4().hex)))
-            link_input_data(task.data_dir, base)
+        else:
+            if not is_ours(str(folder)) and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+                raise ExecutionError(f"{folder} was not made by mle-star: move it away, or pass `working_dir`")
+            base = prepare_path_directory(folder.parent, folder.name)
+            reset_working_directory(base)
+        link_input_data(task.data_dir, base)
         yield base
-
-
-def _own_directory(task: TaskDescription, folder: Path) -> str:
-    """A swept directory of ours with the data as its `input/`; what the user keeps in that place is never removed."""
-    is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    if not is_free and not is_ours(str(folder)):
-        raise ExecutionError(f"{folder} was not made by mle-star: move it away, or pass `working_dir`")
-    base = prepare_path_directory(folder.parent, folder.name)
-    reset_working_directory(base)
-    link_input_data(task.data_dir, base)
-    return base
-
-
-def _time_limit(config: PipelineConfig, override: int | None) -> float:
-    if override is not None:
-        return override
-    return min(config.time_limit_seconds, config.script_timeout_seconds or config.time_limit_seconds)
 
 
 async def evaluate_with_retry(
@@ -196,7 +178,6 @@ async def evaluate_with_retry(
     max_retries: int | None = None,
     *,
     timeout_override: int | None = None,
-    working_dir: str | None = None,
     require_score: bool | None = None,
     purpose: ScriptPurpose | None = None,
 ) -> tuple[SolutionScript, EvaluationResult]:
@@ -209,28 +190,21 @@ async def evaluate_with_retry(
     retries = config.max_debug_attempts if max_retries is None else max_retries
     if require_score is None:
         require_score = active_run() is not None and solution.phase is not SolutionPhase.final and purpose is None
-    evaluate = partial(
-        evaluate_solution,
-        task=task,
-        config=config,
-        timeout_override=timeout_override,
-        working_dir=working_dir,
-        purpose=purpose,
-    )
-    tested = working_dir is None and purpose is None and solution.phase is not SolutionPhase.final
+    evaluate = partial(evaluate_solution, task=task, config=config, timeout_override=timeout_override, purpose=purpose)
+    tested = purpose is None and solution.phase is not SolutionPhase.final
     sample = await _failed_on_sample(solution) if tested and retries else None
     result = sample[1] if sample else await evaluate(solution)
     for number in range(1, retries + 1):
         if not (result.is_error or (require_score and result.score is None)):
             break
         logger.info("retry %d of %d", number, retries)
-        told = debug_text(result, letter=config.letter)
+        error = debug_text(result, letter=config.letter)
         if sample:
-            told = f"On a sample of {sample[0].rows} of the {sample[0].of} training rows:\n\n{told}"
+            error = f"On a sample of {sample[0].rows} of the {sample[0].of} training rows:\n\n{error}"
         try:
-            repaired = await debug_callback(solution, told)
-        except AgentError as error:
-            logger.warning("the debugger failed: %s", error)
+            repaired = await debug_callback(solution, error)
+        except AgentError as failure:
+            logger.warning("the debugger failed: %s", failure)
             continue
         if repaired is None or (repaired.content == solution.content and not config.letter):
             continue  # it would only fail again, at full length

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
-from mle_star.basics.texts import TRACEBACK_HEADER
+from mle_star.basics.texts import TRACEBACK_HEADER, shorten
 from mle_star.data.metrics import find_metric
 from mle_star.execution.process import NOTE
 from mle_star.method.scores import Scale, ScoreReading, parse_score, read_score
@@ -91,7 +91,7 @@ def build_evaluation_result(
     *,
     letter: bool = False,
 ) -> EvaluationResult:
-    """Scorer a run. A score that was printed before a crash stays visible beside `is_error`.
+    """Score a run. A score that was printed before a crash stays visible beside `is_error`.
 
     To the `letter`, the score is what the pattern hits, and the traceback is not trimmed.
     """
@@ -101,19 +101,12 @@ def build_evaluation_result(
         reading = ScoreReading(parse_score(raw.stdout))
     last_words = extract_traceback if letter else _last_words
     return EvaluationResult(
+        **dict(raw),
         score=reading.score,
         score_problem=reading.problem,
-        stdout=raw.stdout,
-        stderr=raw.stderr,
-        exit_code=raw.exit_code,
-        duration_seconds=raw.duration_seconds,
-        timed_out=raw.timed_out,
         timeout_seconds=timeout_seconds,
         is_error=failed,
         error_traceback=last_words(raw.stderr) if failed else None,
-        isolation=raw.isolation,
-        machine=raw.machine,
-        reruns=raw.reruns,
     )
 
 
@@ -159,8 +152,8 @@ def trim_traceback(traceback: str) -> str:
         shown = [_short_path(frames[index][0]), *frames[index][1:MAX_FRAME_LINES]]
         text += [line[:MAX_LINE] for line in shown]
         last = index
-    message = _shorten("\n".join(map(_short_path, lines[rest:])), MAX_MESSAGE)
-    return _shorten("\n".join([*text, message]), MAX_TRACEBACK)
+    message = shorten("\n".join(map(_short_path, lines[rest:])), MAX_MESSAGE)
+    return shorten("\n".join([*text, message]), MAX_TRACEBACK)
 
 
 def _is_own(frame: str) -> bool:
@@ -177,13 +170,6 @@ def _short_path(frame: str) -> str:
     above = _ABOVE_PACKAGE.match(path)
     short = SCRIPT_NAME if _is_own(frame) else path[above.end() if above else 0 :]
     return frame.replace(path, short, 1)
-
-
-def _shorten(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n  ... {len(text) - most} characters left out ...\n{text[-half:]}"
 
 
 def debug_text(result: EvaluationResult, *, letter: bool = False) -> str:
@@ -239,14 +225,8 @@ def _killed(result: EvaluationResult, notes: list[str]) -> str:
     """Which signal, and why, as far as is known: a sandbox tells a signal only as an exit code of 128 and more."""
     number = -result.exit_code
     why = notes[-1] if notes else "it probably used too much memory" if number == 9 else ""
-    text = f"RuntimeError: the script was killed by {_signal_name(number)}" + (f" ({why})" if why else "")
+    name = {one.value: one.name for one in signal.Signals}.get(number, f"signal {number}")
+    text = f"RuntimeError: the script was killed by {name}" + (f" ({why})" if why else "")
     if not notes and {"bubblewrap", "namespaces"} & set(result.isolation.sandbox.split("+")):
         text += f", unless it ended itself with exit code {128 + number}"
     return text
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

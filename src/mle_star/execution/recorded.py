@@ -22,7 +22,7 @@ from mle_star.execution.inputs import data_of, final_data_of, on_sample, surroun
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
 from mle_star.execution.predictions import compared, scored_here, views_to_catch_up
-from mle_star.execution.submission import open_submission
+from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.execution.workspace import hidden_from, link_input_data, own_folder, reset_working_directory, write_script
 from mle_star.holdout.answers import Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, overclaims
@@ -46,7 +46,6 @@ async def execute_in_run(
     *,
     purpose: ScriptPurpose = "solution",
     timeout_seconds: float | None = None,
-    gpu_indices: list[int] | None = None,
     data: DataFolder | None = None,
 ) -> EvaluationResult:
     """Run a script as a step of the current run. What a fresh run, a replay and a cache hit return is the same.
@@ -57,7 +56,7 @@ async def execute_in_run(
     step = run.next_step(SCRIPT_LEAVES[purpose])
     where = () if data is None else (data.root.name,)
     digest = digest_of(purpose, script.content, await surroundings_digest(run), *where)
-    job = _Job(script, purpose, step, digest, timeout_seconds, gpu_indices)
+    job = _Job(script, purpose, step, digest, timeout_seconds)
     event = await _recorded(run, step, digest)
     if event is not None:
         run.journal.tell(event)
@@ -94,38 +93,31 @@ async def _sweep(run: RunContext) -> None:
 
 async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | None:
     """The same work under another step of this run, as this step's own record."""
-    scripts = run.shared.scripts
-    if not scripts.seeded:
-        scripts.seeded = True
-        for past in [event for event in run.journal.events if isinstance(event, ScriptFinished)]:
-            _remember(run, past)
-    earlier = await _recorded(run, scripts.done[digest], digest) if digest in scripts.done else None
+    same = [one for one in run.ledger.runs.values() if one.digest == digest and _comes_out_again(one.result)]
+    earlier = await _recorded(run, same[-1].step, digest) if same else None
     if earlier is None:
         return None
-    now = datetime.now(timezone.utc)
     result = earlier.result.model_copy(update={"cached": True, "duration_seconds": 0.0})
-    event = earlier.model_copy(update={"step": step, "result": result, "at": now})
+    event = earlier.model_copy(update={"step": step, "result": result, "at": datetime.now(timezone.utc)})
     run.record(event)
     return event
 
 
-def _remember(run: RunContext, event: ScriptFinished) -> None:
+def _comes_out_again(result: EvaluationResult) -> bool:
     """Only what would come out the same again may answer for a later step: no timeout, no kill."""
-    result = event.result
-    if not result.cached and not result.timed_out and result.exit_code >= 0:
-        run.shared.scripts.done[event.digest] = event.step
+    return not result.cached and not result.timed_out and result.exit_code >= 0
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A script as a step of a run: what it is for, how long it may take, and which GPUs it has."""
+    """A script as a step of a run: what it is for, how long it may take, and which GPUs it has; None: all."""
 
     script: SolutionScript
     purpose: ScriptPurpose
     step: str
     digest: str
     timeout_seconds: float | None
-    gpus: Sequence[int | str] | None
+    gpus: Sequence[str] | None = None
 
     @property
     def predictions_file(self) -> str:
@@ -134,9 +126,9 @@ class _Job:
 
 
 async def _run_and_record(run: RunContext, job: _Job, data: DataFolder | None) -> ScriptFinished:
-    async with run.shared.scripts.locks[str(run.work_dir)], script_slot(run) as own_gpus:
+    async with run.shared.scripts.locks[str(run.work_dir)], script_slot(run) as gpus:
         run.budget.open_script()
-        job = job if job.gpus is not None else replace(job, gpus=own_gpus)
+        job = replace(job, gpus=gpus)
         if data is not None:
             result = await _run(run, job, data)
             result = on_sample(run, result) if job.purpose == "sample" else result
@@ -157,7 +149,6 @@ def _record(run: RunContext, job: _Job, result: EvaluationResult) -> ScriptFinis
         result=result.model_copy(update=texts),
     )
     run.record(event)
-    _remember(run, event)
     return event
 
 
@@ -174,10 +165,12 @@ async def _examine(run: RunContext, job: _Job) -> EvaluationResult:
     first = await _on_view(run, holdout, job, 0)
     if first.is_error:
         return first
-    share = share_in_run(run, _limit(run))
-    seen = [first, *await _on_more_views(run, holdout, job, range(1, _affordable(first, share, len(holdout.views))))]
+    limit = limit_in_run(run)
+    affordable = int(share_in_run(run, limit) / max(first.duration_seconds, 0.1))
+    more = range(1, min(affordable, len(holdout.views)))
+    seen = [first, *await _on_more_views(run, holdout, job, more)]
     missing = await asyncio.to_thread(views_to_catch_up, run, holdout, _answers_in(seen))
-    if not seen[-1].is_error and len(missing) * first.duration_seconds <= _limit(run):
+    if not seen[-1].is_error and len(missing) * first.duration_seconds <= limit_in_run(run):
         seen += await _on_more_views(run, holdout, job, missing)
     return seen[-1] if seen[-1].is_error else first.model_copy(update={"answers": _answers_in(seen)})
 
@@ -222,7 +215,9 @@ async def _scored(run: RunContext, result: EvaluationResult) -> EvaluationResult
         measure = await asyncio.to_thread(_measure, run, holdout, result)
     except Ungradable as error:
         return _unanswered(result, str(error))
-    _compare(run, measure)
+    if overclaims(measure, run.task.metric_direction):  # a sign that labels leak into it
+        message = f"a script prints {measure.printed:g} and is worth {measure.score:g}: its own validation leaks"
+        run.record(Notice(level="warning", message=message))
     return result.model_copy(update={"score": measure.score, "measure": measure, "score_problem": ""})
 
 
@@ -233,19 +228,11 @@ def _measure(run: RunContext, holdout: HoldOut, result: EvaluationResult) -> Mea
     )
 
 
-def _compare(run: RunContext, measure: Measure) -> None:
-    """A score that a script prints far beyond what its answers are worth is a sign that labels leak into it."""
-    if overclaims(measure, run.task.metric_direction):
-        message = f"a script prints {measure.printed:g} and is worth {measure.score:g}: its own validation leaks"
-        run.record(Notice(level="warning", message=message))
-
-
 def _keep_answers(run: RunContext, holdout: HoldOut, view: View, name: str, number: int) -> dict[str, Any]:
     """Save the answers on a view, and those about the real test as a submission: where, as fields of a result."""
-    with open_submission(str(run.work_dir)) as file:
-        if file is None:
-            raise Ungradable("./final/submission.csv is missing: write an answer for every row of the test file there")
-    submission = run.work_dir / "final" / "submission.csv"
+    if not verify_submission(str(run.work_dir)):
+        raise Ungradable(f"./{SUBMISSION} is missing or empty: write an answer for every row of the test file there")
+    submission = run.work_dir / SUBMISSION
     answers = read_answers(holdout.scorer.data, submission, view)
     if problem := holdout.scorer.problem(answers):
         raise Ungradable(problem)
@@ -259,15 +246,6 @@ def _keep_answers(run: RunContext, holdout: HoldOut, view: View, name: str, numb
 
 def _answers_in(seen: Sequence[EvaluationResult]) -> list[str]:
     return [answers for one in seen for answers in one.answers]
-
-
-def _limit(run: RunContext) -> float:
-    return limit_in_run(run, "solution", run.config.script_timeout_seconds)
-
-
-def _affordable(result: EvaluationResult, seconds: float, views: int) -> int:
-    """On how many views a script can be run in so many seconds: on one at least."""
-    return max(1, min(views, int(seconds / max(result.duration_seconds, 0.1))))
 
 
 def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
@@ -307,7 +285,7 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, part: str = "") -> 
             SHARE: f"{told_share(run, limit, views):.1f}",
         },
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
-        readable=await _linked_places(run, data),
+        readable=tuple(await asyncio.to_thread(data.outside_targets)) if run.config.allow_outside_links else (),
         hidden=hidden_from(run.run_dir, run.task.data_dir, data),
         output_file=str(log),
     )
@@ -331,16 +309,6 @@ async def _raise_if_full(run: RunContext) -> None:
     free = await asyncio.to_thread(lambda: shutil.disk_usage(run.work_dir).free)
     if free < RESERVE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.work_dir))
-
-
-async def _linked_places(run: RunContext, data: DataFolder) -> tuple[str, ...]:
-    """Where links among these data lead, looked up once; none unless the user allows it."""
-    if not run.config.allow_outside_links:
-        return ()
-    known = run.shared.scripts.linked_places
-    if data.root not in known:
-        known[data.root] = tuple(await asyncio.to_thread(data.outside_targets))
-    return known[data.root]
 
 
 async def _warn_once(run: RunContext) -> None:

@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from mle_star.data.place import records_of
 from mle_star.execution.programs import find_program, try_program
 from mle_star.execution.seccomp import filter_program
 
@@ -35,33 +34,13 @@ HERE = str(Path(__file__).parent)
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")  # links into /usr on most systems
 _LIBRARIES = ("/usr", "/nix/store", "/gnu/store")
 _SETTINGS = (
-    "alternatives",
-    "ca-certificates",
-    "crypto-policies",
-    "fonts",
-    "gai.conf",
-    "host.conf",
-    "hosts",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "locale.alias",
-    "localtime",
-    "mime.types",
-    "nsswitch.conf",
-    "nvidia",
-    "OpenCL",
-    "os-release",
-    "pki/ca-trust",
-    "pki/tls/certs",
-    "pki/tls/openssl.cnf",
-    "protocols",
-    "services",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "timezone",
-    "vulkan",
+    *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "os-release"),  # where libraries are
+    *("gai.conf", "host.conf", "hosts", "nsswitch.conf", "protocols", "services"),  # names of the network
+    *("fonts", "locale.alias", "localtime", "mime.types", "timezone"),
+    *("ca-certificates", "crypto-policies", "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf"),
+    *("ssl/certs", "ssl/openssl.cnf", "nvidia", "OpenCL", "vulkan"),
 )
+"""Of /etc, what libraries read."""
 _PROC_SECRETS = ("kcore", "key-users", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
 _PROC_SWITCHES = ("sys", "irq", "bus", "fs", "acpi", "asound", "scsi")
 _GPU_DEVICES = ("nvidia*", "dri", "kfd")
@@ -95,9 +74,8 @@ class Sandbox:
         if self.kind:
             return unfiltered and f"{unfiltered}; {self.kind} confines them, which leaves open {_OPEN_UNFILTERED}"
         network = " and the network" if not self.seccomp else ""
-        text = (
-            f"unconfined, without namespaces: {self.no_namespaces}; your files, your programs{network} are open to them"
-        )
+        open_to_them = f"your files, your programs{network} are open to them"
+        text = f"unconfined, without namespaces: {self.no_namespaces}; {open_to_them}"
         return f"{text}; {unfiltered}" if unfiltered else text
 
 
@@ -114,23 +92,6 @@ class Access:
     gpus: bool = True
     shared_memory_bytes: int = 1 << 30
 
-    @property
-    def shown_input(self) -> str:
-        """Where the data appear."""
-        return str(Path(self.working_dir) / "input")
-
-    @property
-    def own_records(self) -> str | None:
-        """The folder of the run, or of all runs, where it lies within the data: that is not for scripts."""
-        if self.input_dir is None:
-            return None
-        folder, data = Path(os.path.realpath(self.working_dir)), os.path.realpath(self.input_dir)
-        run = folder.parents[1] if len(folder.parents) > 1 else folder
-        for place in (records_of(run), run, folder):
-            if is_below(str(place), data):
-                return os.path.relpath(place, data)
-        return None
-
 
 # --- what there is ------------------------------------------------------------------------------------------
 
@@ -139,13 +100,16 @@ def find_sandbox(wanted: Literal["auto", "namespaces", "none"] = "auto") -> Sand
     """The best that this machine has, as far as a trial shows; or less, where less is wanted."""
     if sys.platform != "linux":
         return Sandbox()
-    no_seccomp = _trial_of_seccomp()
+    try:
+        no_seccomp = _trial("confine", filter_program(internet=False).hex())
+    except OSError as error:
+        no_seccomp = str(error)
     found = Sandbox(seccomp=not no_seccomp, no_seccomp=no_seccomp)
     if wanted == "none":
         return replace(found, no_namespaces="switched off")
-    path, options, reason = (
-        find_bubblewrap() if wanted == "auto" else ("", frozenset[str](), "bubblewrap: switched off")
-    )
+    path, options, reason = "", frozenset[str](), "bubblewrap: switched off"
+    if wanted == "auto":
+        path, options, reason = find_bubblewrap()
     if path:
         return replace(found, kind="bubblewrap", bubblewrap=path, options=options)
     forbidden = _trial("namespaces")
@@ -170,27 +134,16 @@ def find_bubblewrap() -> tuple[str, frozenset[str], str]:
     return path, options, ""
 
 
-def _trial_of_seccomp() -> str:
-    try:
-        return _trial("confine", filter_program(internet=False).hex())
-    except OSError as error:
-        return str(error)
-
-
 def _trial(module: str, *words: str) -> str:
     """Why the kernel does not do what a module of `child` asks of it; nothing when it does."""
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as folder:
         command = [*child_program(sys.executable, module, "trial"), folder, *words]
         try:
-            subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECONDS, check=True, env={}
-            )
-        except subprocess.CalledProcessError as error:
-            said = error.stderr.decode("utf-8", "replace").strip().splitlines()
-            return str(said[-1]) if said else f"{module}: it died of it"
+            answer = try_program(command, PROBE_SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
             return f"the kernel could not be tried: {error}"
-    return ""
+    lines = answer.stderr.decode("utf-8", "replace").strip().splitlines() or [f"{module}: it died of it"]
+    return lines[-1] if answer.returncode else ""
 
 
 def child_program(python: str, module: str, function: str = "main") -> list[str]:
@@ -217,23 +170,17 @@ def mounts_of(access: Access) -> tuple[Mount, ...]:
     found.append(("rw", str(Path(access.private_dir) / "tmp"), "/tmp"))
     if not any(is_within(path, "/var/tmp") for path in (access.working_dir, *_both_forms(access.readable))):
         found.append(("symlink", "/tmp", "/var/tmp"))
-    found += _in_parts(access, _shown(access))
+    shown = [path for path in _both_forms(access.readable) if not is_within(path, access.working_dir)]
+    found += _in_parts(access, outermost(shown, (*_system(), *(f"/{name}" for name in _MERGED))))
     covers = [target for what, _, target in found if what == "tmpfs" and target != "/dev/shm"]
-    if access.allow_network:
-        found += [("ro", path, path) for path in _name_service()]
+    if access.allow_network:  # where names are looked up; some systems keep that below /run
+        places = dict.fromkeys(("/etc/resolv.conf", os.path.realpath("/etc/resolv.conf")))
+        found += [("ro", path, path) for path in places if Path(path).exists()]
     found.append(("rw", access.working_dir, access.working_dir))
-    if access.input_dir is not None or Path(access.shown_input).is_dir():
-        found.append(("ro", access.input_dir or access.shown_input, access.shown_input))
-    if access.own_records is not None:
-        place = str(Path(access.shown_input) / access.own_records)
-        found += [("tmpfs", "mode=755,size=4096", place), ("read-only", "", place)]
+    shown_input = str(Path(access.working_dir) / "input")
+    if access.input_dir is not None or Path(shown_input).is_dir():
+        found.append(("ro", access.input_dir or shown_input, shown_input))
     return (*found, *(("read-only", "", place) for place in covers), ("read-only", "", "/"))
-
-
-def _shown(access: Access) -> list[str]:
-    """What is shown besides the system and the data, at its own place."""
-    paths = [path for path in _both_forms(access.readable) if not is_within(path, access.working_dir)]
-    return outermost(paths, (*_system(), *(f"/{name}" for name in _MERGED)))
 
 
 def _in_parts(access: Access, paths: Iterable[str]) -> list[Mount]:
@@ -283,39 +230,27 @@ def _system() -> tuple[str, ...]:
     """The system's libraries, and the settings that they read, as they are when first asked for."""
     places = [*_LIBRARIES, *(f"/etc/{name}" for name in _SETTINGS)]
     for path in sorted(Path("/etc/ld.so.conf.d").glob("*.conf")):
-        lines = path.read_text("utf-8", "replace").splitlines()
-        places += [
-            line.strip() for line in lines if line.startswith("/") and not is_within(line.strip(), "/usr", "/lib")
-        ]
+        lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
+        places += [line for line in lines if line.startswith("/") and not is_within(line, "/usr", "/lib")]
     return tuple(place for place in places if Path(place).exists())
 
 
 def _proc(gpus: bool) -> list[Mount]:
     """Its own processes; nothing to write to, unless CUDA must name its threads."""
+    secrets, switches = ([f"/proc/{name}" for name in names] for names in (_PROC_SECRETS, _PROC_SWITCHES))
     found: list[Mount] = [("proc", "", "/proc")]
-    found += [("ro", os.devnull, path) for path in (f"/proc/{name}" for name in _PROC_SECRETS) if Path(path).exists()]
-    if not gpus:
-        return [*found, ("read-only", "", "/proc")]
-    return found + [("ro", path, path) for path in (f"/proc/{name}" for name in _PROC_SWITCHES) if Path(path).exists()]
+    found += [("ro", os.devnull, path) for path in secrets if Path(path).exists()]
+    closed: list[Mount] = [("ro", path, path) for path in switches if Path(path).exists()]
+    return [*found, *closed] if gpus else [*found, ("read-only", "", "/proc")]
 
 
 def _devices(access: Access) -> list[Mount]:
     found: list[Mount] = [("devices", "", "/dev")]
     found.append(("tmpfs", f"mode=1777,size={access.shared_memory_bytes}", "/dev/shm"))
-    found += [("dev", path, path) for path in (gpu_devices() if access.gpus else [])]
+    for pattern in _GPU_DEVICES if access.gpus else ():
+        found += [("dev", str(path), str(path)) for path in sorted(Path("/dev").glob(pattern))]
     place = "/sys" if access.gpus else "/sys/devices/system"
     return [*found, ("read-only", "", "/dev"), ("ro", place, place)] if Path(place).is_dir() else found
-
-
-def gpu_devices() -> list[str]:
-    """What programs on GPUs must be able to open."""
-    return [str(path) for pattern in _GPU_DEVICES for path in sorted(Path("/dev").glob(pattern))]
-
-
-def _name_service() -> list[str]:
-    """Where names are looked up; some systems keep that below /run."""
-    target = os.path.realpath("/etc/resolv.conf")
-    return [path for path in dict.fromkeys(("/etc/resolv.conf", target)) if Path(path).exists()]
 
 
 def write_users(private_dir: Path) -> None:
@@ -330,13 +265,11 @@ def bubblewrap_command(sandbox: Sandbox, access: Access) -> list[str]:
     for what, source, target in mounts_of(access):
         if what == "tmpfs":
             options = dict(option.split("=") for option in source.split(","))
-            words += ["--size", options["size"]] if "--size" in sandbox.options else []
-            words += ["--perms", options["mode"]] if "--perms" in sandbox.options else []  # from 0.5 on
+            for word, name in (("--size", "size"), ("--perms", "mode")):  # the second from 0.5 on
+                words += [word, options[name]] if word in sandbox.options else []
             words += ["--tmpfs", target]
-        elif source:
-            words += [_WORDS[what], source, target]
         else:
-            words += [_WORDS[what], target]
+            words += [_WORDS[what], *filter(None, [source]), target]
     return [*words, "--chdir", access.working_dir, "--"]
 
 

@@ -8,13 +8,13 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mle_star.data.dialect import sniff_separator
+from mle_star.data.dialect import sniff_separator, submitted_rows
 from mle_star.data.files import read_pieces
-from mle_star.execution.table_facts import MAX_CELLS, TableFacts, read_facts
 
 DEFAULT_NAME = "submission.csv"
 SUBMISSION = f"final/{DEFAULT_NAME}"
@@ -23,37 +23,31 @@ MAX_EXAMPLES = 5
 MAX_PROBLEM = 2000
 MAX_BYTES = 1 << 30
 """A larger file is nobody's submission: it would only keep the harness busy."""
+MAX_CELLS = 20_000_000
+"""Twice the sample's cells are always allowed."""
+MAX_IDS = 5_000_000
+"""Ids are kept in memory to be compared; of a larger table only the shape is."""
 SPARE_ROWS = 1000
 """Twice the sample's rows and these are read: enough to say what is wrong with them."""
+_SAMPLE = re.compile(r"submi|sample[^a-z]*subs?\.")  # a subsample is none
 
 
 @contextmanager
 def open_submission(working_dir: str, filename: str = DEFAULT_NAME) -> Iterator[BinaryIO | None]:
     """The submission, opened for reading, or None: nobody submits links, fifos, devices or files beyond all size."""
-    handle = _open_regular(Path(working_dir) / "final", filename)
-    if handle is None:
-        yield None
-        return
-    with os.fdopen(handle, "rb") as file:
-        yield file
+    final = Path(working_dir) / "final"
+    with ExitStack() as stack:
+        file: BinaryIO | None = None
+        if not final.is_symlink() and Path(filename).name == filename:
+            with suppress(OSError):
+                file = stack.enter_context(open(final / filename, "rb", opener=_open_plainly))
+        status = None if file is None else os.fstat(file.fileno())
+        yield file if status and stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES else None
 
 
-def _open_regular(final: Path, filename: str) -> int | None:
-    if final.is_symlink() or Path(filename).name != filename:
-        return None
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    path = final / filename
-    if path.is_symlink():
-        return None
-    try:
-        handle = os.open(path, flags)
-    except OSError:
-        return None
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-        os.close(handle)
-        return None
-    return handle
+def _open_plainly(path: str, flags: int) -> int:
+    """No link is followed, no writer of a pipe waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def verify_submission(working_dir: str, expected_filename: str = DEFAULT_NAME) -> bool:
@@ -81,17 +75,11 @@ def count_rows(file: BinaryIO) -> int:
     return max(count + (last != b"\n") - 1, 0)
 
 
-_SUBMISSION = re.compile(r"submi|sample[^a-z]*subs?\.")  # a subsample is none
-
-
 def find_sample_submission(working_dir: str) -> Path | None:
     """The sample submission among the data; of several none, since nobody can say which one counts."""
-    folder = Path(working_dir) / "input"
-    if not folder.is_dir():
-        return None
-    names = sorted(entry.name for entry in folder.iterdir() if entry.suffix.lower() == ".csv" and entry.is_file())
-    samples = [name for name in names if "sample" in name.lower() and _SUBMISSION.search(name.lower())]
-    return folder / samples[0] if len(samples) == 1 else None
+    files = [path for path in (Path(working_dir) / "input").glob("*") if path.suffix.lower() == ".csv"]
+    samples = [path for path in files if "sample" in path.name.lower() and _SAMPLE.search(path.name.lower())]
+    return samples[0] if len(samples) == 1 and samples[0].is_file() else None
 
 
 def check_submission_format(
@@ -101,77 +89,112 @@ def check_submission_format(
 
     `sample` is what it is compared with: by default the sample submission in the working directory's `input/`.
     """
+    name, path = f"./final/{expected_filename}", Path(working_dir) / "final" / expected_filename
     with open_submission(working_dir, expected_filename) as file:
-        if file is None or os.fstat(file.fileno()).st_size == 0:
-            return [_absence(working_dir, expected_filename)]
-        return check_table(file, f"./final/{expected_filename}", sample or find_sample_submission(working_dir))
-
-
-def _absence(working_dir: str, filename: str) -> str:
-    path = Path(working_dir) / "final" / filename
+        if file is not None and os.fstat(file.fileno()).st_size > 0:
+            return check_table(file, name, sample or find_sample_submission(working_dir))
     if path.is_file() and path.lstat().st_size > MAX_BYTES:
-        return f"./final/{filename} is larger than {MAX_BYTES >> 30} GiB: write one line for each row of the test data"
-    return f"./final/{filename} is missing or empty"
+        return [f"{name} is larger than {MAX_BYTES >> 30} GiB: write one line for each row of the test data"]
+    return [f"{name} is missing or empty"]
+
+
+# --- what there is to know of a table -----------------------------------------------------------------------
+
+
+@dataclass
+class TableFacts:
+    """The shape of a table; blank lines do not count."""
+
+    header: list[str]
+    rows: int = 0
+    cells: int = 0
+    ragged: int = 0  # how many rows have another length than the header ...
+    first_ragged: list[int] = field(default_factory=list)  # ... and the first of their lines
+    ids: list[str] = field(default_factory=list)  # the first column, unless it is too long to be kept
+    blank: list[int] = field(default_factory=list)  # of each column: how many cells are empty or `nan`
+    cut: bool = False  # there are more rows than anybody wanted to know of
+
+
+def read_facts(
+    file: BinaryIO,
+    *,
+    most_cells: int = MAX_CELLS,
+    most_rows: int = sys.maxsize,
+    most_ids: int = 0,
+    separator: str = ",",
+) -> TableFacts:
+    """Read a table once; raises `csv.Error` or `UnicodeDecodeError` when it cannot be read within the limits."""
+    rows = submitted_rows(file, separator)
+    header = next(rows, [])
+    facts = TableFacts(header, cells=len(header), blank=[0] * len(header))
+    for row in rows:
+        facts.cells += len(row)
+        if facts.cells > most_cells:
+            raise csv.Error("it holds far more values than a submission needs")
+        facts.rows += 1
+        if facts.rows > most_rows:
+            facts.cut = True
+            break
+        if len(row) != len(header):
+            facts.ragged += 1
+            facts.first_ragged = [*facts.first_ragged, facts.rows + 1][:MAX_EXAMPLES]
+        if facts.rows <= most_ids:
+            facts.ids.append(row[0])
+        for index, text in enumerate(row[: len(header)]):
+            if len(text) < 4 and text.strip().lower() in ("", "nan"):
+                facts.blank[index] += 1
+    if facts.rows > most_ids:
+        facts.ids.clear()
+    return facts
 
 
 def check_table(file: BinaryIO, name: str, sample: Path | None) -> list[str]:
     """What is wrong with the table in `file`, by itself and beside the sample."""
-    separator = "," if sample is None else _separator(sample)
-    wanted = None if sample is None else _read_sample(sample, separator)
+    wanted, separator = (None, ",") if sample is None else _read_sample(sample)
     try:
         if wanted is None:
-            table = read_facts(file, keep_ids=False)
+            table = read_facts(file)
         else:
             most_cells, most_rows = max(MAX_CELLS, 2 * wanted.cells), 2 * wanted.rows + SPARE_ROWS
-            table = read_facts(file, most_cells=most_cells, most_rows=most_rows, separator=separator)
+            table = read_facts(file, most_cells=most_cells, most_rows=most_rows, most_ids=MAX_IDS, separator=separator)
     except (csv.Error, UnicodeDecodeError) as error:
         return [f"{name} is not a readable UTF-8 CSV file: {error}"]
-    problems = _shape_problems(table)
-    if sample is not None and wanted is not None and not problems:
-        problems += _sample_problems(table, wanted, sample.name)
-    return [problem[:MAX_PROBLEM] for problem in problems]
+    return [problem[:MAX_PROBLEM] for problem in _problems(table, wanted, sample.name if sample else "")]
 
 
-def _separator(sample: Path) -> str:
-    """What parts the fields of the sample, and so those of a submission."""
+def _read_sample(path: Path) -> tuple[TableFacts | None, str]:
+    """The sample, and what parts its fields and so those of a submission; None where there is nothing to compare."""
     try:
-        pieces = read_pieces(sample)
-    except OSError:
-        return ","
-    return "," if pieces is None else sniff_separator(sample.name, pieces.texts[0])
-
-
-def _read_sample(path: Path, separator: str) -> TableFacts | None:
-    try:
+        pieces = read_pieces(path)
+        separator = "," if pieces is None else sniff_separator(path.name, pieces.texts[0])
         with path.open("rb") as file:
-            return read_facts(file, most_cells=sys.maxsize, separator=separator)
+            return read_facts(file, most_cells=sys.maxsize, most_ids=MAX_IDS, separator=separator), separator
     except (OSError, csv.Error, UnicodeDecodeError):
-        return None  # it cannot be read, so there is nothing to compare with
+        return None, ","
 
 
-def _shape_problems(table: TableFacts) -> list[str]:
+def _problems(table: TableFacts, wanted: TableFacts | None, name: str) -> Iterator[str]:
+    header = [column.strip() for column in table.header]
     if not table.rows:
-        return ["the submission has a header but no rows"]
-    if table.ragged:
-        shown = ", ".join(map(str, table.first_ragged))
-        return [f"{table.ragged} rows do not have the header's {len(table.header)} columns (first at line {shown})"]
-    return []
-
-
-def _sample_problems(table: TableFacts, wanted: TableFacts, name: str) -> list[str]:
-    problems = []
-    header, asked = ([column.strip() for column in facts.header] for facts in (table, wanted))
-    if header != asked:
-        problems.append(_column_problem(header, asked, name))
-    if table.cut:
-        return [*problems, f"the submission has more than {table.rows - 1} rows, {name} has {wanted.rows}"]
-    if table.rows != wanted.rows:
-        problems.append(f"the submission has {table.rows} rows, {name} has {wanted.rows}: predict every one")
-    if header[:1] == asked[:1]:
-        if table.ids is not None and wanted.ids is not None:
-            problems += _id_problems(asked[0], table.ids, wanted.ids, name)
-        problems += _blank_problems(table, wanted)
-    return problems
+        yield "the submission has a header but no rows"
+    elif table.ragged:
+        first = ", ".join(map(str, table.first_ragged))
+        yield f"{table.ragged} rows do not have the header's {len(header)} columns (first at line {first})"
+    elif wanted is not None:
+        asked = [column.strip() for column in wanted.header]
+        if header != asked:
+            yield _column_problem(header, asked, name)
+        if table.cut:
+            yield f"the submission has more than {table.rows - 1} rows, {name} has {wanted.rows}"
+            return
+        if table.rows != wanted.rows:
+            yield f"the submission has {table.rows} rows, {name} has {wanted.rows}: predict every one"
+        if header[:1] == asked[:1]:
+            if table.ids and wanted.ids:
+                yield from _id_problems(asked[0], table.ids, wanted.ids, name)
+            for column, blank, blank_there in zip(header, table.blank, wanted.blank, strict=False):
+                if blank and not blank_there:
+                    yield f"column {column!r} is empty in {blank} rows: every row needs a prediction"
 
 
 def _column_problem(header: list[str], wanted: list[str], name: str) -> str:
@@ -184,35 +207,22 @@ def _column_problem(header: list[str], wanted: list[str], name: str) -> str:
     return f"the columns are {header}, but {name} has {wanted}" + (f" ({'; '.join(details)})" if details else "")
 
 
-def _id_problems(column: str, ids: list[str], wanted: list[str], name: str) -> list[str]:
-    if len(set(wanted)) != len(wanted):
-        return []  # the first column is no id
-    problems = []
+def _id_problems(column: str, ids: list[str], wanted: list[str], name: str) -> Iterator[str]:
     have, want = set(ids), set(wanted)
     missing = [value for value in wanted if value not in have]
     unknown = [value for value in ids if value not in want]
-    if missing and len(missing) == len(wanted):
+    if len(want) != len(wanted):
+        return  # the first column is no id
+    if len(missing) == len(wanted):
         examples = f"for example {ids[0]!r} instead of {wanted[0]!r}"
-        return [f"no value of column {column!r} matches {name} ({examples}): keep the ids exactly as they are given"]
+        yield f"no value of column {column!r} matches {name} ({examples}): keep the ids exactly as they are given"
+        return
     if missing:
-        problems.append(f"{len(missing)} ids of {name} are missing in column {column!r}: {_examples(missing)}")
+        yield f"{len(missing)} ids of {name} are missing in column {column!r}: {_examples(missing)}"
     if unknown:
-        problems.append(f"{len(unknown)} values in column {column!r} are not ids of {name}: {_examples(unknown)}")
+        yield f"{len(unknown)} values in column {column!r} are not ids of {name}: {_examples(unknown)}"
     if len(have) != len(ids):
-        problems.append(f"column {column!r} holds {len(ids) - len(have)} repeated ids; each must occur once")
-    return problems
-
-
-def _blank_problems(table: TableFacts, wanted: TableFacts) -> list[str]:
-    problems = []
-    for index, column in enumerate(table.header):
-        if index < len(wanted.empty) and wanted.empty[index]:
-            continue  # the sample itself has blanks there
-        if table.undefined[index]:
-            problems.append(
-                f"column {column!r} is empty in {table.undefined[index]} rows: every row needs a prediction"
-            )
-    return problems
+        yield f"column {column!r} holds {len(ids) - len(have)} repeated ids; each must occur once"
 
 
 def _examples(values: list[str]) -> str:

@@ -98,14 +98,8 @@ class Scripts:
     slots: asyncio.Semaphore | None = None
     taken: set[int] = field(default_factory=set)
     locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
-    done: dict[str, str] = field(default_factory=dict)
-    """By digest, the step that did this work."""
-    seeded: bool = False
-    """Is what earlier processes did in `done`?"""
     gpus: list[str] | None = None
     surroundings: str = ""
-    linked_places: dict[Path, tuple[str, ...]] = field(default_factory=dict)
-    """Where links lead, by the folder of the data that hold them."""
     checked_files: dict[str, tuple[list[str], int]] = field(default_factory=dict)
     """By submission, what is wrong with it, and its rows."""
     warned: bool = False
