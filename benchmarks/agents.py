@@ -43,7 +43,7 @@ from mle_star.sdk.definitions import effective_tools
 from mle_star.sdk.hooks import CallSite
 from mle_star.sdk.proxy import CredentialProxy
 from mle_star.search.setup import gather_facts
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import ScriptedBrain
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

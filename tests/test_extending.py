@@ -123,7 +123,7 @@ def test_a_model_family_of_the_engineer_is_one_file(tmp_path: Path) -> None:
     (module,) = blocks("What the embedded engineer knows")
     copy = tmp_path / "mle_star"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "engineer" / "parts" / "models" / "ridge.py").write_text(module, encoding="utf-8")
+    (copy / "engineer" / "parts" / "ridge.py").write_text(module, encoding="utf-8")
     (tmp_path / "input").mkdir()
     rows = [f"{n},{n % 7},{3 * (n % 7) + n % 2}" for n in range(60)]
     (tmp_path / "input" / "train.csv").write_text("\n".join(["id,rooms,price", *rows]), encoding="utf-8")

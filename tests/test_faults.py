@@ -13,7 +13,7 @@ from mle_star.errors import PipelineError
 from mle_star.models import FinalResult, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import AgentFailed, AgentFinished, RunFinished, SubmissionKept
-from mle_star.testing.faults import FaultyBrain
+from mle_star.testing import FaultyBrain
 from tests.pipeline.conftest import clients_left, events, settings
 from tests.pipeline.mind import MindBrain
 

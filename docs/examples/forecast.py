@@ -48,14 +48,18 @@ SECONDS = 90.0
 TARGETS = [{"name": "y", "kind": "number", "scale": "log"}]
 
 
-# --- what is fitted -------------------------------------------------------------------------------
+# --- rows and time --------------------------------------------------------------------------------
+Settings = dict[str, Any]
+Score = Callable[[np.ndarray, np.ndarray], float]
+
+
 class Memory:
     """What is fitted, one thing after another, a file each in a folder below `./model/`.
 
     It is kept where `./model/` is, and recalled where the same script has kept it of the same training data.
     """
 
-    def __init__(self, data: dict[str, Any] | None = None) -> None:
+    def __init__(self, data: Settings | None = None) -> None:
         place = Path("./model")
         self.open = data is not None and place.is_dir()
         self.folder = place / fingerprint(data) if data is not None and self.open else place
@@ -105,7 +109,7 @@ class Memory:
         self.full, self.count = False, 0
 
 
-def fingerprint(data: dict[str, Any]) -> str:
+def fingerprint(data: Settings) -> str:
     """This script and the tables that it learns from, as one number."""
     tables = [data["train"], *(other["table"] for other in (data.get("labels"), *data.get("lookups", [])) if other)]
     digest = hashlib.sha256()
@@ -116,7 +120,6 @@ def fingerprint(data: dict[str, Any]) -> str:
     return digest.hexdigest()[:16]
 
 
-# --- rows and time --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rows:
     """A table of features; `words` are counts of words and of list entries, a sparse matrix of the same rows."""
@@ -143,7 +146,7 @@ class Job:
     threads: int
     seconds: float
     most: float = 0.0
-    found: dict[str, Any] = field(default_factory=dict)
+    found: Settings = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     @property
@@ -185,7 +188,7 @@ class Pace:
     `answering`: the seconds that each round adds to the time in which the model answers.
     """
 
-    def __init__(self, settings: dict[str, Any], job: Job, rows: int, answering: float = 0.0) -> None:
+    def __init__(self, settings: Settings, job: Job, rows: int, answering: float = 0.0) -> None:
         self.settings, self.job, self.rows, self.enough, self.answering = settings, job, rows, rows, answering
         self.times: list[float] = []
         self.seconds, self.rate = max(job.seconds, job.most), settings["rate"]
@@ -232,7 +235,7 @@ def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, n
     """Rows to learn from and rows to stop by, a tenth at most; a class that would be lost from the first stays."""
     order = np.random.default_rng(job.seed).permutation(len(y))
     if patience <= 0 or len(y) < 200:
-        return order, order[:0]
+        return np.sort(order), order[:0]
     size = min(len(y) // 10, 20000)
     stop, fit = order[:size], order[size:]
     if not job.numeric:
@@ -241,8 +244,40 @@ def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, n
     return np.sort(fit), np.sort(stop)
 
 
+def grow(
+    train: Callable[..., Any], x: pd.DataFrame, y: np.ndarray, settings: Settings, job: Job, wait: float = 0.0
+) -> Any:
+    """Trees, as many as the time allows, that stop by a part of the rows where `patience` is set.
+
+    `train` gives the model, its rounds, and whether it was cut off. Each round adds `wait` seconds to the answers.
+    """
+    pace = Pace(settings, job, len(y), wait)
+    fit, stop = inner_split(y, settings["patience"], job)
+    held = [(x.iloc[stop], y[stop])] if len(stop) else []
+    model, rounds, late = train(x.iloc[fit], y[fit], held, settings, pace, job)
+    if pace.enough < len(y):
+        some = few_rows(y, pace.enough, job)
+        return grow(train, x.iloc[some], y[some], settings, job, wait)
+    if held:
+        job.found.update(rounds=max(10, rounds), rate=pace.rate, late=late)
+    return model
+
+
+def rounds_in_time(model: Any, x: Any, y: np.ndarray, few: int, job: Job) -> float:
+    """For how many rounds there is time, by a `few` that the model is fitted with first."""
+    started = time.monotonic()
+    model.fit(x, y)
+    each = max((time.monotonic() - started) / few, 1e-4)
+    return max(job.seconds, min(job.most, 100 * each)) / each
+
+
+def predictions_of(model: Any, parts: list[Any], job: Job) -> list[np.ndarray]:
+    """Numbers, or the chances of the classes."""
+    return [model.predict(part) if job.numeric else model.predict_proba(part) for part in parts]
+
+
 # --- reading --------------------------------------------------------------------------------------
-def read_table(table: dict[str, Any]) -> pd.DataFrame:
+def read_table(table: Settings) -> pd.DataFrame:
     """One file of `./input`. Columns under `spelt` are read letter by letter, as ids and labels must be."""
     path, options = Path("./input") / table["file"], dict(table.get("options", {}))
     form = table.get("form", "csv")
@@ -262,9 +297,7 @@ def read_table(table: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def read_data(
-    data: dict[str, Any], most: int | None, folds: dict[str, Any], seed: int
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read_data(data: Settings, most: int | None, folds: Settings, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows to learn from, `most` of them, and the rows to answer, with what other tables know about them."""
     train = read_table(data["train"])
     if data.get("labels"):
@@ -282,7 +315,16 @@ def read_data(
     return sample_rows(with_types(train, data), most, folds, seed), with_types(test, data)
 
 
-def look_up(frame: pd.DataFrame, lookup: dict[str, Any]) -> pd.DataFrame:
+def sample_rows(frame: pd.DataFrame, most: int | None, settings: Settings, seed: int) -> pd.DataFrame:
+    """At most so many rows: the latest where the test rows come later, else at random."""
+    if most is None or len(frame) <= most:
+        return frame
+    if settings["kind"] == "time":
+        return frame.sort_values(settings["column"], kind="stable").tail(most).reset_index(drop=True)
+    return frame.sample(n=most, random_state=seed).reset_index(drop=True)
+
+
+def look_up(frame: pd.DataFrame, lookup: Settings) -> pd.DataFrame:
     """The frame with the columns of another table; where that has many rows for a key, with their statistics."""
     other, key = read_table(lookup["table"]), lookup["on"]
     other[key], keys = as_names(other[key]), as_names(frame[key])
@@ -307,7 +349,7 @@ def as_names(cells: pd.Series) -> pd.Series:
     return cells.astype(str).str.replace(r"\.0$", "", regex=True)
 
 
-def with_types(frame: pd.DataFrame, data: dict[str, Any]) -> pd.DataFrame:
+def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
     """Dates as moments, amounts in words as numbers, lists and texts as texts; what is missing is left missing."""
     changed: dict[str, Any] = {}
     for name, form in data.get("dates", {}).items():
@@ -341,7 +383,7 @@ def with_types(frame: pd.DataFrame, data: dict[str, Any]) -> pd.DataFrame:
     return pd.concat([others, pd.DataFrame(changed, index=frame.index), figures[numbers]], axis=1)
 
 
-def number_columns(frame: pd.DataFrame, data: dict[str, Any]) -> list[str]:
+def number_columns(frame: pd.DataFrame, data: Settings) -> list[str]:
     """The columns of numbers: those named, or, where there are too many to name, all that are nothing else."""
     if data.get("numbers") is not None:
         return [name for name in data["numbers"] if name in frame]
@@ -400,7 +442,7 @@ def build_features(
     others: list[Rows],
     columns: dict[str, Any],
     steps: dict[str, Any],
-    settings: dict[str, Any],
+    settings: Settings,
     job: Job,
 ) -> tuple[list[Rows], dict[str, list[str]]]:
     """The features of `fit` and of `others`, learned from `fit` alone; and which columns came from which step."""
@@ -426,7 +468,7 @@ def without(rows: Rows, names: list[str]) -> Rows:
 def as_codes(frame: pd.DataFrame) -> pd.DataFrame:
     """Categories as numbers, a missing one as -1; column names that every library takes."""
     codes = {name: frame[name].cat.codes.astype("float32") for name in frame.select_dtypes("category")}
-    return frame.assign(**codes).set_axis([f"c{number}" for number in range(frame.shape[1])], axis=1)
+    return with_plain_names(frame.assign(**codes))
 
 
 def as_ranks(frames: list[pd.DataFrame]) -> list[np.ndarray]:
@@ -506,8 +548,15 @@ def fit_logistic(
     count = int(y.max()) + 1
     if not sparse.issparse(matrix) or count > 60:
         model = job.memory.hold(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, matrix, y)
-        return [model.predict_proba(part) for part in asked]
+        return predictions_of(model, asked, job)
     return fit_each_class(y, lambda label: [matrix, *asked], strength, rounds, job)
+
+
+def fit_scaled(fit: Any, matrix: Any, y: np.ndarray, asked: list[Any], job: Job) -> list[np.ndarray]:
+    """Numbers by a model that learns them around 0 and with a spread of 1."""
+    middle, spread = float(np.mean(y)), float(np.std(y)) or 1.0
+    model = job.memory.hold(fit, matrix, (y - middle) / spread)
+    return [model.predict(part) * spread + middle for part in asked]
 
 
 def fit_each_class(y: np.ndarray, parts_for: Any, strength: float, rounds: int, job: Job) -> list[np.ndarray]:
@@ -547,7 +596,7 @@ def weigh_words(fit: Any, others: list[Any]) -> list[Any]:
 WORDS = {}
 
 
-def count_words(frame: pd.DataFrame, columns: list[str], settings: dict[str, Any]) -> Any:
+def count_words(frame: pd.DataFrame, columns: list[str], settings: Settings) -> Any:
     """A sparse matrix of counts: `words` longest phrase in words, `pieces` longest piece in characters (0: none)."""
     from scipy import sparse
 
@@ -605,7 +654,6 @@ def counts_of(rows: np.ndarray, keys: np.ndarray, height: int, size: int) -> Any
 
 # --- metric ---------------------------------------------------------------------------------------
 METRIC = {"name": "smape", "higher": False, "answers": "number", "loss": "absolute"}
-Score = Callable[[np.ndarray, np.ndarray], float]
 
 
 def decide_as_said(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
@@ -631,7 +679,7 @@ SCORE, DECIDE = smape, decide_as_said
 FEATURES = {"dates": {"columns": ["date"]}, "lags": {"date": "date", "group": "page", "horizon": None}}
 
 
-def add_dates(frame: pd.DataFrame, settings: dict[str, Any]) -> pd.DataFrame:
+def add_dates(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """Parts of the calendar, and the days since a fixed day."""
     made: dict[str, Any] = {}
     for name in settings["columns"]:
@@ -643,7 +691,7 @@ def add_dates(frame: pd.DataFrame, settings: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(made, index=frame.index).astype("float32")
 
 
-def learn_lags(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job: Job) -> list[pd.DataFrame]:
+def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
     """What the target of a series was before: all lags reach back beyond the last row to be answered."""
     when, group, horizon = settings["date"], settings["group"], settings["horizon"]
     day = [part.frame[when].dt.normalize() for part in rows]
@@ -695,30 +743,27 @@ CATBOOST = {
 }
 
 
-def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
-    """Boosted symmetric trees; categories go in as they are; they stop by a part of the training rows, or in time."""
-    model = job.memory.hold(grow_catboost, rows, y, settings, job)
-    return [(model.predict if job.numeric else model.predict_proba)(plain_levels(part.frame)) for part in others]
+def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+    """Boosted symmetric trees; categories go in as they are, by whole numbers."""
+    frames = [part.frame for part in (rows, *others)]
+    categories = list(rows.frame.select_dtypes("category"))
+    x, *asked = [frame.assign(**{name: frame[name].cat.codes.astype(int) for name in categories}) for frame in frames]
+    model = job.memory.hold(grow, train_catboost, x, y, {**settings, "categories": categories}, job)
+    return predictions_of(model, asked, job)
 
 
-def plain_levels(frame: pd.DataFrame) -> pd.DataFrame:
-    """Categories as whole numbers."""
-    return frame.assign(**{name: frame[name].cat.codes.astype(int) for name in frame.select_dtypes("category")})
-
-
-def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job) -> Any:
-    """The trees, as many as the time allows."""
+def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Settings, pace: Pace, job: Job) -> Any:
+    """The trees; six are timed first. They stop by the rows that are held out, or in time."""
     import catboost
 
     class InTime:
-        def __init__(self) -> None:
-            self.pace = Pace(settings, job, len(y))
+        def __init__(self, pace: Pace) -> None:
+            self.pace = pace
 
         def after_iteration(self, info: Any) -> bool:
             self.pace.tick()
             return not self.pace.late
 
-    fit, stop = inner_split(y, settings["patience"], job)
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
     usual = {
         "depth": int(settings["depth"]),
@@ -726,27 +771,21 @@ def grow_catboost(rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job)
         "border_count": int(settings["borders"]),
         "one_hot_max_size": int(settings["one_hot"]),
         "max_ctr_complexity": 1,
+        "cat_features": settings["categories"],
         "random_seed": job.seed,
         "thread_count": job.threads,
         "allow_writing_files": False,
         "verbose": False,
         **({"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}),
     }
-    x, categories = plain_levels(rows.frame), list(rows.frame.select_dtypes("category"))
-    probe, watch = InTime(), InTime()
-    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, categories, callbacks=[probe])
-    if probe.pace.enough < len(y):
-        some = few_rows(y, probe.pace.enough, job)
-        return grow_catboost(rows.take(some), y[some], settings, job)
-    model = kind(iterations=int(settings["rounds"]), learning_rate=probe.pace.rate, **usual)
-    if len(stop):
-        held = (x.iloc[stop], y[stop])
-        patience = int(settings["patience"])
-        model.fit(x.iloc[fit], y[fit], categories, eval_set=held, early_stopping_rounds=patience, callbacks=[watch])
-        job.found.update(rounds=max(10, model.tree_count_), rate=probe.pace.rate, late=watch.pace.late)
-    else:
-        model.fit(x, y, categories, callbacks=[watch])
-    return model
+    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[InTime(pace)])
+    if pace.enough < pace.rows:
+        return None, 0, False
+    watch = Pace(settings, job, len(y))
+    model = kind(iterations=int(settings["rounds"]), learning_rate=pace.rate, **usual)
+    patient = {"eval_set": held[0], "early_stopping_rounds": int(settings["patience"])} if held else {}
+    model.fit(x, y, callbacks=[InTime(watch)], **patient)
+    return model, model.tree_count_, watch.late
 
 
 MODELS["CatBoost"] = (fit_catboost, CATBOOST, True)
@@ -755,10 +794,9 @@ MODELS["CatBoost"] = (fit_catboost, CATBOOST, True)
 # --- blend ----------------------------------------------------------------------------------------
 BLEND = "mean"
 Predictions = dict[str, np.ndarray]
-Scorer = Callable[[np.ndarray, np.ndarray], float]
 
 
-def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Scorer) -> list[np.ndarray]:
+def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
     """The mean of the models' predictions."""
     return [np.mean(list(other.values()), axis=0) for other in others]
 
@@ -767,26 +805,35 @@ COMBINE = combine_mean
 
 
 # --- cross-validation -----------------------------------------------------------------------------
-Model = tuple[Callable[..., list[np.ndarray]], dict[str, Any], bool]
+Folds = list[tuple[np.ndarray, np.ndarray]]
+Model = tuple[Callable[..., list[np.ndarray]], Settings, bool]
 
 
-@dataclass
-class Said:
-    """What each model says: out of fold for the rows that were scored, and for the rows to answer."""
+def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int) -> Folds:
+    """Pairs of rows to learn from and rows to score by: by time, by groups, alike in the classes, or at random."""
+    from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
 
-    known: dict[str, np.ndarray] = field(default_factory=dict)
-    asked: dict[str, np.ndarray] = field(default_factory=dict)
-    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
-
-
-def scaled(y: np.ndarray, scale: str) -> np.ndarray:
-    """Numbers on the scale that models learn."""
-    return np.log1p(y) if scale == "log" else np.sqrt(y) if scale == "root" else y
-
-
-def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
-    """Predictions on the scale of the task."""
-    return np.expm1(np.clip(p, -1, 60)) if scale == "log" else np.clip(p, 0, None) ** 2 if scale == "root" else p
+    kind, count = settings["kind"], settings["count"]
+    everything = np.arange(len(frame))
+    if kind == "time":
+        order = np.argsort(frame[settings["column"]].to_numpy(), kind="stable")
+        cut = int(len(order) * (1 - settings.get("share", 0.2)))
+        return [(np.sort(order[:cut]), np.sort(order[cut:]))]
+    if kind == "groups":
+        groups = frame[settings["column"]].astype(str).to_numpy()
+        count = min(count, len(np.unique(groups)))
+        return list(GroupKFold(count, shuffle=True, random_state=seed).split(everything, groups=groups))
+    smallest = int(np.bincount(y).min()) if kind == "classes" else 0
+    if count == 1:
+        fit, held = train_test_split(everything, test_size=0.2, random_state=seed, stratify=y if smallest > 1 else None)
+        return [(fit, held)]
+    folds: Folds = []
+    for again in range(settings.get("repeats", 1)):
+        if kind == "classes":
+            folds += StratifiedKFold(count, shuffle=True, random_state=seed + again).split(everything, y)
+        else:
+            folds += KFold(count, shuffle=True, random_state=seed + again).split(everything)
+    return folds
 
 
 @dataclass
@@ -817,69 +864,59 @@ def plan_of(folds: Folds, size: int, refit: bool) -> FoldPlan:
     return FoldPlan([*folds[:place], everything, *folds[place:]], once, refit)
 
 
-def cross_validate(
-    rows: Rows,
-    y: np.ndarray,
-    test: Rows,
-    folds: Folds,
-    models: dict[str, Model],
-    steps: dict[str, Any],
-    settings: dict[str, Any],
-    columns: dict[str, Any],
-    job: Job,
-    clock: Clock,
-    *,
-    scale: str = "plain",
-    anchor: str = "",
-    classes: int = 0,
-    refit: bool = False,
-) -> Said:
+@dataclass
+class Said:
+    """What each model says: out of fold for the rows that were scored, and for the rows to answer."""
+
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+    asked: dict[str, np.ndarray] = field(default_factory=dict)
+    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+
+
+@dataclass
+class Course:
+    """What models are cross-validated on, and what is known by now: their settings, rounds, and pace on 1000 rows."""
+
+    rows: Rows
+    y: np.ndarray
+    test: Rows
+    folds: Folds
+    models: dict[str, Model]
+    steps: dict[str, Any]
+    features: Settings
+    columns: dict[str, Any]
+    job: Job
+    clock: Clock
+    scale: str = "plain"
+    anchor: str = ""
+    classes: int = 0
+    found: dict[str, list[Settings]] = field(default_factory=dict)
+    paces: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chosen = {name: own for name, (_, own, _) in self.models.items()}
+        self.seconds = self.clock.left()
+
+
+def cross_validate(course: Course, *, refit: bool = False) -> Said:
     """Fit every model in every fold, for as many folds as the time allows; with `refit`, once more on all rows."""
-    size = (len(y),) if job.numeric else (len(y), classes)
+    job, clock, y, folds = course.job, course.clock, course.y, course.folds
+    size = (len(y),) if job.numeric else (len(y), course.classes)
     said, times = Said(), np.zeros(len(y))
-    said.known = {name: np.zeros(size) for name in models}
-    said.asked = {name: np.zeros((len(test.frame), *size[1:])) for name in models}
-    paces: dict[str, float] = {}
-    found: dict[str, list[dict[str, Any]]] = {}
+    said.known = {name: np.zeros(size) for name in course.models}
+    said.asked = {name: np.zeros((len(course.test.frame), *size[1:])) for name in course.models}
     plan = plan_of(folds, len(y), refit)
-    chosen = {name: settings_of for name, (_, settings_of, _) in models.items()}
-    seconds, bagged = clock.left(), 0
+    bagged, pace = 0, 0.0
     for number, (fit, held) in enumerate(plan.rounds):
         begun = time.monotonic()
         answering = held is None or not plan.refit
         needed = 0.0 if number == 0 or (held is None and not bagged) else 0.7 if answering else 1.4
-        if job.memory.hold(bool, needed > 0 and clock.left() < needed * paces["round"]):
+        if job.memory.hold(bool, needed > 0 and clock.left() < needed * pace):
             continue
         weight = plan.once if held is None and not plan.refit else 1  # all rows count as much as all folds
-        others = [rows.take(held)] if held is not None else []
-        others += [test] if answering else []
-        truth = scaled(y[fit], scale) if job.numeric else y[fit]
-        seen = np.arange(classes)
-        if not job.numeric:
-            seen, truth = np.unique(truth, return_inverse=True)
-        this = replace(job, seed=job.seed + number)
-        part, *asked = [rows.take(fit), *others]
-        built, origin = build_features(part, truth, asked, columns, steps, settings, this)
-        base = [anchor_of(each, anchor, truth) for each in built]
-        goal = truth - base[0] if job.numeric else truth
-        for place, (name, (learn, _, timed)) in enumerate(models.items()):
-            jobs = max(1.0, ((plan.once if number < plan.once else len(plan.rounds)) - number) * len(models) - place)
-            most = 0.8 * clock.room() / (len(models) - place) / (1 if answering else 2)
-            share = replace(this, seconds=max(0.3, min(clock.left(), seconds) * 0.9 / jobs), most=most, found={})
-            only = chosen[name].get("only")
-            dropped = [c for step, names in origin.items() if only is not None and step not in only for c in names]
-            given, *wanted = [without(each, dropped) for each in built]
-            if "search" in chosen[name] and not number and len(seen) != 1:
-                less = replace(share, seconds=share.seconds * 1.5, most=0.0)
-                chosen[name] = job.memory.hold(search_settings, learn, given, goal, chosen[name], less)
-            if len(seen) == 1 and not job.numeric:
-                learned = [np.ones((len(each.frame), 1)) for each in wanted]
-            else:
-                learned = fit_in_time(learn, given, goal, wanted, chosen[name], share, paces, name, timed)
-                found.setdefault(name, []).append(share.found)
-                chosen[name] = with_found(chosen[name], found[name], min(2, len(folds)))
-            pairs = zip(learned, base[1:], strict=True)
-            answers = [spread(p, at, seen, classes, scale, job) for p, at in pairs]
+        others = [*([] if held is None else [course.rows.take(held)]), *([course.test] if answering else [])]
+        left = (plan.once if number < plan.once else len(plan.rounds)) - number
+        for name, answers in learn_round(course, number, fit, others, left, answering).items():
             if held is not None:
                 said.known[name][held] += answers[0]
             if answering:
@@ -887,18 +924,90 @@ def cross_validate(
         if held is not None:
             times[held] += 1
         bagged += weight if answering else 0
-        paces["round"] = time.monotonic() - begun
-        late = number == 0 < len(folds) - 1 and any(each[0].get("late") for each in found.values())
+        pace = time.monotonic() - begun
+        late = number == 0 < len(folds) - 1 and any(each[0].get("late") for each in course.found.values())
         if job.memory.hold(bool, late and not plan.refit):
             plan.shorten(folds)
             bagged = 0
-            chosen = {name: with_found(own, found.get(name, []), 1) for name, own in chosen.items()}
+            course.chosen = {
+                name: with_found(own, course.found.get(name, []), 1) for name, own in course.chosen.items()
+            }
             said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
     said.scored = np.flatnonzero(times)
-    for name in models:
+    for name in course.models:
         said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
         said.asked[name] /= max(bagged, 1)
     return said
+
+
+def learn_round(
+    course: Course, number: int, fit: np.ndarray, others: list[Rows], left: int, answering: bool
+) -> dict[str, list[np.ndarray]]:
+    """What each model, fitted on the rows `fit`, says of the `others`; `left` rounds share the time that is left."""
+    job, clock, count = replace(course.job, seed=course.job.seed + number), course.clock, len(course.models)
+    truth = scaled(course.y[fit], course.scale) if job.numeric else course.y[fit]
+    seen = np.arange(course.classes)
+    if not job.numeric:
+        seen, truth = np.unique(truth, return_inverse=True)
+    part = course.rows.take(fit)
+    built, origin = build_features(part, truth, others, course.columns, course.steps, course.features, job)
+    base = [anchor_of(each, course.anchor, truth) for each in built]
+    goal = truth - base[0] if job.numeric else truth
+    said = {}
+    for place, name in enumerate(course.models):
+        seconds = max(0.3, min(clock.left(), course.seconds) * 0.9 / max(1.0, left * count - place))
+        most = 0.8 * clock.room() / (count - place) / (1 if answering else 2)
+        only = course.chosen[name].get("only")
+        dropped = [c for step, names in origin.items() if only is not None and step not in only for c in names]
+        given, *wanted = [without(each, dropped) for each in built]
+        if len(seen) == 1 and not job.numeric:
+            learned = [np.ones((len(each.frame), 1)) for each in wanted]
+        else:
+            share = replace(job, seconds=seconds, most=most, found={})
+            learned = learn_model(course, name, given, goal, wanted, share, first=number == 0)
+        pairs = zip(learned, base[1:], strict=True)
+        said[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
+    return said
+
+
+def learn_model(
+    course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job, *, first: bool
+) -> list[np.ndarray]:
+    """Fit one model; one that does not watch the clock gets as many rows as it has time for."""
+    learn, _, timed = course.models[name]
+    if first and "search" in course.chosen[name]:
+        less = replace(job, seconds=job.seconds * 1.5, most=0.0)
+        course.chosen[name] = job.memory.hold(search_settings, learn, rows, y, course.chosen[name], less)
+    if not timed and len(y) > 3000:
+        few = job.memory.hold(rows_in_time, course, name, rows, y, others, job)
+        rows, y = rows.take(few), y[few]
+    learned = learn(rows, y, others, course.chosen[name], job)
+    course.found.setdefault(name, []).append(job.found)
+    course.chosen[name] = with_found(course.chosen[name], course.found[name], min(2, len(course.folds)))
+    return learned
+
+
+def rows_in_time(course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job) -> np.ndarray:
+    """The rows that there is time to learn from: a model is tried on 1000 first."""
+    learn, _, _ = course.models[name]
+    if name not in course.paces:
+        few = few_rows(y, 1000, job)
+        begun = time.monotonic()
+        within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
+        asked = [part.take(np.arange(min(1000, len(part.frame)))) for part in others]
+        learn(rows.take(few), within, asked, course.chosen[name], job)
+        course.paces[name] = time.monotonic() - begun
+    wanted = int(1000 * (max(job.seconds, job.most) / max(course.paces[name], 1e-3)) ** 0.85)
+    return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)
+
+
+def with_found(settings: Settings, found: list[Settings], enough: int) -> Settings:
+    """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
+    told = [each for each in found if each and not each["late"]]
+    if len(told) < enough or not settings.get("patience"):
+        return settings
+    mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}
+    return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
 
 
 def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
@@ -907,6 +1016,16 @@ def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
         return np.zeros(len(rows.frame))
     base: np.ndarray = rows.frame[anchor].fillna(float(truth.mean())).to_numpy(dtype=float)
     return base
+
+
+def scaled(y: np.ndarray, scale: str) -> np.ndarray:
+    """Numbers on the scale that models learn."""
+    return np.log1p(y) if scale == "log" else np.sqrt(y) if scale == "root" else y
+
+
+def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
+    """Predictions on the scale of the task."""
+    return np.expm1(np.clip(p, -1, 60)) if scale == "log" else np.clip(p, 0, None) ** 2 if scale == "root" else p
 
 
 def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
@@ -922,118 +1041,27 @@ def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scal
     return full
 
 
-def with_found(settings: dict[str, Any], found: list[dict[str, Any]], enough: int) -> dict[str, Any]:
-    """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
-    told = [each for each in found if each and not each["late"]]
-    if len(told) < enough or not settings.get("patience"):
-        return settings
-    mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}
-    return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
-
-
-def fit_in_time(
-    learn: Callable[..., list[np.ndarray]],
-    rows: Rows,
-    y: np.ndarray,
-    others: list[Rows],
-    settings: dict[str, Any],
-    job: Job,
-    paces: dict[str, float],
-    name: str,
-    timed: bool,
-) -> list[np.ndarray]:
-    """Fit; a model that does not watch the clock is tried on 1000 rows first and gets as many as it has time for."""
-    if timed or len(y) <= 3000:
-        return learn(rows, y, others, settings, job)
-    few = job.memory.hold(rows_in_time, learn, rows, y, others, settings, job, paces, name)
-    return learn(rows.take(few), y[few], others, settings, job)
-
-
-def rows_in_time(
-    learn: Callable[..., list[np.ndarray]],
-    rows: Rows,
-    y: np.ndarray,
-    others: list[Rows],
-    settings: dict[str, Any],
-    job: Job,
-    paces: dict[str, float],
-    name: str,
-) -> np.ndarray:
-    """The rows that there is time to learn from."""
-    if name not in paces:
-        few = few_rows(y, 1000, job)
-        begun = time.monotonic()
-        within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
-        learn(
-            rows.take(few), within, [part.take(np.arange(min(1000, len(part.frame)))) for part in others], settings, job
-        )
-        paces[name] = time.monotonic() - begun
-    wanted = int(1000 * (max(job.seconds, job.most) / max(paces[name], 1e-3)) ** 0.85)
-    return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)
-
-
-# --- folds ----------------------------------------------------------------------------------------
-Folds = list[tuple[np.ndarray, np.ndarray]]
-
-
-def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: dict[str, Any], seed: int) -> Folds:
-    """Pairs of rows to learn from and rows to score by: by time, by groups, alike in the classes, or at random."""
-    from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
-
-    kind, count = settings["kind"], settings["count"]
-    everything = np.arange(len(frame))
-    if kind == "time":
-        order = np.argsort(frame[settings["column"]].to_numpy(), kind="stable")
-        cut = int(len(order) * (1 - settings.get("share", 0.2)))
-        return [(np.sort(order[:cut]), np.sort(order[cut:]))]
-    if kind == "groups":
-        groups = frame[settings["column"]].astype(str).to_numpy()
-        count = min(count, len(np.unique(groups)))
-        return list(GroupKFold(count, shuffle=True, random_state=seed).split(everything, groups=groups))
-    smallest = int(np.bincount(y).min()) if kind == "classes" else 0
-    if count == 1:
-        fit, held = train_test_split(everything, test_size=0.2, random_state=seed, stratify=y if smallest > 1 else None)
-        return [(fit, held)]
-    folds: Folds = []
-    for again in range(settings.get("repeats", 1)):
-        if kind == "classes":
-            folds += StratifiedKFold(count, shuffle=True, random_state=seed + again).split(everything, y)
-        else:
-            folds += KFold(count, shuffle=True, random_state=seed + again).split(everything)
-    return folds
-
-
-def sample_rows(frame: pd.DataFrame, most: int | None, settings: dict[str, Any], seed: int) -> pd.DataFrame:
-    """At most so many rows: the latest where the test rows come later, else at random."""
-    if most is None or len(frame) <= most:
-        return frame
-    if settings["kind"] == "time":
-        return frame.sort_values(settings["column"], kind="stable").tail(most).reset_index(drop=True)
-    return frame.sample(n=most, random_state=seed).reset_index(drop=True)
-
-
-# --- search ---------------------------------------------------------------------------------------
 def search_settings(
-    fit: Callable[..., list[np.ndarray]], rows: Rows, y: np.ndarray, settings: dict[str, Any], job: Job
-) -> dict[str, Any]:
+    fit: Callable[..., list[np.ndarray]], rows: Rows, y: np.ndarray, settings: Settings, job: Job
+) -> Settings:
     """The best settings found in `job.seconds`: a step in a random direction, else its opposite, else smaller steps."""
     ranges, ends = settings["search"], time.monotonic() + job.seconds
     dice = np.random.default_rng(job.seed)
     some = dice.permutation(len(y))[:6000]
     cut = int(0.75 * len(some))
-    learn, scorer = some[:cut], some[cut:]
+    learn, held = some[:cut], some[cut:]
     if not job.numeric:
-        scorer = scorer[np.isin(y[scorer], y[learn])]
+        held = held[np.isin(y[held], y[learn])]
         _, within = np.unique(y[learn], return_inverse=True)
     truth = y[learn] if job.numeric else within
 
-    def loss(tried: dict[str, Any], seconds: float) -> float:
-        (p,) = fit(rows.take(learn), truth, [rows.take(scorer)], tried, replace(job, seconds=seconds))
+    def loss(tried: Settings, seconds: float) -> float:
+        (p,) = fit(rows.take(learn), truth, [rows.take(held)], tried, replace(job, seconds=seconds))
         if job.numeric:
-            error = np.abs(y[scorer] - p)
+            error = np.abs(y[held] - p)
             return float(np.mean(error if job.loss == "absolute" else error**2))
-        place = np.searchsorted(np.unique(y[learn]), y[scorer])
-        return float(-np.mean(np.log(np.clip(p[np.arange(len(scorer)), place], 1e-6, 1))))
+        place = np.searchsorted(np.unique(y[learn]), y[held])
+        return float(-np.mean(np.log(np.clip(p[np.arange(len(held)), place], 1e-6, 1))))
 
     begun = time.monotonic()
     best, lowest = dict(settings), loss(settings, job.seconds)
@@ -1058,24 +1086,27 @@ def search_settings(
 
 
 # --- course ---------------------------------------------------------------------------------------
+Prepared = tuple[Rows, Rows, Settings]
+
+
 @dataclass(frozen=True)
 class Solution:
     """All that a script consists of."""
 
-    data: dict[str, Any]
-    targets: list[dict[str, Any]]
-    folds: dict[str, Any]
-    metric: dict[str, Any]
+    data: Settings
+    targets: list[Settings]
+    folds: Settings
+    metric: Settings
     score: Callable[..., float]
     decide: Callable[..., list[np.ndarray]]
-    features: dict[str, Any]
+    features: Settings
     row_steps: dict[str, Callable[..., pd.DataFrame]]
     fold_steps: dict[str, Callable[..., list[pd.DataFrame]]]
     models: dict[str, Model]
     combine: Callable[..., list[np.ndarray]]
     rows: int | None
     seconds: float
-    words: dict[str, Any]
+    words: Settings
 
     @property
     def seed(self) -> int:
@@ -1083,7 +1114,7 @@ class Solution:
         return int(os.environ.get("MLE_STAR_SEED", "42"))
 
 
-def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tuple[Rows, Rows, dict[str, Any]]:
+def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> Prepared:
     """The rows with all that can be said of a row by itself, and the columns to learn from."""
     data, steps = solution.data, dict[str, list[str]]()
     numbers = number_columns(train, data) + [name for name in data.get("amounts", []) if name in train]
@@ -1101,16 +1132,10 @@ def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tupl
 
 
 def learn_target(
-    solution: Solution,
-    target: dict[str, Any],
-    frame: pd.DataFrame,
-    rows: Rows,
-    test: Rows,
-    columns: Any,
-    clock: Clock,
-    memory: Memory,
+    solution: Solution, target: Settings, frame: pd.DataFrame, prepared: Prepared, clock: Clock, memory: Memory
 ) -> tuple[np.ndarray, Said]:
     """The truth of one target, and what the models say of it."""
+    rows, test, columns = prepared
     classes = target.get("classes", [])
     if target["kind"] == "number":
         y = pd.to_numeric(frame[target["name"]], errors="coerce").fillna(0).to_numpy(dtype=float)
@@ -1121,18 +1146,27 @@ def learn_target(
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
-    if folds["kind"] == "time":  # scorer by a time as long as the one to be answered
+    if folds["kind"] == "time":  # scored by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
-    pairs = make_folds(frame, y, folds, solution.seed)
-    said = cross_validate(
-        rows, y, test, pairs, solution.models, solution.fold_steps, solution.features, columns, job, clock,
-        scale=target.get("scale", "plain") if numeric else "plain", classes=len(classes), refit=len(pairs) == 1,
+    course = Course(
+        rows,
+        y,
+        test,
+        make_folds(frame, y, folds, solution.seed),
+        solution.models,
+        solution.fold_steps,
+        solution.features,
+        columns,
+        job,
+        clock,
+        scale=target.get("scale", "plain") if numeric else "plain",
         anchor=target.get("anchor", ""),
-    )  # fmt: skip
-    return y, said
+        classes=len(classes),
+    )
+    return y, cross_validate(course, refit=len(course.folds) == 1)
 
 
-def for_target(solution: Solution, target: dict[str, Any]) -> Solution:
+def for_target(solution: Solution, target: Settings) -> Solution:
     """The solution with the metric of one target: of two classes F1 and its like look at the second."""
     positive = solution.metric.get("positive") if len(target.get("classes", [])) == 2 else None
     options = {} if positive is None else {"positive": positive}
@@ -1151,26 +1185,20 @@ def for_target(solution: Solution, target: dict[str, Any]) -> Solution:
 def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any]) -> list[np.ndarray]:
     """Blended and decided predictions for `others`; weights and cuts are learned from `known` and its truth."""
     sign = 1 if solution.metric["higher"] else -1
-    first = next(iter(known.values()))
 
-    def scorer(truth: np.ndarray, p: np.ndarray) -> float:
+    def by_metric(truth: np.ndarray, p: np.ndarray) -> float:
+        return sign * solution.score(truth, p)
+
+    def by_chances(truth: np.ndarray, p: np.ndarray) -> float:
         if p.ndim == 2 and solution.metric["answers"] in ("label", "set"):
             return float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
-        if solution.metric["answers"] == "grade":
-            return -float(np.mean((truth - p) ** 2))
-        return sign * solution.score(truth, p)
+        return -float(np.mean((truth - p) ** 2)) if solution.metric["answers"] == "grade" else by_metric(truth, p)
 
-    plain = len(known) == 1 or len(first) < 10
-    blends = (
-        [next(iter(other.values())) for other in [known, *others]]
-        if plain
-        else solution.combine(y, known, [known, *others], scorer)
-    )
-
-    def rate(truth: np.ndarray, p: np.ndarray) -> float:
-        return sign * solution.score(truth, p)
-
-    return solution.decide(y, blends[0], blends[1:], rate)
+    if len(known) == 1 or len(y) < 10:
+        blends = [next(iter(other.values())) for other in (known, *others)]
+    else:
+        blends = solution.combine(y, known, [known, *others], by_chances)
+    return solution.decide(y, blends[0], blends[1:], by_metric)
 
 
 def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.ndarray, np.ndarray]:
@@ -1218,12 +1246,12 @@ def learn_all(
     solution: Solution, train: pd.DataFrame, test: pd.DataFrame, clock: Clock, memory: Memory
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The score, and the answers for the test rows by target."""
-    rows, asked, columns = prepare(solution, train, test)
+    prepared = prepare(solution, train, test)
     scored, scores, answers = [], [], {}
     sets = solution.metric["answers"] == "set"
     for number, target in enumerate(solution.targets):
         own, part = for_target(solution, target), clock.part(len(solution.targets) - number)
-        y, said = learn_target(own, target, train, rows, asked, columns, part, memory)
+        y, said = learn_target(own, target, train, prepared, part, memory)
         order, given = honest_answers(own, y, said)
         scored.append((y, order, given))
         scores.append(0.0 if sets else own.score(y[order], given))
@@ -1255,7 +1283,7 @@ def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, 
     table.to_csv("./final/submission.csv", index=False, **form)
 
 
-def cells_of(p: np.ndarray, target: dict[str, Any], answer: dict[str, Any], metric: dict[str, Any]) -> Any:
+def cells_of(p: np.ndarray, target: Settings, answer: Settings, metric: Settings) -> Any:
     """What is written for each row: a number, a label, the chance of a class, or the best labels in order."""
     labels = np.array(target.get("classes", []), dtype=object)
     if target["kind"] == "number":

@@ -39,7 +39,7 @@ def run_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def profile_of(task: SmallTask) -> Profile:
     """What the engineer sees of a small task."""
-    asked = Question.of("init", None, task.system, "", 0)
+    asked = Question.of("init", None, task.system, "")
     return look(asked.metric, asked.folder, asked.description, asked.packages)
 
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mle_star.engineer import foreign, moves, planning, studies
+from mle_star.engineer import moves, planning, studies
 from mle_star.engineer.catalogue import families, fitting_families, fitting_steps
-from mle_star.engineer.checks import leaks
+from mle_star.engineer.checks import foreign_block, leaks
 from mle_star.engineer.design import Design, assemble, literal, recover, sections_of, settings_in
 from mle_star.engineer.profile import Profile, look
 from tests.engineer.conftest import profile_of
@@ -172,4 +172,4 @@ def test_the_examples_in_the_documents_are_what_the_engineer_writes(tmp_path: Pa
 
 def test_a_script_that_no_parser_can_take_is_somebody_elses_script() -> None:
     deep = f"x = {'-' * 20_000}1\n"
-    assert settings_in(deep) == {} and leaks(deep) == [] and foreign.block(deep, [])[0] == deep
+    assert settings_in(deep) == {} and leaks(deep) == [] and foreign_block(deep, [])[0] == deep

@@ -14,7 +14,7 @@ from mle_star.engineer.brain import ALL_USED, NO_SUBSAMPLING, EngineerBrain
 from mle_star.engineer.catalogue import fitting_families
 from mle_star.engineer.design import Design, assemble, recover, sections_of
 from mle_star.engineer.moves import actions, named_in
-from mle_star.engineer.wire import BrainRequest
+from mle_star.engineer.server import BrainRequest
 from mle_star.method.codeblocks import extract_code_block
 from mle_star.method.scores import parse_ablation_lines
 from mle_star.models import (

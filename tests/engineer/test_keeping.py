@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mle_star.engineer.design import assemble
-from mle_star.engineer.parts.keeping import Memory
+from mle_star.engineer.parts.core import Memory
 from tests.engineer.conftest import Run, profile_of, quick
 from tests.engineer.small_tasks import TASKS
 

@@ -21,23 +21,30 @@ from mle_star.engineer import parts
 from mle_star.engineer.catalogue import all_blends, families, steps
 from mle_star.engineer.design import Design, assemble
 from mle_star.engineer.moves import ANCHOR, changed
-from mle_star.engineer.parts import core
-from mle_star.engineer.parts.blends import deciding
-from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, few_rows, inner_split
-from mle_star.engineer.parts.features.encoding import build_features, encode
-from mle_star.engineer.parts.features.words import count_words
-from mle_star.engineer.parts.models.catboost import grow_catboost
-from mle_star.engineer.parts.models.kernel import fit_kernel
-from mle_star.engineer.parts.validation.crossval import cross_validate, plan_of, spread, with_found
-from mle_star.engineer.parts.validation.folds import make_folds
-from mle_star.engineer.parts.validation.search import search_settings
+from mle_star.engineer.parts import blending, core
+from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, Settings, few_rows, grow, inner_split
+from mle_star.engineer.parts.encoding import build_features, encode
+from mle_star.engineer.parts.matrices import fit_kernel
+from mle_star.engineer.parts.texts import count_words
+from mle_star.engineer.parts.trees import train_catboost
+from mle_star.engineer.parts.validation import (
+    Course,
+    cross_validate,
+    make_folds,
+    plan_of,
+    search_settings,
+    spread,
+    with_found,
+)
 from mle_star.engineer.planning import metric_settings
 from mle_star.engineer.recipes import RECIPES
 
 DICE = np.random.default_rng(5)
 COLUMNS = {
-    "dates": ["when", "then"], "texts": ["text"], "categories": ["kind"], "numbers": ["n0", "n1"], "series": []
-}  # fmt: skip
+    **{key: ["when", "then"] for key in ("dates", "calendar", "spans")},
+    **{key: ["kind"] for key in ("counts", "target_means", "deviations", "code_parts")},
+    **{key: ["text"] for key in ("text_sizes", "style")},
+}
 WORDS = {"words": 2, "pieces": 3, "bits": 12, "longest": 500}
 
 
@@ -133,11 +140,10 @@ def test_few_rows_have_every_class() -> None:
     assert set(y[some]) == {0, 1, 2} and len(some) <= 53
 
 
-def test_a_family_is_one_file_that_tells_all_about_itself() -> None:
+def test_a_family_tells_all_about_itself_in_one_place() -> None:
     folder = Path(inspect.getfile(parts)).parent
-    engineer = [path for path in folder.parent.glob("*.py") if path.name not in ("profile.py", "repairs.py")]
+    engineer = [path for path in folder.parent.glob("*.py") if path.name not in ("profile.py", "checks.py")]
     for key, family in families().items():
-        assert Path(inspect.getfile(family.fit)).stem == key
         assert family.settings and family.cheap and family.ablations and family.moves
         for setting in family.settings.values():
             assert setting.low <= setting.usual <= setting.high and setting.meaning
@@ -171,7 +177,7 @@ def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) 
     frame["n1"] = frame["n1"].fillna(0.0)
     rows = Rows(frame, count_words(frame, ["text"], WORDS))
     settings: dict[str, Any] = {
-        "columns": COLUMNS[step.add.__module__.rpartition(".")[2]],
+        "columns": COLUMNS.get(key, ["n0", "n1"]),
         "pairs": 2, "numbers": ["n0"], "count": 2, "products": True, "alpha": 1.0, "date": "when", "group": "kind",
         "horizon": 7,
     }  # fmt: skip
@@ -206,11 +212,11 @@ def test_a_change_against_what_was_before_follows_a_trend_that_trees_cannot() ->
     columns = {"numbers": [], "categories": ["page"]}
     folds = make_folds(frame, y, {"kind": "time", "count": 1, "column": "when", "share": 0.1}, 1)
     errors = []
+    models, lags = {"mean": (fit, Settings(), True)}, {"lags": steps()["lags"].add}
     for anchor in ("", ANCHOR):
-        said = cross_validate(
-            Rows(frame), y, Rows(later), folds, {"mean": (fit, {}, True)}, {"lags": steps()["lags"].add}, settings,
-            columns, Job("regression", "squared", 1, 1, 1.0), Clock(1.0), anchor=anchor, refit=True,
-        )  # fmt: skip
+        job = Job("regression", "squared", 1, 1, 1.0)
+        course = Course(Rows(frame), y, Rows(later), folds, models, lags, settings, columns, job, Clock(1.0))
+        said = cross_validate(replace(course, anchor=anchor), refit=True)
         errors.append(np.abs(said.known["mean"][said.scored] - y[said.scored]).mean())
     assert errors[1] < 0.3 * errors[0]
 
@@ -308,12 +314,12 @@ def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> Non
     chance = np.clip(0.1 + 0.25 * y + DICE.normal(size=600) * 0.08, 0.01, 0.99)
     p = np.column_stack([1 - chance, chance])
     f1 = partial(formulas.f1, positive=1)
-    plain, cut = (decide(y, p, [p], f1)[0] for decide in (deciding.decide_most_probable, deciding.decide_best_cut))
+    plain, cut = (decide(y, p, [p], f1)[0] for decide in (blending.decide_most_probable, blending.decide_best_cut))
     assert f1(y, cut) > f1(y, plain)
     grades = np.digitize(DICE.normal(size=400), [-1, 0, 1])
     said = grades * 0.5 + 0.9 + DICE.normal(size=400) * 0.1
     kappa = formulas.quadratic_weighted_kappa
-    (cuts,) = deciding.decide_cut_points(grades, said, [said], kappa)
+    (cuts,) = blending.decide_cut_points(grades, said, [said], kappa)
     assert kappa(grades, cuts) > kappa(grades, np.clip(np.round(said), 0, 3).astype(int))
 
 
@@ -370,12 +376,11 @@ def test_models_learn_from_all_rows_too_and_from_few_folds_where_time_is_short(l
         return [np.full(len(part.frame), 7.0 if len(y) == 600 else 1.0) for part in others]
 
     frame, y = pd.DataFrame({"n0": DICE.normal(size=600)}), DICE.normal(size=600)
+    settings = {"patience": 50, "rate": 0.1, "rounds": 90}
     columns: dict[str, Any] = {"numbers": ["n0"], "categories": [], "steps": {}}
-    said = cross_validate(
-        Rows(frame), y, Rows(frame.head(9)), make_folds(frame, y, {"kind": "plain", "count": 5}, 1),
-        {"model": (fit, {"patience": 50, "rate": 0.1, "rounds": 90}, True)}, {}, {}, columns, job("regression"),
-        Clock(20.0),
-    )  # fmt: skip
+    folds, models = make_folds(frame, y, {"kind": "plain", "count": 5}, 1), {"model": (fit, settings, True)}
+    rows, asked = Rows(frame), Rows(frame.head(9))
+    said = cross_validate(Course(rows, y, asked, folds, models, {}, {}, columns, job("regression"), Clock(20.0)))
     assert seen == sizes
     assert len(said.scored) == (240 if late else 600), "what no fold has scored is not counted"
     assert said.asked["model"] == pytest.approx(7.0 if late else 4.0), "all rows weigh as much as all folds"
@@ -416,7 +421,8 @@ def test_trees_that_grow_slower_than_their_probe_are_still_some(monkeypatch: pyt
     family = families()["catboost"]
     settings = {name: setting.usual for name, setting in family.settings.items()}
     x = DICE.normal(size=(5000, 2))
-    model = grow_catboost(Rows(pd.DataFrame(x, columns=["a", "b"])), x[:, 0], settings, job("regression"))
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    model = grow(train_catboost, frame, x[:, 0], {**settings, "categories": []}, job("regression"))
     assert model.tree_count_ >= 20
 
 

@@ -19,9 +19,10 @@ from mle_star.data.layout import find_layout
 from mle_star.data.tables import TICK_NS, _looked_at
 from mle_star.engineer.brain import serve
 from mle_star.engineer.catalogue import fitting_families
-from mle_star.engineer.parts.features.reading import read_data
-from mle_star.engineer.profile import look, recipe_for
+from mle_star.engineer.parts.reading import read_data
+from mle_star.engineer.profile import look
 from mle_star.engineer.reading import Question, parts_of
+from mle_star.engineer.recipes import recipe_for
 from mle_star.errors import ConfigError
 from mle_star.holdout.split import find_rule
 from tests.engineer.conftest import profile_of
@@ -43,7 +44,7 @@ def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, 
 
 
 def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot_read(tmp_path: Path) -> None:
-    asked = Question.of("init", None, write_shop(tmp_path / "input"), "", 0)
+    asked = Question.of("init", None, write_shop(tmp_path / "input"), "")
     for path in asked.folder.iterdir():  # a file that has just changed is read anew each time
         os.utime(path)
     time.sleep(2 * TICK_NS / 1e9)
@@ -55,7 +56,7 @@ def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot
 
 
 def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:
-    asked = Question.of("init", None, write_shop(tmp_path / "input"), "", 0)
+    asked = Question.of("init", None, write_shop(tmp_path / "input"), "")
     seen = look(asked.metric, asked.folder, asked.description, asked.packages)
     assert seen.data["targets"] == ["bought"]  # not the column beside it that the test table lacks, too
     assert seen.data["amounts"] == ["price"] and list(seen.dates) == ["joined"]
@@ -105,7 +106,7 @@ def test_only_what_the_interpreter_has_is_offered(tmp_path: Path) -> None:
     bare = "\n".join(line for line in system.splitlines() if not line.startswith(("catboost", "lightgbm", "xgb")))
     few, every = (
         {family.key for family in fitting_families(look(q.metric, q.folder, q.description, q.packages))}
-        for q in (Question.of("init", None, text, "", 0) for text in (bare, system))
+        for q in (Question.of("init", None, text, "") for text in (bare, system))
     )
     assert few < every and len(few) >= 3 and not few & {"lightgbm", "xgboost", "catboost"}
 
@@ -137,7 +138,7 @@ def test_any_prompt_can_be_taken_apart(text: str) -> None:
 
 def test_headings_inside_a_description_do_not_hide_the_data_folder(tmp_path: Path) -> None:
     task = "Predict `y`.\n\n# Data\n\nSee below.\n\n# Metric\n\nWhatever you like."
-    asked = Question.of("init", None, system_prompt(tmp_path, "mae", "minimize", task), "", 0)
+    asked = Question.of("init", None, system_prompt(tmp_path, "mae", "minimize", task), "")
     assert (asked.metric, asked.folder, asked.description) == ("mae", tmp_path.resolve(), task)
     assert "lightgbm" in asked.packages and "sklearn" in asked.packages and "torch" not in asked.packages
 
@@ -145,7 +146,7 @@ def test_headings_inside_a_description_do_not_hide_the_data_folder(tmp_path: Pat
 def test_facts_and_a_history_with_failures_are_read() -> None:
     facts = {"metric": "rmse", "scores": [0.5, None]}
     text = "# Tried\n\n## Plan: one\ntwo lines\n## Score: 0.5\n\n## Plan: other\n## Score: N/A (evaluation failed)\n"
-    asked = Question.of("planner", None, "", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```", 0)
+    asked = Question.of("planner", None, "", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```")
     assert asked.metric == "rmse"
     assert [(plan.strip(), score) for plan, score in asked.tried] == [("one\ntwo lines", 0.5), ("other", None)]
 

@@ -16,7 +16,7 @@ from mle_star.phase1 import run_phase1
 from mle_star.run.context import enter_run
 from mle_star.run.events import AgentFinished, DebugAttempted, LeakageChecked
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import ScriptedBrain
 from tests.method.conftest import NO_LEAKAGE, broken_script, fenced, leaky, models, script, scripted_run, settings
 
 CONFIG = settings(M=2, model="claude-sonnet-4-5", client_reuse="clear", agent_timeout_seconds=120)

@@ -15,7 +15,7 @@ from mle_star.phase3 import run_phase3
 from mle_star.run.context import enter_run
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import ScriptedBrain
 
 from .conftest import NO_LEAKAGE, fenced, leaky, script, scripted_run, settings
 from .loops import base_solution, part, plans, section

@@ -16,7 +16,7 @@ from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import Agents
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.sdk.processes import marked_processes
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import ScriptedBrain
 
 MODEL = "claude-sonnet-4-5"
 USD_PER_INPUT_TOKEN, USD_PER_OUTPUT_TOKEN = 3e-6, 15e-6

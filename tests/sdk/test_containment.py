@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mle_star.engineer.server import BrainReply, MessagesServer, ToolCall
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import ScriptedBrain
 
 KEY = "sk-canary-6b1f0c9e"
 HARNESS = """

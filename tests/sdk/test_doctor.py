@@ -14,7 +14,7 @@ from mle_star.engineer.server import BrainReply, Fault, MessagesServer
 from mle_star.errors import AgentFailure, ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.run.budget import read_prices
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import ScriptedBrain
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,7 @@ from mle_star.errors import AgentError
 from mle_star.method.codeblocks import extract_code_block
 from mle_star.models import AgentConfig, AgentType, agent_config
 from mle_star.search.control import OUTAGE_REASONS
-from mle_star.testing.faults import FAULT_NAMES, FaultyBrain
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import FAULT_NAMES, FaultyBrain, ScriptedBrain
 from tests.sdk.conftest import QUICK, Bench, OpenBench, charged
 
 pytestmark = pytest.mark.long

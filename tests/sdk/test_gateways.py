@@ -15,7 +15,7 @@ from mle_star.models import AgentType, LeakageDetectionOutput, agent_config
 from mle_star.prompts import render
 from mle_star.sdk.connection import Turn
 from mle_star.sdk.replies import Failure, read_structured, scorer_turn
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import ScriptedBrain
 from tests.sdk.conftest import OpenBench
 
 EXTRACTOR, RETRIEVER = agent_config(AgentType.extractor), agent_config(AgentType.retriever)

@@ -27,7 +27,7 @@ SCRIPT = """
 import asyncio, sys
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import ScriptedBrain
 from mle_star.engineer.server import BrainReply, Fault, MessagesServer
 
 async def main(data, work):

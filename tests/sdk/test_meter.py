@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.engineer.wire import BrainReply, BrainRequest, events_of, message_of
+from mle_star.engineer.server import BrainReply, BrainRequest, events_of, message_of
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
 from mle_star.sdk.meter import Meter, Tariff
 from tests.sdk.conftest import MODEL

@@ -18,8 +18,8 @@ from mle_star.errors import ConfigError
 from mle_star.sdk.credentials import Upstream
 from mle_star.sdk.meter import Meter
 from mle_star.sdk.proxy import CredentialProxy
-from mle_star.serving.loopback import LoopbackServer
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.serving import LoopbackServer
+from mle_star.testing import ScriptedBrain
 from tests.sdk.test_wire import Reply, ask, body
 
 SECRET = "sk-canary-0123456789"

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
-from mle_star.testing.faults import FAULT_NAMES, FaultName, FaultyBrain
-from mle_star.testing.scripted import ScriptedBrain
+from mle_star.testing import FAULT_NAMES, FaultyBrain, ScriptedBrain
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 
@@ -153,7 +152,7 @@ async def test_a_brain_that_fails_is_an_api_error_and_is_remembered() -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), [("rate_limit", 429), ("server_error", 500), ("overloaded", 529)])
-async def test_error_statuses_carry_the_api_s_error_body(name: FaultName, status: int) -> None:
+async def test_error_statuses_carry_the_api_s_error_body(name: str, status: int) -> None:
     async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
         reply = await post(server, body())
     assert reply.status == status

@@ -19,7 +19,7 @@ from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import FinishRequested, RefinementTried, RunFinished
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import Journal, read_journal
-from mle_star.serving.guarded import GuardedServer
+from mle_star.serving import GuardedServer
 from mle_star.views import RunStory, text
 from mle_star.views.live import Follower, IndexServer, LiveServer
 from mle_star.views.page import SECTIONS

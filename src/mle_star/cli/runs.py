@@ -17,7 +17,7 @@ from mle_star.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mle_star.serving.guarded import GuardedServer
+    from mle_star.serving import GuardedServer
 
 Folder = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
 MOST_STEPS = 12

@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.layout import find_layout
-from mle_star.engineer import checks, foreign, moves, planning, repairs, studies
-from mle_star.engineer.catalogue import fitting_families
+from mle_star.engineer import checks, moves, planning, studies
+from mle_star.engineer.catalogue import definition_of, fitting_families
 from mle_star.engineer.design import assemble, recover
 from mle_star.engineer.profile import Profile, look, refuse
 from mle_star.engineer.reading import Question, fenced
-from mle_star.engineer.server import MessagesServer
-from mle_star.engineer.sources import definition_of
-from mle_star.engineer.wire import BrainReply, BrainRequest
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.errors import ConfigError
 
 ALL_USED = "All the provided information is used."
 NO_SUBSAMPLING = "There is no subsampling."
 ROWS = 30_000
+_CORE = {"ablation": ("Python solution",), "extractor": ("Python solution",), "debugger": ("Script", "Error")}
+"""What makes two questions of an agent the same, whatever times are named beside it."""
 
 
 class Served:
@@ -71,7 +71,7 @@ class _Known:
 
 
 class EngineerBrain:
-    """Answers by rule. Asked twice, it gives another answer where there is one, so that parallel paths differ."""
+    """Answers by rule. A question asked twice gets another answer where there is one, so that parallel paths differ."""
 
     def __init__(self) -> None:
         self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
@@ -80,13 +80,8 @@ class EngineerBrain:
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """The answer of the agent that is asked."""
-        question = Question.of(request.agent, request.variant, request.system, request.prompt, 0)
-        core = {
-            "ablation": ("Python solution",),
-            "extractor": ("Python solution",),
-            "debugger": ("Script", "Error"),
-        }.get(request.agent, ())
-        same = "\0".join(question.block(heading) for heading in core) or request.prompt  # times told beside it differ
+        question = Question.of(request.agent, request.variant, request.system, request.prompt)
+        same = "\0".join(map(question.block, _CORE.get(request.agent, ()))) or request.prompt
         memory = self._memories[hashlib.sha256(f"{request.agent}/{request.variant}/{same}".encode()).hexdigest()]
         desk = _Desk(question, memory, self._blocks, memory.asked)
         memory.asked += 1
@@ -97,10 +92,10 @@ class EngineerBrain:
         """One answer at a time: tables are looked at once, paths are not told the same, and `ast.parse` is never run
         by two threads, which some versions of Python end with a SystemError (gh-106905)."""
         with self._answering:
-            if desk.asked.agent not in AGENTS:
-                return f"There is no agent called {desk.asked.agent!r}."
+            if desk.question.agent not in AGENTS:
+                return f"There is no agent called {desk.question.agent!r}."
             try:
-                return AGENTS[desk.asked.agent](desk)
+                return AGENTS[desk.question.agent](desk)
             except ConfigError as error:
                 return f"The embedded engineer works on tables and texts: {error}."
 
@@ -109,7 +104,7 @@ class EngineerBrain:
 class _Desk:
     """A question with what belongs to it."""
 
-    asked: Question
+    question: Question
     memory: _Memory
     blocks: dict[str, _Known]
     turn: int
@@ -117,26 +112,26 @@ class _Desk:
     @property
     def profile(self) -> Profile:
         """What the data looks like."""
-        return look(self.asked.metric, self.asked.folder, self.asked.description, self.asked.packages)
+        return look(self.question.metric, self.question.folder, self.question.description, self.question.packages)
 
 
 # --- Phase 1 ---------------------------------------------------------------------------------------------
 
 
 def _retrieve(desk: _Desk) -> dict[str, Any]:
-    chosen = fitting_families(desk.profile)[: int(desk.asked.facts.get("count") or 4)]
+    chosen = fitting_families(desk.profile)[: int(desk.question.facts.get("count") or 4)]
     return {"models": [{"model_name": f.name, "example_code": definition_of(f.fit).source} for f in chosen]}
 
 
 def _init(desk: _Desk) -> str:
-    name = str(desk.asked.facts.get("model") or desk.asked.block("Model"))
-    rows = int(desk.asked.facts.get("rows") or ROWS)
+    name = str(desk.question.facts.get("model") or desk.question.block("Model"))
+    rows = int(desk.question.facts.get("rows") or ROWS)
     profile = desk.profile
     return fenced(assemble(planning.first_design(profile, planning.family_named(name, profile), rows)))
 
 
 def _merge(desk: _Desk) -> str:
-    base, reference = desk.asked.block("Base"), desk.asked.block("Reference")
+    base, reference = desk.question.block("Base"), desk.question.block("Reference")
     mine, other = recover(base), recover(reference)
     if mine is None or other is None:
         return fenced(base)
@@ -147,64 +142,64 @@ def _merge(desk: _Desk) -> str:
 
 
 def _ablate(desk: _Desk) -> str:
-    code = desk.asked.block("Python solution")
+    code = desk.question.block("Python solution")
     design = recover(code)
     if design is None or not studies.parts_of(design):
-        return fenced(foreign.study(code))
-    previous = "\n".join(desk.asked.blocks("Study"))
+        return fenced(checks.foreign_study(code))
+    previous = "\n".join(desk.question.blocks("Study"))
     return fenced(assemble(studies.study(design, previous, desk.turn)))
 
 
 def _summarize(desk: _Desk) -> str:
-    higher = desk.asked.facts.get("direction", "maximize") == "maximize"
-    return studies.summarize(desk.asked.block("Printed output"), higher=higher, metric=desk.asked.metric)
+    higher = desk.question.facts.get("direction", "maximize") == "maximize"
+    return studies.summarize(desk.question.block("Printed output"), higher=higher, metric=desk.question.metric)
 
 
 def _extract(desk: _Desk) -> dict[str, Any]:
-    code, summary = desk.asked.block("Python solution"), desk.asked.block("Ablation summary")
-    previous = desk.asked.blocks("Block ")
-    chosen = planning.choose_blocks(code, summary, previous, desk.profile, desk.memory.chosen, desk.asked.before)
+    code, summary = desk.question.block("Python solution"), desk.question.block("Ablation summary")
+    previous = desk.question.blocks("Block ")
+    chosen = planning.choose_blocks(code, summary, previous, desk.profile, desk.memory.chosen, desk.question.before)
     design = recover(code)
     known = _Known(studies.findings_in(summary)[0], () if design is None else tuple(design.models))
     desk.blocks.update({block: known for block, _ in chosen})
-    chosen = chosen or [foreign.block(code, previous)]
+    chosen = chosen or [checks.foreign_block(code, previous)]
     return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
 
 
 def _plan(desk: _Desk) -> str:
-    asked, block = desk.asked, desk.asked.block("Code block")
+    question, block = desk.question, desk.question.block("Code block")
     known = desk.blocks.get(block, _Known())
-    return planning.next_plan(block, asked.tried, desk.profile, known.baseline, asked.before, known.models)
+    return planning.next_plan(block, question.tried, desk.profile, known.baseline, question.before, known.models)
 
 
 def _code(desk: _Desk) -> str:
-    return fenced(moves.apply(desk.asked.block("Plan"), desk.asked.block("Code block"), desk.profile))
+    return fenced(moves.apply(desk.question.block("Plan"), desk.question.block("Code block"), desk.profile))
 
 
 # --- Phase 3 ---------------------------------------------------------------------------------------------
 
 
 def _plan_ensemble(desk: _Desk) -> str:
-    return planning.next_ensemble_plan(desk.asked.tried, desk.profile)
+    return planning.next_ensemble_plan(desk.question.tried, desk.profile)
 
 
 def _ensemble(desk: _Desk) -> str:
-    solutions = desk.asked.blocks("Python Solution")
-    return fenced(planning.ensemble(solutions, desk.asked.block("Ensemble plan"), desk.profile))
+    solutions = desk.question.blocks("Python Solution")
+    return fenced(planning.ensemble(solutions, desk.question.block("Ensemble plan"), desk.profile))
 
 
 # --- safety and finalization -----------------------------------------------------------------------------
 
 
 def _debug(desk: _Desk) -> str:
-    return fenced(repairs.repair(desk.asked.block("Script"), desk.asked.block("Error"), desk.profile, desk.turn))
+    return fenced(checks.repair(desk.question.block("Script"), desk.question.block("Error"), desk.profile, desk.turn))
 
 
 def _check_leakage(desk: _Desk) -> str | dict[str, Any]:
-    code = desk.asked.block("Script")
-    if desk.asked.variant == "correction":
-        return fenced(desk.asked.block("Flagged block", "Leaking block") or code)
-    if desk.asked.variant == "rewrite":
+    code = desk.question.block("Script")
+    if desk.question.variant == "correction":
+        return fenced(desk.question.block("Flagged block", "Leaking block") or code)
+    if desk.question.variant == "rewrite":
         return fenced(code)
     found = checks.leaks(code)
     if not found:
@@ -212,20 +207,15 @@ def _check_leakage(desk: _Desk) -> str | dict[str, Any]:
     return {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": block} for block in found]}
 
 
-def _check_data_use(desk: _Desk) -> str:
-    """Scripts of ours read every table that shares a key; of others' nothing is known."""
-    return ALL_USED
-
-
 def _test(desk: _Desk) -> str | dict[str, Any]:
-    code, variant = desk.asked.block("Python solution"), desk.asked.variant
+    code, variant = desk.question.block("Python solution"), desk.question.variant
     if variant == "subsampling_extract":
         cap = checks.capped_rows(code)
         return fenced(cap) if cap else NO_SUBSAMPLING
     if variant == "subsampling_remove":
         return fenced("ROWS = None")
     if variant == "contamination":
-        return {"verdict": checks.verdict(desk.asked.block("Reference"), code)}
+        return {"verdict": checks.verdict(desk.question.block("Reference"), code)}
     design = recover(code)
     return fenced(code if design is None else assemble(planning.final(design)))
 
@@ -243,6 +233,6 @@ AGENTS: dict[str, Callable[[_Desk], str | dict[str, Any]]] = {
     "ensembler": _ensemble,
     "debugger": _debug,
     "leakage": _check_leakage,
-    "data": _check_data_use,
+    "data": lambda desk: ALL_USED,  # scripts of ours read every table that shares a key; of others' nothing is known
     "test": _test,
 }

@@ -1,21 +1,21 @@
-"""Small checks of scripts: does what is fitted see rows that score it, and is a script a copy?"""
+"""What can be said of a script as it stands, and done for one that failed; of somebody else's, only what is safe."""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
-from mle_star.engineer.design import parsed, recover, sections_of
+from mle_star.engineer.catalogue import families, fitting_families, steps
+from mle_star.engineer.design import Design, assemble, parsed, recover, sections_of
+from mle_star.engineer.profile import Profile
 
 _LEARNING = {"fit", "fit_transform", "fit_resample"}
-_SPLITTING = {
-    "train_test_split",
-    "KFold",
-    "StratifiedKFold",
-    "GroupKFold",
-    "TimeSeriesSplit",
-    "split",
-    "cross_val_score",
-}
+_SPLITTING = {"train_test_split", "split", "cross_val_score"}
+_SPLITTING |= {"KFold", "StratifiedKFold", "GroupKFold", "TimeSeriesSplit"}
+SMALLEST_ROWS = 2_000
+_TIME = ("TimeoutError", "timed out", "time limit", "Timeout", "stopped after")
+_MEMORY = ("MemoryError", "Unable to allocate", "Killed", "out of memory", "bad_alloc")
+_LIBRARY = ("ModuleNotFoundError", "ImportError")
 
 
 def leaks(code: str) -> list[str]:
@@ -24,10 +24,8 @@ def leaks(code: str) -> list[str]:
     Scripts of ours learn inside the folds by their making. What a script claims and what its answers are worth is for
     the harness to compare.
     """
-    if recover(code) is not None:
-        return []
     tree = parsed(code)
-    if tree is None:
+    if tree is None or recover(code) is not None:
         return []
     split = min((n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and _name(n) in _SPLITTING), default=None)
     lines, found = code.splitlines(), []
@@ -48,8 +46,7 @@ def _name(call: ast.Call) -> str:
 
 def preparation(code: str) -> str:
     """The part of a script that prepares the data, for the answer that quotes it."""
-    section = sections_of(code).get("features")
-    return section or "\n".join(code.splitlines()[:20])
+    return sections_of(code).get("features") or "\n".join(code.splitlines()[:20])
 
 
 def verdict(discussion: str, code: str) -> str:
@@ -67,7 +64,78 @@ def _squeezed(line: str) -> str:
 
 def capped_rows(code: str) -> str:
     """The line that caps the training rows, as it stands in a script of ours; empty when there is none."""
-    for line in code.splitlines():
-        if line.startswith("ROWS = ") and line != "ROWS = None":
-            return line
-    return ""
+    lines = (line for line in code.splitlines() if line.startswith("ROWS = ") and line != "ROWS = None")
+    return next(lines, "")
+
+
+# --- scripts that somebody else wrote --------------------------------------------------------------------
+
+
+def foreign_study(code: str) -> str:
+    """The script itself as a study that only prints its baseline: its parts are not known."""
+    return code + '\nprint("Ablation baseline: see the score above")\n'
+
+
+def foreign_block(code: str, previous: list[str]) -> tuple[str, str]:
+    """The longest statement that was not chosen before, and a careful plan."""
+    lines, tree = code.splitlines(), parsed(code)
+    nodes = [n for n in tree.body if not isinstance(n, (ast.Import, ast.ImportFrom))] if tree is not None else []
+    pieces = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in nodes]
+    fresh = [piece for piece in pieces if piece not in previous] or pieces or [code]
+    return max(fresh, key=len), "Leave the block as it is: its parts are not known to the embedded engineer."
+
+
+# --- repairs ---------------------------------------------------------------------------------------------
+
+
+def repair(script: str, error: str, profile: Profile, turn: int) -> str:
+    """The script without what made it fail; a script of somebody else comes back as it is."""
+    design = recover(script)
+    return script if design is None else assemble(_repaired(design, error, profile, turn))
+
+
+def _repaired(design: Design, error: str, profile: Profile, turn: int) -> Design:
+    if any(word in error for word in _TIME + _MEMORY):
+        return _smaller(design, profile)
+    if any(word in error for word in _LIBRARY):
+        missing = [name for name, own in design.models.items() if families()[own["family"]].package in error]
+        return _without_models(design, missing or list(design.models)[:1], profile)
+    guilty_steps = [key for key in design.features if steps()[key].add.__name__ in error]
+    guilty_models = [name for name, own in design.models.items() if f"fit_{own['family']}" in error]
+    if guilty_steps and turn == 0:
+        return design.changed(features={k: v for k, v in design.features.items() if k not in guilty_steps})
+    if guilty_models and turn == 0:
+        return _without_models(design, guilty_models, profile)
+    return _plain(design, profile)
+
+
+def _smaller(design: Design, profile: Profile) -> Design:
+    """Fewer rows, folds and seconds; the cheap settings of every model."""
+    rows = min(design.rows or profile.rows, profile.rows)
+    models = {name: {**own, **families()[own["family"]].cheap} for name, own in design.models.items()}
+    models = {name: {k: v for k, v in own.items() if k != "search"} for name, own in models.items()}
+    folds = {**design.folds, "repeats": 1, "count": min(design.folds["count"], 2)}
+    words = {**design.words, "words": 1, "pieces": 0, "bits": 16} if design.words else {}
+    return design.changed(
+        rows=max(SMALLEST_ROWS, rows // 3), models=models, folds=folds, words=words, seconds=design.seconds / 3
+    )
+
+
+def _without_models(design: Design, names: list[str], profile: Profile) -> Design:
+    kept = {name: own for name, own in design.models.items() if name not in names}
+    if not kept:
+        used = {own["family"] for own in design.models.values()}
+        able = [f for f in fitting_families(replace(profile, packages=("sklearn",))) if f.key not in used]
+        family = able[0] if able else families()["linear"]
+        kept = {family.name: {"family": family.key, **family.usual(profile)}}
+    return design.changed(models=kept)
+
+
+def _plain(design: Design, profile: Profile) -> Design:
+    """As little as can go wrong: no further columns, one linear model, random folds."""
+    linear = families()["linear"]
+    data = {**design.data, "dates": {}}
+    targets = [{**target, "scale": "plain"} if "scale" in target else target for target in design.targets]
+    folds = {"kind": "plain", "count": 3, "repeats": 1}
+    model = {linear.name: {"family": linear.key, **linear.usual(profile), **linear.cheap}}
+    return design.changed(features={}, models=model, folds=folds, data=data, targets=targets, blend="mean")

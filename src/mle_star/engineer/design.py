@@ -6,35 +6,32 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 from mle_star.data.metrics import FORMULAS
-from mle_star.engineer.catalogue import all_blends, families, steps
-from mle_star.engineer.parts import core, keeping
-from mle_star.engineer.parts.features import encoding
-from mle_star.engineer.parts.features.words import count_words
-from mle_star.engineer.parts.validation import solving
+from mle_star.engineer.catalogue import (
+    Definition,
+    all_blends,
+    definition_of,
+    families,
+    import_lines,
+    module_of,
+    needed,
+    steps,
+)
+from mle_star.engineer.parts import core, encoding, reading, solving, validation
+from mle_star.engineer.parts.texts import count_words
 from mle_star.engineer.recipes import RECIPES
-from mle_star.engineer.sources import Definition, definition_of, import_lines, module_of, needed
 
 WIDTH = 120
 MARK = "# --- "
-_TITLES = {
-    "keeping": "what is fitted",
-    "core": "rows and time",
-    "reading": "reading",
-    "encoding": "encoding",
-    "folds": "folds",
-    "search": "search",
-    "crossval": "cross-validation",
-    "solving": "course",
-}
-_ALWAYS = (keeping.__name__, core.__name__, encoding.__name__)
+_ALWAYS = (core.__name__, encoding.__name__)
 
 
 @dataclass(frozen=True)
 class Design:
-    """Settings by part. `models`: by name, each with its `family`; `variants` make it a study."""
+    """Settings by part, each a constant of the script. `models`: by name, with `family`; `variants` make it a study."""
 
     doc: str
     data: dict[str, Any]
@@ -65,25 +62,25 @@ def assemble(design: Design) -> str:
     roots += [definition_of(families()[own["family"]].fit) for own in design.models.values()]
     roots += [definition_of(all_blends()[design.blend].combine), *_scoring(design.metric)]
     definitions = needed(roots)
-    by_module: dict[str, list[Definition]] = {}
-    for definition in definitions:
-        by_module.setdefault(definition.module.rpartition(".")[2], []).append(definition)
-    by_module.pop("words")
-    shared = {_TITLES[name]: _sources(found) for name, found in by_module.items() if name in _TITLES}
-    course = shared.pop("course")
+
+    def shared(title: str, module: ModuleType) -> str:
+        return section(title, _sources([d for d in definitions if d.module == module.__name__]))
+
     head = f'"""{design.doc}"""\n\nfrom __future__ import annotations\n\n{import_lines(definitions)}'
     parts = [
         f"{head}\n\n{section('settings', _settings(design))}",
         target_section(design.targets),
-        *(section(title, shared.pop(title)) for title in ("what is fitted", "rows and time", "reading", "encoding")),
+        shared("rows and time", core),
+        shared("reading", reading),
+        shared("encoding", encoding),
         words_section(design.words),
         section("metric", _metric(design.metric)),
         features_section(design.features),
         section("models", "MODELS = {}"),
         *(model_section(name, own) for name, own in design.models.items()),
         blend_section(design.blend),
-        *(section(title, text) for title, text in shared.items()),
-        section("course", course),
+        shared("cross-validation", validation),
+        shared("course", solving),
         _start(design),
     ]
     return "\n\n\n".join(parts) + "\n"
@@ -123,8 +120,7 @@ def _scoring(metric: Mapping[str, Any]) -> tuple[Definition, Definition]:
 
 def _metric(metric: Mapping[str, Any]) -> str:
     score, decide = _scoring(metric)
-    own = [d for d in needed([score, decide]) if d.module in (score.module, decide.module)]
-    own.sort(key=lambda d: d.name == "Score", reverse=True)
+    own = [d for d in needed([score, decide]) if _is_own(d)]
     ends = f"SCORE, DECIDE = {score.name}, {decide.name}"
     return f"METRIC = {literal(metric)}\n" + _gap(own) + f"{_sources(own)}\n\n\n{ends}"
 
@@ -138,10 +134,12 @@ def features_section(features: Mapping[str, dict[str, Any]]) -> str:
     chosen = {key: steps()[key] for key in features}
     own = [d for step in chosen.values() for d in needed([definition_of(step.add)]) if _is_own(d)]
     own = list({d.name: d for d in own}.values())
-    by_row = {key: step.add.__name__ for key, step in chosen.items() if not step.learns}
-    in_fold = {key: step.add.__name__ for key, step in chosen.items() if step.learns}
+    by_row, in_fold = (
+        {key: _Name(step.add.__name__) for key, step in chosen.items() if step.learns is learns}
+        for learns in (False, True)
+    )
     head = f"FEATURES = {literal(dict(features))}"
-    ends = f"ROW_STEPS = {names(by_row)}\nFOLD_STEPS = {names(in_fold)}"
+    ends = f"ROW_STEPS = {literal(by_row, room=14)}\nFOLD_STEPS = {literal(in_fold, room=14)}"
     return section("features", f"{head}\n\n\n{_sources(own)}\n\n\n{ends}" if own else f"{head}\n{ends}")
 
 
@@ -185,14 +183,6 @@ def _start(design: Design) -> str:
     return section("start", f"{lines}    solution = Solution(\n{inner}    )\n    {run}")
 
 
-def names(values: Mapping[str, str]) -> str:
-    """A dictionary whose values are names of functions."""
-    line = "{" + ", ".join(f"{quoted(key)}: {value}" for key, value in values.items()) + "}"
-    if len(line) <= WIDTH - 14:
-        return line
-    return "{\n" + "".join(f"    {quoted(key)}: {value},\n" for key, value in values.items()) + "}"
-
-
 def literal(value: Any, indent: int = 0, room: int = 12) -> str:
     """A value as Python, broken into lines where it is too long for one."""
     flat = _flat(value)
@@ -212,7 +202,11 @@ def _flat(value: Any) -> str:
         return "{" + ", ".join(f"{quoted(key)}: {_flat(v)}" for key, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_flat, value)) + "]"
-    return quoted(value) if isinstance(value, str) else repr(value)
+    return quoted(value) if isinstance(value, str) and not isinstance(value, _Name) else str(value)
+
+
+class _Name(str):
+    """A name of a function among values."""
 
 
 def quoted(text: str) -> str:
@@ -248,7 +242,7 @@ def parsed(code: str) -> ast.Module | None:
 
 
 def settings_in(code: str) -> dict[str, Any]:
-    """The constants that code assigns, those of the models by name under `models`, the docstring under `doc`.
+    """The constants that code assigns, in small letters, the models' by name under `models`, the docstring as `doc`.
 
     Empty for what is no Python.
     """
@@ -262,34 +256,22 @@ def settings_in(code: str) -> dict[str, Any]:
         target = node.targets[0]
         if isinstance(target, ast.Name) and target.id.isupper():
             try:
-                values[target.id] = ast.literal_eval(node.value)
+                values[target.id.lower()] = ast.literal_eval(node.value)
             except ValueError:
                 continue
         elif isinstance(target, ast.Subscript) and ast.unparse(target.value) == "MODELS":
             fit, constant = (ast.unparse(each) for each in getattr(node.value, "elts", [])[:2])
-            family = fit.removeprefix("fit_")
-            if family in families() and isinstance(values.get(constant), dict):
-                values["models"][ast.literal_eval(target.slice)] = {"family": family, **values[constant]}
+            family, own = fit.removeprefix("fit_"), values.get(constant.lower())
+            if family in families() and isinstance(own, dict):
+                values["models"][ast.literal_eval(target.slice)] = {"family": family, **own}
     return values
 
 
 def recover(script: str) -> Design | None:
     """The design that a script of ours was assembled from; None for a script of somebody else."""
-    values = settings_in(script)
-    wanted = ("DATA", "TARGETS", "METRIC", "FOLDS", "ROWS", "SECONDS", "FEATURES", "BLEND", "WORDS")
-    if not values or any(name not in values for name in wanted) or not values["models"]:
+    names = [each.name for each in fields(Design)]
+    values = {"variants": {}, **settings_in(script)}
+    if any(name not in values for name in names) or not values["models"]:
         return None
-    return Design(
-        values["doc"],
-        values["DATA"],
-        values["TARGETS"],
-        values["METRIC"],
-        values["FOLDS"],
-        values["ROWS"],
-        values["SECONDS"],
-        {key: own for key, own in values["FEATURES"].items() if key in steps()},
-        values["models"],
-        values["BLEND"],
-        values["WORDS"],
-        values.get("VARIANTS", {}),
-    )
+    values["features"] = {key: own for key, own in values["features"].items() if key in steps()}
+    return Design(**{name: values[name] for name in names})

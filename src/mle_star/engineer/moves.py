@@ -39,17 +39,24 @@ READINGS = (
     ("Read single words only", "Fewer columns are quicker and overfit less.", 0.2, {"words": 1}),
     ("Read longer phrases", "Phrases of three words are more particular.", 0.25, {"words": 3}),
 )
-_PARTS = ("features", "blend", "target", "words")
+_PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "features": ("features", features_section),
+    "blend": ("blend", blend_section),
+    "target": ("targets", target_section),
+    "words": ("words", words_section),
+}
+"""The sections beside the models', with the name of their settings."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One change of a section's settings; plans name it by its title."""
+    """One change of a section's settings, those called `key`; plans name it by its title."""
 
     title: str
     why: str
     worth: float
-    apply: Callable[[Values], Values]
+    key: str
+    change: Callable[[Any], Any]
 
 
 # --- what can be done ------------------------------------------------------------------------------------
@@ -65,109 +72,90 @@ def actions(block: str, profile: Profile) -> list[Action]:
     values, found = settings_in(block), list[Action]()
     for title in titles_of(block):
         if title == "features":
-            found += _feature_actions(values, profile)
+            found += _feature_actions(values["features"], profile)
         elif title == "blend":
-            others = (blend for blend in fitting_blends(profile) if blend.key != values["BLEND"])
-            found += [Action(b.title, b.why, b.worth(profile), partial(_put, BLEND=b.key)) for b in others]
+            others = (b for b in fitting_blends(profile) if b.key != values["blend"])
+            found += [Action(b.title, b.why, b.worth(profile), "blend", partial(_replaced, by=b.key)) for b in others]
         elif title == "target":
-            found += _target_actions(values, profile)
+            found += _target_actions(values["targets"], profile)
         elif title == "words" and profile.reading:
-            found += _word_actions(values, profile)
+            found += _word_actions(values["words"], profile)
     for name in values.get("models", {}):
-        found += _model_actions(name, values, profile)
+        found += _model_actions(name, values["models"], profile)
     return sorted({action.title: action for action in found}.values(), key=lambda action: -action.worth)
 
 
-def _feature_actions(values: Values, profile: Profile) -> list[Action]:
-    found = []
-    for step in fitting_steps(profile):
-        if step.key not in values["FEATURES"]:
-            settings = step.settings(profile)
-            found.append(Action(step.title, step.why, step.worth(profile), _update("FEATURES", {step.key: settings})))
-    for key in values["FEATURES"]:
+def _feature_actions(now: Values, profile: Profile) -> list[Action]:
+    fresh = (step for step in fitting_steps(profile) if step.key not in now)
+    found = [Action(s.title, s.why, s.worth(profile), "features", _with({s.key: s.settings(profile)})) for s in fresh]
+    for key in now:
         title = f"Leave out {steps()[key].title[:1].lower()}{steps()[key].title[1:]}"
-        found.append(Action(title, "Columns without a signal are noise.", 0.15, _drop("FEATURES", key)))
+        found.append(Action(title, "Columns without a signal are noise.", 0.15, "features", _without(key)))
     return found
 
 
-def _model_actions(name: str, values: Values, profile: Profile) -> list[Action]:
-    own = values["models"][name]
+def _model_actions(name: str, now: Values, profile: Profile) -> list[Action]:
+    own = now[name]
     family = families()[own["family"]]
-    found = [
-        Action(
-            _named(move.title, family, name),
-            move.why,
-            move.worth(profile),
-            _change(name, partial(changed, changes=move.changes, family=family)),
-        )
-        for move in family.moves
-        if move.worth(profile) > 0
-    ]
+    found = []
+    for move in family.moves:
+        if move.worth(profile) > 0:
+            change = _changed_at(name, partial(changed, changes=move.changes, family=family))
+            title = move.title.replace(family.name, name)
+            found.append(Action(title, move.why, move.worth(profile), "models", change))
     if family.search and "search" not in own:
         ranges = {key: [family.settings[key].low, family.settings[key].high] for key in family.search}
-        found.append(
-            Action(
-                f"Search the settings of {name}",
-                "A frugal search on few rows finds settings that suit this table.",
-                0.35 if profile.small else 0.65,
-                _change(name, lambda own: {**own, "search": ranges}),
-            )
+        title, why = (
+            f"Search the settings of {name}",
+            "A frugal search on few rows finds settings that suit this table.",
         )
+        change = _changed_at(name, _with({"search": ranges}))
+        found.append(Action(title, why, 0.35 if profile.small else 0.65, "models", change))
     for place, other in enumerate(fitting_families(profile)[:6]):
-        if other.name not in values["models"] and other.key != own["family"]:
-            found.append(
-                Action(
-                    f"Train {other.name} beside {name}",
-                    "Models that err in different ways are better together.",
-                    0.75 - 0.1 * place,
-                    _update("models", {other.name: {"family": other.key, **other.usual(profile)}}),
-                )
-            )
+        if other.name not in now and other.key != own["family"]:
+            title, why = f"Train {other.name} beside {name}", "Models that err in different ways are better together."
+            change = _with({other.name: {"family": other.key, **other.usual(profile)}})
+            found.append(Action(title, why, 0.75 - 0.1 * place, "models", change))
     return found
 
 
-def _named(title: str, family: Family, name: str) -> str:
-    return title.replace(family.name, name)
-
-
-def _target_actions(values: Values, profile: Profile) -> list[Action]:
+def _target_actions(now: list[Values], profile: Profile) -> list[Action]:
     if profile.kind != "regression" or profile.recipe.kind != "number":
         return []
-    now = values["TARGETS"][0].get("scale", "plain")
     able = ("log", "root", "plain") if profile.positive else ("plain",)
 
-    def each(**change: str) -> Callable[[Values], Values]:
-        return lambda values: _put(values, TARGETS=[{**target, **change} for target in values["TARGETS"]])
+    def each(**change: str) -> Callable[[Any], Any]:
+        return lambda targets: [{**target, **change} for target in targets]
 
-    likely = "log" if profile.recipe.log else "root"
-    found = [Action(*SCALES[s], 0.5 if s == likely else 0.25, each(scale=s)) for s in able if s != now]
-    if profile.later and not values["TARGETS"][0].get("anchor"):
+    likely, scale = "log" if profile.recipe.log else "root", now[0].get("scale", "plain")
+    found = [Action(*SCALES[s], 0.5 if s == likely else 0.25, "targets", each(scale=s)) for s in able if s != scale]
+    if profile.later and not now[0].get("anchor"):
         why = "Trees repeat levels that they have seen; a change can be added to a level that is new."
-        found.append(Action("Learn the change against the last weeks", why, 0.6, each(anchor=ANCHOR)))
+        found.append(Action("Learn the change against the last weeks", why, 0.6, "targets", each(anchor=ANCHOR)))
     return found
 
 
-def _word_actions(values: Values, profile: Profile) -> list[Action]:
-    now, scale = values["WORDS"], 1.0 if profile.mostly_text else 0.6
-    fresh = (told for told in READINGS if {**now, **told[3]} != now)
-    return [Action(title, why, scale * worth, _update("WORDS", change)) for title, why, worth, change in fresh]
+def _word_actions(now: Values, profile: Profile) -> list[Action]:
+    scale = 1.0 if profile.mostly_text else 0.6
+    fresh = (reading for reading in READINGS if {**now, **reading[3]} != now)
+    return [Action(title, why, scale * worth, "words", _with(change)) for title, why, worth, change in fresh]
 
 
-def _put(values: Values, **changed: Any) -> Values:
-    return {**values, **changed}
+def _replaced(now: Any, by: Any) -> Any:
+    return by
 
 
-def _update(group: str, change: Values) -> Callable[[Values], Values]:
-    return lambda values: {**values, group: {**values[group], **change}}
+def _with(change: Values) -> Callable[[Any], Any]:
+    return lambda now: {**now, **change}
 
 
-def _change(name: str, change: Callable[[Values], Values]) -> Callable[[Values], Values]:
+def _without(key: str) -> Callable[[Any], Any]:
+    return lambda now: {k: v for k, v in now.items() if k != key}
+
+
+def _changed_at(name: str, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A change of a model's settings as they are by then: an earlier one of the same plan stays."""
-    return lambda values: {**values, "models": {**values["models"], name: change(values["models"][name])}}
-
-
-def _drop(group: str, key: str) -> Callable[[Values], Values]:
-    return lambda values: {**values, group: {k: v for k, v in values[group].items() if k != key}}
+    return lambda now: {**now, name: change(now[name])}
 
 
 def changed(own: dict[str, Any], changes: Any, family: Family) -> dict[str, Any]:
@@ -194,22 +182,10 @@ def named_in(plan: str, block: str, profile: Profile) -> list[Action]:
 
 def apply(plan: str, block: str, profile: Profile) -> str:
     """The block after the changes that a plan names; the block itself when it names none."""
-    chosen = named_in(plan, block, profile)
+    chosen, values, titles = named_in(plan, block, profile), settings_in(block), titles_of(block)
     if not chosen:
         return block
-    values = settings_in(block)
     for action in chosen:
-        values = action.apply(values)
-    return rendered(values, titles_of(block))
-
-
-def rendered(values: Values, titles: list[str]) -> str:
-    """Sections with these settings, models last."""
-    makers: dict[str, Callable[[], str]] = {
-        "features": lambda: features_section(values["FEATURES"]),
-        "blend": lambda: blend_section(values["BLEND"]),
-        "target": lambda: target_section(values["TARGETS"]),
-        "words": lambda: words_section(values["WORDS"]),
-    }
-    made = [make() for title, make in makers.items() if title in titles]
+        values[action.key] = action.change(values[action.key])
+    made = [make(values[key]) for title, (key, make) in _PARTS.items() if title in titles]
     return "\n\n\n".join([*made, *(model_section(name, own) for name, own in values["models"].items())])

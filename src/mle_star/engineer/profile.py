@@ -11,31 +11,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from mle_star.data import metrics as known_metrics
-from mle_star.data import tables as files
-from mle_star.data.columns import Column, comes_later, describe, is_apart, is_id_name, moments_beside, moments_of
+from mle_star.data.columns import Column, comes_later, is_apart, is_id_name, moments_beside, moments_of
 from mle_star.data.layout import Layout, find_layout
-from mle_star.data.rows import read_rows
 from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from mle_star.data.targets import labels_of
-from mle_star.data.values import (
-    PANDAS_GAPS,
-    is_misread,
-    is_number,
-    label_order,
-    letters_of,
-    likely_label,
-    positive_label,
-)
-from mle_star.engineer.recipes import RECIPES, Recipe
+from mle_star.engineer.recipes import Recipe, recipe_for
+from mle_star.engineer.settings import cells_of, data_settings, looked_up, lookups_of, never_negative, target_settings
 from mle_star.errors import ConfigError
 
 Kind = Literal["binary", "multiclass", "regression"]
 
 FEW_ROWS = 1_500
 MANY_LEVELS = 40
-NAMED_COLUMNS = 60
-MOST_CLASSES = 2_000
 LIBRARIES = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
 
 
@@ -89,16 +76,6 @@ class Profile:
         return worth * (0.55 if self.mostly_text else 1.0)
 
 
-def recipe_for(words: str) -> Recipe:
-    """The metric that a task's words mean; one that scripts here cannot compute is refused, never replaced."""
-    found = known_metrics.find_metric(words)
-    told = None if found is not None else known_metrics.metric_in_prose(f"Metric: {words}")
-    metric = found or (told[0] if told else None) or known_metrics.known_metric(words)
-    if metric.name not in RECIPES:
-        raise ConfigError(f"it cannot compute {metric.name}; it knows {', '.join(RECIPES)}")
-    return RECIPES[metric.name]
-
-
 def refuse(metric: str, folder: Path, description: str = "") -> str:
     """Why the engineer cannot work on a task, in one line; an empty text when it can."""
     try:
@@ -128,11 +105,11 @@ def _look(
     recipe, layout, targets = _understood(metric, folder, description)
     columns = list(_columns(layout))
     _check_columns(folder, layout, columns)
-    lookups = _lookups(layout)
+    lookups = lookups_of(layout)
     taken = set(layout.train.columns)
     for lookup in lookups:
-        columns += _looked_up(lookup, taken)
-    data = _settings(layout, columns, targets, lookups)
+        columns += looked_up(lookup, taken)
+    data = data_settings(layout, columns, targets, lookups)
     later, mixed = _order_in_time(layout, data["dates"])
     numbers = [c.name for c in columns if c.kind in ("number", "messy number")]
     categories = [c.name for c in columns if c.kind == "category"]
@@ -176,84 +153,20 @@ def _look(
         rarest=min((target["rarest"] for target in targets if "rarest" in target), default=0),
         width=max(1, len(columns)),
         words=words,
-        positive=_never_negative(layout, targets),
+        positive=never_negative(layout, targets),
     )
-
-
-# --- what is to be predicted -----------------------------------------------------------------------------
 
 
 def _understood(metric: str, folder: Path, description: str) -> tuple[Recipe, Layout, list[dict[str, Any]]]:
     """The metric, which table is which, and the settings of every target."""
     recipe, layout = recipe_for(metric), find_layout(folder, description)
-    amounts = any(len(set(labels_of(_cells(layout, target)))) > 2 for target in layout.target.names)
+    amounts = any(len(set(labels_of(cells_of(layout, target)))) > 2 for target in layout.target.names)
     if recipe.metric.name == "gini" and amounts:
         recipe = replace(recipe, kind="number")
-    return recipe, layout, [_target(folder, layout, target, recipe) for target in layout.target.names]
+    return recipe, layout, [target_settings(folder, layout, target, recipe) for target in layout.target.names]
 
 
-def _table_of(layout: Layout, name: str) -> files.Table:
-    """The table that holds a target."""
-    table = layout.train if name in layout.train.columns else layout.labels
-    assert table is not None
-    return table
-
-
-def _cells(layout: Layout, name: str) -> list[Any]:
-    return _table_of(layout, name).sample[name]
-
-
-def _all_cells(folder: Path, layout: Layout, name: str) -> list[Any]:
-    """The cells of every row, also of a long table: a class that a sample lacks could not be told from another."""
-    table = _table_of(layout, name)
-    spelt_alike = table.form.kind == "parquet" or (table.form.kind == "csv" and table.form.dialect.decimal == ".")
-    if table.whole or not spelt_alike:
-        return table.sample[name]
-    try:
-        return read_rows(table, folder, [name]).column(name)
-    except (OSError, ValueError):
-        return table.sample[name]
-
-
-def _target(folder: Path, layout: Layout, name: str, recipe: Recipe) -> dict[str, Any]:
-    """The settings of one target: its kind, its classes in order (the one looked for last of two), its scale."""
-    cells = _cells(layout, name) if recipe.kind == "number" else _all_cells(folder, layout, name)
-    if any(isinstance(cell, (list, dict)) for cell in cells):
-        raise ConfigError(f"the target {name!r} holds lists: give each label a column of its own")
-    labels = labels_of(cells)
-    if not labels:
-        raise ConfigError(f"the target {name!r} has no values")
-    if recipe.kind == "number":
-        numbers = [float(label) for label in labels if is_number(label)]
-        if len(numbers) < 0.9 * len(labels):
-            raise ConfigError(f"the target {name!r} holds texts, and {recipe.metric.name} needs numbers")
-        low = min(numbers)
-        log = low > -1 and (recipe.log or (recipe.loss == "absolute" and low >= 0 and describe(name, labels).skew > 1))
-        return {"name": name, "kind": "number", "scale": "log" if log and low >= 0 else "plain"}
-    if len(labels) > 50 and all(map(is_number, labels)) and len(set(labels)) > 0.5 * len(labels):
-        raise ConfigError(f"the target {name!r} holds numbers, and {recipe.metric.name} needs classes")
-    counts = Counter(labels)
-    classes = sorted(counts, key=label_order)
-    if len(classes) > MOST_CLASSES:
-        raise ConfigError(f"the target {name!r} has more than {MOST_CLASSES} classes")
-    if len(classes) == 1:
-        classes = [*classes, "0" if classes[0] != "0" else "1"]
-    looked_for = likely_label if recipe.kind == "chances" else positive_label
-    if len(classes) == 2 and recipe.kind != "grade" and looked_for(classes) == classes[0]:
-        classes.reverse()
-    scale = layout.train.rows / max(len(cells), 1)
-    kind = "grade" if recipe.kind == "grade" else "classes"
-    found: dict[str, Any] = {"name": name, "kind": kind, "classes": classes}
-    return {**found, "rarest": int(scale * min(counts.values()))}
-
-
-def _never_negative(layout: Layout, targets: list[dict[str, Any]]) -> bool:
-    """May the logarithm or the root of the targets be learned?"""
-    names = [target["name"] for target in targets if target["kind"] == "number"]
-    return not any(float(cell) < 0 for name in names for cell in labels_of(_cells(layout, name)) if is_number(cell))
-
-
-# --- the other columns -----------------------------------------------------------------------------------
+# --- the columns -----------------------------------------------------------------------------------------
 
 
 def _columns(layout: Layout) -> Iterator[Column]:
@@ -299,138 +212,6 @@ def _check_columns(folder: Path, layout: Layout, columns: list[Column]) -> None:
     count, what = media_in(folder)
     if len(columns) <= 1 and count >= 0.5 * layout.train.rows:
         raise ConfigError(f"it has no model for {what}")
-
-
-def _settings(
-    layout: Layout, columns: list[Column], targets: list[dict[str, Any]], lookups: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """How scripts read the data, and what each column is."""
-    names = {
-        kind: [c.name for c in columns if c.kind == kind]
-        for kind in ("number", "messy number", "category", "text", "list")
-    }
-    spelt = [layout.key] if layout.key else []
-    labels = [target["name"] for target in targets if target["kind"] != "number"]
-    blank = sorted(
-        {str(cell) for name in layout.target.names for cell in _cells(layout, name)}
-        - {label for name in layout.target.names for label in labels_of(_cells(layout, name))}
-    )
-    data: dict[str, Any] = {
-        "train": table_settings(layout.train, [*spelt, *labels]),
-        "test": None if layout.test is None else table_settings(layout.test, spelt),
-        "sample": None if layout.sample is None else table_settings(layout.sample, spelt),
-        "id": layout.key,
-        "targets": list(layout.target.names),
-        "unlabelled": blank,
-        "answers": _answers(layout, targets),
-        "numbers": names["number"],
-        "amounts": names["messy number"],
-        "categories": names["category"],
-        "dates": {c.name: c.date_format for c in columns if c.kind == "date"},
-        "texts": names["text"],
-        "lists": names["list"],
-        "ignored": [],
-    }
-    if layout.labels is not None:
-        data["labels"] = {"table": table_settings(layout.labels, [*spelt, *labels]), "on": layout.labels_key}
-    if lookups:
-        data["lookups"] = [{key: lookup[key] for key in ("table", "on", "many")} for lookup in lookups]
-    if len(names["number"]) > NAMED_COLUMNS and not lookups:
-        told = {*names["number"], *(c.name for c in columns)}
-        data["ignored"] = [
-            name for name in layout.train.columns if name not in told and name not in layout.target.names
-        ]
-        data["numbers"] = None
-    return data
-
-
-def table_settings(table: files.Table, spelt: list[str] | None = None) -> dict[str, Any]:
-    """How a script reads a file."""
-    form, options = table.form, dict[str, Any]()
-    if form.kind != "csv":
-        return {"file": table.name, "form": form.kind, **({"key": form.key} if form.key else {})}
-    dialect = form.dialect
-    if dialect.separator != ",":
-        options["sep"] = dialect.separator
-    if dialect.decimal != ".":
-        options["decimal"] = dialect.decimal
-    if dialect.thousands:
-        options["thousands"] = dialect.thousands
-        others = (name for name in table.columns if not table.column(name).numeric)
-        dotted = [name for name in others if any(dialect.thousands in str(cell) for cell in table.sample[name])]
-        if dotted:  # dates such as 31.12.2024, which pandas would take for numbers
-            options["dtype"] = dict.fromkeys(dotted, "str")
-    if dialect.blanks:
-        options["skipinitialspace"] = True
-    if form.encoding != "utf-8":
-        options["encoding"] = form.encoding
-    if form.odd_gaps:
-        options["na_values"] = list(form.odd_gaps)
-    if not form.has_header:
-        options["names"] = list(table.columns)
-    gaps = PANDAS_GAPS.union(form.odd_gaps)
-    letters = [n for n in spelt or [] if n in table.columns and is_misread(map(str, table.sample[n]), gaps)]
-    return {"file": table.name, **({"options": options} if options else {}), **({"spelt": letters} if letters else {})}
-
-
-def _answers(layout: Layout, targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The columns of a submission: which target each answers, and for which class where there is one for each."""
-    first, prefix = targets[0]["name"], layout.target.class_prefix
-    if prefix is not None:
-        classes = {letters_of(label): label for label in targets[0]["classes"]}
-        found = []
-        for name in layout.answers:
-            label = name.removeprefix(prefix)
-            fitting = (
-                label
-                if label in targets[0]["classes"]
-                else classes.get(letters_of(label))
-                or classes.get(letters_of(name).removeprefix(letters_of(first)), label)
-            )
-            found.append({"column": name, "target": first, "class": fitting})
-        return found
-    names = [target["name"] for target in targets]
-    if layout.sample is None:
-        return [{"column": name, "target": name} for name in names]
-    return [
-        {"column": name, "target": name if name in names else names[min(place, len(names) - 1)]}
-        for place, name in enumerate(layout.answers)
-    ]
-
-
-# --- other tables ----------------------------------------------------------------------------------------
-
-
-def _lookups(layout: Layout) -> list[dict[str, Any]]:
-    """Tables that say more about a column of the training rows, each with that column."""
-    found: list[dict[str, Any]] = []
-    for table in layout.others:
-        shared = [c for c in table.columns if c in layout.train.columns and c not in layout.target.names]
-        shared = [c for c in shared if layout.test is None or c in layout.test.columns]
-        for key in shared[:3]:
-            theirs, ours = set(map(str, table.sample[key])), list(map(str, layout.train.sample[key]))
-            if len(shared) < len(table.columns) and sum(cell in theirs for cell in ours) > 0.3 * len(ours):
-                many = len(theirs) < 0.99 * len(table.sample[key])
-                found.append({"table": table_settings(table), "on": key, "many": many, "source": table})
-                break
-    return found[:5]
-
-
-def _looked_up(lookup: dict[str, Any], taken: set[str]) -> list[Column]:
-    """The columns that a table adds, as they are called in scripts; from then on their names are `taken`."""
-    table, key, stem = lookup["source"], lookup["on"], Path(lookup["source"].name).stem
-    found = list[Column]()
-    for name in table.columns:
-        if name == key:
-            continue
-        column = table.column(name)
-        if lookup["many"] and column.kind == "number":
-            found += [replace(column, name=f"{stem} {name} {what}") for what in ("mean", "most")]
-        elif column.kind in ("number", "category"):
-            found.append(replace(column, name=f"{stem} {name}" if name in taken else name))
-    found += [Column(f"{stem} rows", "number")] if lookup["many"] else []
-    taken.update(table.columns, (column.name for column in found))
-    return found
 
 
 # --- time, groups, places --------------------------------------------------------------------------------

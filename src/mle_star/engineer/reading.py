@@ -28,45 +28,38 @@ def parts_of(prompt: str) -> list[Part]:
     """The parts of a prompt in order; headings inside fenced blocks do not count. Text above the first has none."""
     parts: list[Part] = []
     heading, text, blocks = "", list[str](), list[str]()
-    lines = prompt.splitlines()
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        fence = _FENCE.match(line)
+    lines = iter(prompt.splitlines())
+    for line in lines:
+        fence, title = _FENCE.match(line), _HEADING.match(line)
         if fence:
-            end = next((n for n in range(number + 1, len(lines)) if lines[n].strip() == fence[1]), len(lines))
-            blocks.append("\n".join(lines[number + 1 : end]))
-            number = end + 1
-            continue
-        title = _HEADING.match(line)
-        if title:
+            inside = []
+            while (inner := next(lines, fence[1])).strip() != fence[1]:
+                inside.append(inner)
+            blocks.append("\n".join(inside))
+        elif title:
             parts.append(Part(heading, "\n".join(text).strip(), tuple(blocks)))
             heading, text, blocks = title[2], [], []
         else:
             text.append(line)
-        number += 1
-    parts.append(Part(heading, "\n".join(text).strip(), tuple(blocks)))
-    return parts
+    return [*parts, Part(heading, "\n".join(text).strip(), tuple(blocks))]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A request taken apart. `turn` counts how often the same was asked before."""
+    """A request taken apart."""
 
     agent: str
     variant: str
     system: str
     parts: list[Part]
-    turn: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, agent: str, variant: str | None, system: str, prompt: str, turn: int) -> Question:
+    def of(cls, agent: str, variant: str | None, system: str, prompt: str) -> Question:
         """The question behind a prompt; without a section of facts there are none."""
         parts = parts_of(prompt)
-        told = [block for part in parts if part.heading == "Facts" for block in part.blocks]
-        facts = json.loads(told[-1]) if told else {}
-        return cls(agent, variant or "", system, parts, turn, facts if isinstance(facts, dict) else {})
+        facts = [block for part in parts if part.heading == "Facts" for block in part.blocks]
+        return cls(agent, variant or "", system, parts, json.loads(facts[-1]) if facts else {})
 
     def block(self, *headings: str) -> str:
         """The first fenced block, or else the text, under the first heading that begins so."""
@@ -75,21 +68,14 @@ class Question:
 
     def blocks(self, ending: str) -> list[str]:
         """Every block under headings that end so, or begin so."""
-        return [
-            block
-            for part in self.parts
-            if part.heading.endswith(ending) or part.heading.startswith(ending)
-            for block in part.blocks
-        ]
+        wanted = (part for part in self.parts if part.heading.endswith(ending) or part.heading.startswith(ending))
+        return [block for part in wanted for block in part.blocks]
 
     @property
     def tried(self) -> list[tuple[str, float | None]]:
         """The plans that were tried, with their scores; None for one that did not run."""
-        plans = [
-            part.heading.removeprefix("Plan:") + "\n" + part.text
-            for part in self.parts
-            if part.heading.startswith("Plan:")
-        ]
+        parts = (part for part in self.parts if part.heading.startswith("Plan:"))
+        plans = [part.heading.removeprefix("Plan:") + "\n" + part.text for part in parts]
         scores = self.facts.get("scores") or [None] * len(plans)
         return list(zip(plans[-len(scores) :], scores, strict=False))
 

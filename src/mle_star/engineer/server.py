@@ -1,6 +1,7 @@
 """A Messages API on loopback: the agents' CLI talks to it as it would to the real service; a `Brain` gives the answers.
 
-Only the wire lives here. It starts in the process and on the event loop of the run, on a free port, and stops with it.
+Only the wire lives here: what a request asks of a brain, and how its reply is spelt. The server starts in the process
+and on the event loop of the run, on a free port, and stops with it.
 """
 
 from __future__ import annotations
@@ -9,50 +10,211 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Any
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from mle_star.engineer.wire import (
-    AGENT_HEADER,
-    OFFLINE_MODEL,
-    STRUCTURED_TOOL,
-    VARIANT_HEADER,
-    Brain,
-    BrainReply,
-    BrainRequest,
-    Charge,
-    Fault,
-    ToolCall,
-    estimate_tokens,
-    events_of,
-    message_of,
-    read_request,
-)
-from mle_star.serving.loopback import LoopbackServer, api_error, behind_token
-
-__all__ = [
-    "AGENT_HEADER",
-    "OFFLINE_MODEL",
-    "STRUCTURED_TOOL",
-    "VARIANT_HEADER",
-    "Brain",
-    "BrainReply",
-    "BrainRequest",
-    "Charge",
-    "Fault",
-    "MessagesServer",
-    "ToolCall",
-    "estimate_tokens",
-]
+from mle_star.serving import LoopbackServer, api_error, behind_token
 
 logger = logging.getLogger("mle_star.engineer")
+
+AGENT_HEADER = "x-mle-star-agent"
+VARIANT_HEADER = "x-mle-star-variant"
+STRUCTURED_TOOL = "StructuredOutput"
+OFFLINE_MODEL = "mle-star-offline"
+_CLI_PREAMBLES = ("x-anthropic-billing-header:", "You are a Claude agent, built on")
+_CHUNK = 64 * 1024
+
+FaultKind = Literal["status", "hang", "cut", "garbage", "empty", "refusal", "max_tokens"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A way for a reply to go wrong on the wire. What follows `kind` belongs to the kind "status"."""
+
+    kind: FaultKind
+    status: int = 500
+    retry_after: float | None = None
+    message: str = "injected"
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool that the model wants to use instead of answering."""
+
+    name: str
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BrainRequest:
+    """What an agent was asked. `tool_results` holds what its tools said since `prompt`, oldest first."""
+
+    agent: str
+    variant: str | None
+    system: str
+    prompt: str
+    schema: dict[str, Any] | None = None
+    tools: tuple[str, ...] = ()
+    tool_results: tuple[str, ...] = ()
+    model: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def wants_structured(self) -> bool:
+        """Is a value of a schema asked for, rather than a text?"""
+        return self.schema is not None
+
+
+@dataclass(frozen=True)
+class BrainReply:
+    """An answer: a text, a structured value, a tool to use, or a fault. Token counts are estimated unless given."""
+
+    text: str | None = None
+    structured: Any = None
+    tool: ToolCall | None = None
+    fault: Fault | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    delay_seconds: float = 0.0
+
+
+class Brain(Protocol):
+    """Whoever answers for the model."""
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """The answer to one request."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """The tokens of one reply that was delivered whole."""
+
+    agent: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+
+
+def estimate_tokens(text: str) -> int:
+    """About what a tokenizer would count: four characters a token."""
+    return max(1, (len(text) + 3) // 4)
+
+
+def read_request(payload: dict[str, Any], headers: dict[str, str], body: bytes = b"") -> BrainRequest:
+    """What a request of the CLI asks, without the CLI's own additions."""
+    tools = {tool.get("name", ""): tool for tool in payload.get("tools") or []}
+    schema = tools[STRUCTURED_TOOL].get("input_schema") if STRUCTURED_TOOL in tools else None
+    prompt, results = _prompt_and_results(payload["messages"])
+    return BrainRequest(
+        agent=headers.get(AGENT_HEADER, ""),
+        variant=headers.get(VARIANT_HEADER) or None,
+        system="\n".join(text for text in _texts(payload.get("system") or "") if not text.startswith(_CLI_PREAMBLES)),
+        prompt=prompt,
+        schema=schema,
+        tools=tuple(tools),
+        tool_results=results,
+        model=str(payload.get("model", "")),
+        headers=headers,
+        body=body,
+    )
+
+
+def _prompt_and_results(messages: list[dict[str, Any]]) -> tuple[str, tuple[str, ...]]:
+    """The last text that a user sent, and the tool results that came after it."""
+    results: list[str] = []
+    for message in reversed(messages):
+        if message.get("role") != "user":
+            continue
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else []
+        found = [block for block in blocks if block.get("type") == "tool_result"]
+        if found:
+            results[:0] = ["\n".join(_texts(block.get("content") or "")) for block in found]
+            continue
+        if isinstance(content, str):
+            return content, tuple(results)
+        texts = [block for block in blocks if block.get("type") == "text"]
+        if texts:
+            kept = [block for block in texts[:-1] if "cache_control" in block]  # what a prompt shares with later ones
+            return "".join(block["text"] for block in [*kept, texts[-1]]), tuple(results)
+    return "", tuple(results)
+
+
+def _texts(content: Any) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    return [block["text"] for block in content or [] if block.get("type") == "text"]
+
+
+def message_of(asked: BrainRequest, reply: BrainReply) -> dict[str, Any]:
+    """A whole Messages API reply."""
+    fault = reply.fault.kind if reply.fault else None
+    text, tool = reply.text, reply.tool
+    if reply.structured is not None and tool is None:
+        if asked.wants_structured:
+            tool = ToolCall(STRUCTURED_TOOL, reply.structured)
+        elif text is None:
+            text = json.dumps(reply.structured)
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    if tool is not None:
+        use = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": tool.name, "input": tool.input}
+        content.append(use)
+    content = [] if fault == "empty" else content
+    stop = fault if fault in ("refusal", "max_tokens") else "tool_use" if tool is not None and content else "end_turn"
+    spoken = (text or "") + (json.dumps(tool.input) if tool is not None else "")
+    given_in, given_out = reply.input_tokens, reply.output_tokens
+    return {
+        "id": f"msg_{uuid.uuid4().hex[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": asked.model,
+        "content": content,
+        "stop_reason": stop,
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": estimate_tokens(asked.body.decode("utf-8", "replace")) if given_in is None else given_in,
+            "output_tokens": estimate_tokens(spoken) if given_out is None else given_out,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        },
+    }
+
+
+def events_of(message: dict[str, Any]) -> Iterator[bytes]:
+    """The same reply as server-sent events."""
+    usage = message["usage"]
+    begun = {**usage, "output_tokens": min(1, usage["output_tokens"])}
+    yield _event({"type": "message_start", "message": {**message, "content": [], "stop_reason": None, "usage": begun}})
+    for index, block in enumerate(message["content"]):
+        if block["type"] == "text":
+            empty, kind, key, whole = {**block, "text": ""}, "text_delta", "text", block["text"]
+        else:
+            empty, kind, key = {**block, "input": {}}, "input_json_delta", "partial_json"
+            whole = json.dumps(block["input"])
+        yield _event({"type": "content_block_start", "index": index, "content_block": empty})
+        for start in range(0, len(whole), _CHUNK):
+            delta = {"type": kind, key: whole[start : start + _CHUNK]}
+            yield _event({"type": "content_block_delta", "index": index, "delta": delta})
+        yield _event({"type": "content_block_stop", "index": index})
+    stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    yield _event({"type": "message_delta", "delta": stop, "usage": {"output_tokens": usage["output_tokens"]}})
+    yield _event({"type": "message_stop"})
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+# --- the server ------------------------------------------------------------------------------------------
 
 
 class MessagesServer:
@@ -64,7 +226,14 @@ class MessagesServer:
         self.charges: list[Charge] = []
         self.errors: list[BaseException] = []
         self._token = secrets.token_urlsafe(24)
-        self._server = LoopbackServer(behind_token(self._app(), self._token), name="offline-server")
+        routes = [
+            Route("/v1/messages", self._messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
+            Route("/v1/models", self._models),
+            Route("/", self._alive),
+        ]
+        app = behind_token(Starlette(routes=routes), self._token)
+        self._server = LoopbackServer(app, name="offline-server")
         self._stopping = asyncio.Event()
 
     @property
@@ -76,21 +245,9 @@ class MessagesServer:
         await self._server.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._stopping.set()
         await self._server.stop()
-
-    def _app(self) -> Starlette:
-        return Starlette(
-            routes=[
-                Route("/v1/messages", self._messages, methods=["POST"]),
-                Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
-                Route("/v1/models", self._models, methods=["GET"]),
-                Route("/", self._alive, methods=["GET", "HEAD"]),
-            ]
-        )
 
     async def _alive(self, request: Request) -> Response:
         return Response(status_code=200)
@@ -122,30 +279,28 @@ class MessagesServer:
             await asyncio.sleep(reply.delay_seconds)
         if await request.is_disconnected():
             return Response(status_code=499)  # nobody is there any more: nothing is delivered, nothing is charged
-        return await self._respond(request, payload, asked, reply)
+        return await self._respond(request, payload.get("stream"), asked, reply)
 
-    async def _respond(
-        self, request: Request, payload: dict[str, Any], asked: BrainRequest, reply: BrainReply
-    ) -> Response:
-        fault = reply.fault
-        if fault is not None and fault.kind == "status":
+    async def _respond(self, request: Request, stream: bool, asked: BrainRequest, reply: BrainReply) -> Response:
+        fault, kind = reply.fault, reply.fault.kind if reply.fault else None
+        if fault and kind == "status":
             return api_error(fault.status, fault.message, retry_after=fault.retry_after)
-        if fault is not None and fault.kind == "hang":
+        if kind == "hang":
             await self._until_gone(request)
             return _Cut(b"")
         message = message_of(asked, reply)
-        if not payload.get("stream"):
-            if fault is not None and fault.kind in ("cut", "garbage"):
-                whole = json.dumps(message).encode()
-                return _Cut(whole[: len(whole) // 2]) if fault.kind == "cut" else Response(b'{"type": "mess')
-            self._charge(asked, message)
-            return JSONResponse(message)
-        if fault is not None and fault.kind == "cut":
+        if kind == "cut":
             free = {**message, "usage": dict.fromkeys(message["usage"], 0)}  # what is not delivered is not charged
-            return _Cut(b"".join(list(events_of(free))[:3]), content_type=b"text/event-stream")
-        if fault is not None and fault.kind == "garbage":
-            return Response(b'event: message_start\ndata: {"type": "mess\n\n', media_type="text/event-stream")
-        return StreamingResponse(self._stream(asked, message), media_type="text/event-stream")
+            whole = json.dumps(message).encode()
+            part = b"".join(list(events_of(free))[:3]) if stream else whole[: len(whole) // 2]
+            return _Cut(part, b"text/event-stream" if stream else b"application/json")
+        if kind == "garbage":
+            spoiled = b'event: message_start\ndata: {"type": "mess\n\n' if stream else b'{"type": "mess'
+            return Response(spoiled, media_type="text/event-stream" if stream else None)
+        if stream:
+            return StreamingResponse(self._stream(asked, message), media_type="text/event-stream")
+        self._charge(asked, message)
+        return JSONResponse(message)
 
     async def _until_gone(self, request: Request) -> None:
         """Wait until the client hangs up or the server stops."""
@@ -173,6 +328,6 @@ class _Cut(Response):
         self.part, self.kind = part, content_type
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", self.kind)]}
-        await send(start)
+        headers = [(b"content-type", self.kind)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": self.part, "more_body": True})

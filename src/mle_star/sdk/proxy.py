@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 from mle_star.errors import ConfigError
 from mle_star.sdk.credentials import Upstream
 from mle_star.sdk.meter import Meter
-from mle_star.serving.loopback import LoopbackServer, api_error, header
+from mle_star.serving import LoopbackServer, api_error, header
 
 AGENT_HEADER, VARIANT_HEADER = "x-mle-star-agent", "x-mle-star-variant"
 CONNECT_SECONDS = 30.0

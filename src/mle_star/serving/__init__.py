@@ -1,1 +1,236 @@
-"""Servers on loopback, for this machine alone."""
+"""Servers for this machine alone: on loopback, under their own name only, behind a token.
+
+`LoopbackServer` serves on the event loop of a run; `GuardedServer` serves pages for one person, in a thread. Whoever
+has the address of a page, with its token, may look and may ask. Nobody else may do either: it takes what changes
+something from its own pages only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mle_star.errors import ConfigError
+
+HOST = "127.0.0.1"
+FOREIGN_NAME = "this server answers to its own name only"  # another one may resolve to this machine, too
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+STARTUP_SECONDS = 10.0
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def _config(app: ASGIApp, **more: Any) -> uvicorn.Config:
+    quiet: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False}  # faults are no news
+    bare: dict[str, Any] = {"lifespan": "off", "ws": "none", "proxy_headers": False, "server_header": False}
+    return uvicorn.Config(app, interface="asgi3", **quiet, **bare, timeout_graceful_shutdown=1, **more)
+
+
+# --- on the event loop of a run --------------------------------------------------------------------------
+
+
+class LoopbackServer:
+    """Serves an ASGI application from `start()` to `stop()`; whoever sends another Host header gets 403."""
+
+    def __init__(self, app: ASGIApp, *, name: str) -> None:
+        self._app, self._name = app, name
+        self._socket: socket.socket | None = None
+        self._server: _QuietServer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{self.host}"
+
+    @property
+    def host(self) -> str:
+        """The one Host header that it answers to."""
+        if self._socket is None:
+            raise RuntimeError("the server is not running")
+        return f"{HOST}:{self._socket.getsockname()[1]}"
+
+    async def start(self) -> None:
+        """Listen, and come back when requests are answered."""
+        # Named as TCP, or asyncio leaves small packets waiting for each other: 40 ms a call.
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._socket.bind((HOST, 0))
+        self._server = _QuietServer(_config(self._guarded, http="h11", date_header=False, timeout_keep_alive=3600))
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name=self._name)
+        while not self._server.started:
+            if self._task.done():
+                await self._task
+                raise RuntimeError(f"{self._name} did not start")
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        """End at once, with every connection."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            self._server.force_exit = True
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._task, 5)
+        if self._socket is not None:
+            self._socket.close()
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        foreign = header(scope, "host") != self.host
+        app = api_error(403, FOREIGN_NAME) if foreign else self._app
+        await app(scope, receive, send)
+
+
+class _QuietServer(uvicorn.Server):
+    """Signals belong to the run, not to its server."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def behind_token(app: ASGIApp, token: str) -> ASGIApp:
+    """The application for those who know the first part of its paths; 401 for all others."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        given, _, rest = scope["path"].lstrip("/").partition("/")
+        if not secrets.compare_digest(given.encode(), token.encode()):
+            await api_error(401, "the address lacks its token")(scope, receive, send)
+            return
+        await app({**scope, "path": f"/{rest}"}, receive, send)
+
+    return guarded
+
+
+def header(scope: Scope, name: str) -> str:
+    """A header of a request; an empty text when it is missing or there twice."""
+    found = [value for key, value in scope["headers"] if key == name.encode()]
+    return str(found[0].decode("latin-1")) if len(found) == 1 else ""
+
+
+def api_error(status: int, message: str, *, retry_after: float | None = None) -> Response:
+    """An error as the Messages API spells it."""
+    kind = _ERROR_TYPES.get(status, "api_error")
+    headers = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
+    return JSONResponse(
+        {"type": "error", "error": {"type": kind, "message": message}}, status_code=status, headers=headers
+    )
+
+
+# --- pages, in a thread ----------------------------------------------------------------------------------
+
+
+class GuardedServer:
+    """Serves `routes()` behind the guard; a subclass says what they are."""
+
+    def __init__(self, *, port: int = 0) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self._socket = _bind(port)
+        self.port: int = self._socket.getsockname()[1]
+        app = Starlette(routes=list(self.routes()), middleware=[Middleware(_Guard, refusal=self._refusal)])
+        self._server = uvicorn.Server(_config(app))
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="pages", daemon=True)
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """What is served."""
+        raise NotImplementedError
+
+    @property
+    def address(self) -> str:
+        """Where the page is; the token makes it work."""
+        return f"http://{HOST}:{self.port}/?token={self.token}"
+
+    def start(self) -> str:
+        """Begin to serve; the address."""
+        self._thread.start()
+        deadline = time.monotonic() + STARTUP_SECONDS
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.address
+
+    def wait(self) -> None:
+        """Serve until somebody stops the server, or Ctrl-C."""
+        while self._thread.is_alive():
+            self._thread.join(0.5)
+
+    def stop(self) -> None:
+        """End."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(10)
+        self._socket.close()
+
+    def _refusal(self, request: Request) -> str:
+        """Why a request is not for us, or an empty text."""
+        host = request.headers.get("host", "")
+        if host.partition(":")[0] not in (HOST, "localhost"):  # any port: it may be forwarded from another machine
+            return FOREIGN_NAME
+        foreign = request.headers.get("origin", f"http://{host}") != f"http://{host}"
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        if foreign or (request.method == "POST" and site != "same-origin"):
+            return "requests of other sites are refused"
+        # A header of our own cannot be sent across sites without being asked for first; an address can.
+        given = request.headers.get("x-mle-star-token", "")
+        if request.method != "POST":
+            given = given or request.query_params.get("token", "")
+        if not secrets.compare_digest(given.encode(), self.token.encode()):
+            return "the address lacks its token; it stands where the page was started"
+        return ""
+
+
+class _Guard:
+    """Answers what must not pass itself, and puts our headers on every answer."""
+
+    def __init__(self, app: ASGIApp, refusal: Callable[[Request], str]) -> None:
+        self._app, self._refusal = app, refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        if scope["type"] != "http":
+            return
+        refusal = self._refusal(Request(scope))
+        app = PlainTextResponse(refusal, status_code=403) if refusal else self._app
+        await app(scope, receive, send_with_headers)
+
+
+def _bind(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"port {port} cannot be used: {error.strerror}") from None
+    return listener

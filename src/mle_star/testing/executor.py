@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import psutil
@@ -22,6 +22,7 @@ import pytest
 from mle_star.models import ExecutionRawResult
 from mle_star.run.context import Executor, ScriptRequest
 
+Run = Callable[..., Coroutine[object, object, ExecutionRawResult]]
 PLAIN_ENV = {"PATH": os.environ.get("PATH", ""), "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
 
 
@@ -55,10 +56,10 @@ async def gone(*words: str, within: float = 120.0) -> bool:
     return True
 
 
-async def past_its_time(executor: Executor, request_for: Callable[..., ScriptRequest], code: str) -> ExecutionRawResult:
+async def past_its_time(run: Run, code: str) -> ExecutionRawResult:
     """Run a script that never ends beyond its time: two seconds, or more where it takes longer until it has begun."""
     for seconds in (2.0, 20.0, 120.0):
-        raw = await executor.run(request_for(code, timeout=seconds))
+        raw = await run(code, timeout=seconds)
         assert raw.timed_out
         if "begun" in raw.stdout:
             break
@@ -87,44 +88,43 @@ class ExecutorContract:
 
         return make
 
-    async def test_streams_exit_code_and_directory_come_back_as_they_were(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
+    @pytest.fixture
+    def run(self, executor: Executor, request_for: Callable[..., ScriptRequest]) -> Run:
+        """Runs a script's text."""
+        return lambda code, **fields: executor.run(request_for(code, **fields))
+
+    async def test_streams_exit_code_and_directory_come_back_as_they_were(self, run: Run) -> None:
         code = "import os, sys\nprint(*sorted(os.listdir()))\nprint('oh', file=sys.stderr)\nraise SystemExit(3)"
-        raw = await executor.run(request_for(code))
+        raw = await run(code)
         assert raw.stdout == "final input solution.py\n"
         assert raw.stderr == "oh\n"
         assert (raw.exit_code, raw.timed_out) == (3, False)
         assert 0 < raw.duration_seconds < 120
 
     async def test_the_environment_is_the_request_s_and_nothing_else(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest], monkeypatch: pytest.MonkeyPatch
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HARNESS_ONLY", "1")
-        raw = await executor.run(request_for("import os\nprint(sorted(os.environ))", env={**PLAIN_ENV, "MINE": "2"}))
+        raw = await run("import os\nprint(sorted(os.environ))", env={**PLAIN_ENV, "MINE": "2"})
         assert "'MINE'" in raw.stdout
         assert "HARNESS_ONLY" not in raw.stdout
 
-    async def test_stdin_is_closed(self, executor: Executor, request_for: Callable[..., ScriptRequest]) -> None:
-        raw = await executor.run(request_for("import sys\nprint(repr(sys.stdin.read()))\ninput()"))
+    async def test_stdin_is_closed(self, run: Run) -> None:
+        raw = await run("import sys\nprint(repr(sys.stdin.read()))\ninput()")
         assert raw.stdout == "''\n"
         assert "EOFError" in raw.stderr
         assert raw.exit_code == 1
 
-    async def test_home_and_temporary_folder_are_private_and_writable(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
+    async def test_home_and_temporary_folder_are_private_and_writable(self, run: Run) -> None:
         code = "import pathlib, tempfile\nhome = pathlib.Path.home()\n(home / 'x').write_text('1')\nprint(home)\n"
         code += "print(tempfile.mkstemp()[1])"
-        raw = await executor.run(request_for(code))
+        raw = await run(code)
         assert raw.exit_code == 0, raw.stderr
         home, temporary = raw.stdout.split()
         assert home != str(Path.home())
         assert not Path(temporary).exists() and not (Path(home) / "x").exists()
 
-    async def test_the_data_are_shown_as_input_and_outputs_stay(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
-    ) -> None:
+    async def test_the_data_are_shown_as_input_and_outputs_stay(self, run: Run, tmp_path: Path) -> None:
         data = tmp_path / "data"
         data.mkdir()
         (data / "train.csv").write_text("a\n1\n")
@@ -139,18 +139,18 @@ class ExecutorContract:
             "open('final/more/model.bin', 'wb').write(bytes(1000))\nos.symlink('/etc/passwd', 'final/link')"
         )
         for _ in range(2):  # what the first one left is gone
-            raw = await executor.run(request_for(code, input_dir=str(data)))
+            raw = await run(code, input_dir=str(data))
             assert raw.exit_code == 0, raw.stderr
             assert (work / "final" / "submission.csv").read_text() == "a\n1\nb\n"
             assert (work / "final" / "more" / "model.bin").read_bytes() == bytes(1000)
             shutil.rmtree(work / "final")
             (work / "final").mkdir()
         (data / "train.csv").write_text("a\n2\n")
-        await executor.run(request_for(code, input_dir=str(data)))
+        await run(code, input_dir=str(data))
         assert (work / "final" / "submission.csv").read_text() == "a\n2\nb\n"
 
     async def test_what_a_script_has_fitted_comes_back_and_goes_with_it_the_next_time(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+        self, run: Run, tmp_path: Path
     ) -> None:
         work = tmp_path / "work"
         for name in ("model", "solution"):
@@ -161,55 +161,49 @@ class ExecutorContract:
             "os.makedirs('model/deep', exist_ok=True)\n"
             "open('model/deep/weights.bin', 'ab').write(bytes(1000))\nopen('model/' + os.urandom(4).hex(), 'w')"
         )
-        raw = await executor.run(request_for(code))
+        raw = await run(code)
         assert (raw.exit_code, raw.stdout) == (0, "a member\n\n"), raw.stderr
         assert (work / "model" / "deep" / "weights.bin").read_bytes() == bytes(1000)
         kept = sorted(path.name for path in (work / "model").iterdir())
-        assert len(kept) == 2 and (await executor.run(request_for(code))).stdout == f"a member\n{' '.join(kept)}\n"
+        assert len(kept) == 2 and (await run(code)).stdout == f"a member\n{' '.join(kept)}\n"
         assert (work / "model" / "deep" / "weights.bin").read_bytes() == bytes(2000)
 
     async def test_a_script_that_cannot_reach_the_data_s_own_place_leaves_them_as_they_are(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
+        self, run: Run, tmp_path: Path
     ) -> None:
         data = tmp_path / "data"
         data.mkdir()
         (data / "train.csv").write_text("a\n1\n")
         (tmp_path / "work" / "input" / "train.csv").symlink_to(data / "train.csv")
         spoil = "open('./input/train.csv', 'a').write('2')"
-        raw = await executor.run(request_for(spoil, input_dir=str(data)))
+        raw = await run(spoil, input_dir=str(data))
         if raw.isolation.sandbox in ("none", "seccomp"):
             pytest.skip("it does not claim to confine scripts")
         assert raw.exit_code != 0 and (data / "train.csv").read_text() == "a\n1\n"
-        raw = await executor.run(request_for("print(open('./input/train.csv').read())", input_dir=str(data)))
+        raw = await run("print(open('./input/train.csv').read())", input_dir=str(data))
         assert raw.stdout.strip() == "a\n1"
 
-    async def test_past_its_time_a_script_gets_a_hint_and_its_output_is_kept(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
+    async def test_past_its_time_a_script_gets_a_hint_and_its_output_is_kept(self, run: Run) -> None:
         code = (
             "import signal, sys, time\n"
             "def end(*_):\n    print('told', flush=True)\n    raise SystemExit(0)\n"
             "signal.signal(signal.SIGTERM, end)\nprint('begun', flush=True)\ntime.sleep(600)"
         )
-        raw = await past_its_time(executor, request_for, code)
+        raw = await past_its_time(run, code)
         assert (raw.exit_code, raw.stdout) == (-1, "begun\ntold\n")
 
-    async def test_a_timeout_ends_even_what_ignores_the_hint_and_all_its_children(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
+    async def test_a_timeout_ends_even_what_ignores_the_hint_and_all_its_children(self, run: Run) -> None:
         token = uuid.uuid4().hex
         code = (
             "import signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
             f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])\n"
             "print('begun', flush=True)\ntime.sleep(600)"
         )
-        raw = await past_its_time(executor, request_for, code)
+        raw = await past_its_time(run, code)
         assert raw.stdout == "begun\n"
         assert await gone(token)
 
-    async def test_cancellation_ends_the_tree_and_goes_on(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
-    ) -> None:
+    async def test_cancellation_ends_the_tree_and_goes_on(self, run: Run, tmp_path: Path) -> None:
         token = uuid.uuid4().hex
         code = (
             "import subprocess, sys, time\n"
@@ -217,7 +211,7 @@ class ExecutorContract:
             "print('ready', flush=True)\ntime.sleep(600)"
         )
         log = tmp_path / "out.log"
-        task = asyncio.create_task(executor.run(request_for(code, timeout=600, output_file=str(log))))
+        task = asyncio.create_task(run(code, timeout=600, output_file=str(log)))
         await heard(log, "ready")
         started = time.monotonic()
         task.cancel()
@@ -226,9 +220,7 @@ class ExecutorContract:
         assert await gone(token)
         assert time.monotonic() - started < 240
 
-    async def test_a_second_cancellation_does_not_let_anything_escape(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
-    ) -> None:
+    async def test_a_second_cancellation_does_not_let_anything_escape(self, run: Run, tmp_path: Path) -> None:
         token = uuid.uuid4().hex
         code = (
             "import signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -236,7 +228,7 @@ class ExecutorContract:
             "subprocess.Popen(sleep, start_new_session=True)\nprint('ready', flush=True)\ntime.sleep(600)"
         )
         log = tmp_path / "out.log"
-        task = asyncio.create_task(executor.run(request_for(code, output_file=str(log))))
+        task = asyncio.create_task(run(code, output_file=str(log)))
         await heard(log, "ready")
         task.cancel()
         await asyncio.sleep(0.1)
@@ -245,9 +237,7 @@ class ExecutorContract:
             await task
         assert await gone(token)
 
-    async def test_a_daemon_that_outlives_the_script_is_ended_and_does_not_hold_the_result_back(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
+    async def test_a_daemon_that_outlives_the_script_is_ended_and_does_not_hold_the_result_back(self, run: Run) -> None:
         token = uuid.uuid4().hex
         code = (
             "import os, sys, time\n"
@@ -256,44 +246,34 @@ class ExecutorContract:
             "        os.execve(sys.executable, [sys.executable, *sleep], {})\n"
             "    os._exit(0)\nos.wait()\nprint('done')"
         )
-        raw = await executor.run(request_for(code))  # within its time, which is shorter than the daemon's
+        raw = await run(code)  # within its time, which is shorter than the daemon's
         assert (raw.exit_code, raw.stdout) == (0, "done\n")
         assert await gone(token)
 
-    async def test_an_end_by_signal_is_a_negative_exit_code(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
-        raw = await executor.run(request_for("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"))
+    async def test_an_end_by_signal_is_a_negative_exit_code(self, run: Run) -> None:
+        raw = await run("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
         assert raw.exit_code == -11
 
-    async def test_bytes_that_are_no_text_are_replaced(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
-        raw = await executor.run(request_for("import sys\nsys.stdout.buffer.write(b'\\xff\\xfe ok\\n')"))
+    async def test_bytes_that_are_no_text_are_replaced(self, run: Run) -> None:
+        raw = await run("import sys\nsys.stdout.buffer.write(b'\\xff\\xfe ok\\n')")
         assert raw.stdout == "�� ok\n"
 
-    async def test_the_whole_output_goes_to_the_file_that_was_asked_for(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest], tmp_path: Path
-    ) -> None:
+    async def test_the_whole_output_goes_to_the_file_that_was_asked_for(self, run: Run, tmp_path: Path) -> None:
         log = tmp_path / "out.log"
-        await executor.run(request_for("import sys\nprint('one')\nprint('two', file=sys.stderr)", output_file=str(log)))
+        await run("import sys\nprint('one')\nprint('two', file=sys.stderr)", output_file=str(log))
         assert set(log.read_text().split()) == {"one", "two"}
 
-    async def test_runs_side_by_side_do_not_touch_each_other(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
+    async def test_runs_side_by_side_do_not_touch_each_other(self, run: Run) -> None:
         before = Path.cwd()
         code = "import os, time\ntime.sleep(0.2)\nos.environ['X'] = '1'\nprint('{}')"
-        requests = [request_for(code.replace("{}", str(i)), name=f"script{i}.py") for i in range(3)]
-        results: list[ExecutionRawResult] = await asyncio.gather(*map(executor.run, requests))
+        scripts = [(code.replace("{}", str(i)), f"script{i}.py") for i in range(3)]
+        results = await asyncio.gather(*(run(text, name=name) for text, name in scripts))
         assert [raw.stdout for raw in results] == ["0\n", "1\n", "2\n"]
-        again = await executor.run(requests[1])
+        again = await run(scripts[1][0], name=scripts[1][1])
         assert (again.stdout, again.exit_code) == (results[1].stdout, 0)
         assert Path.cwd() == before and "X" not in os.environ
 
-    async def test_the_interpreter_sees_its_packages(
-        self, executor: Executor, request_for: Callable[..., ScriptRequest]
-    ) -> None:
-        raw = await executor.run(request_for("import sys, pydantic\nprint(sys.executable)"))
+    async def test_the_interpreter_sees_its_packages(self, run: Run) -> None:
+        raw = await run("import sys, pydantic\nprint(sys.executable)")
         assert raw.exit_code == 0, raw.stderr
         assert raw.stdout.strip() == sys.executable

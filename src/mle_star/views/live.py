@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from mle_star.errors import ConfigError, JournalError
 from mle_star.run.events import EVENT_ADAPTER, Notice
 from mle_star.run.folder import RunFolder, is_running, request_finish
-from mle_star.serving.guarded import GuardedServer
+from mle_star.serving import GuardedServer
 from mle_star.views.comparison import Comparison
 from mle_star.views.page import Page, render, render_page
 from mle_star.views.shelf import Glance, find_runs, glance

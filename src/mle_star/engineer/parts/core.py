@@ -1,16 +1,89 @@
-"""What all parts share: the rows that models learn from, the job they are given, the clock."""
+"""What all parts share: the rows that models learn from, the job they are given, the clock, and what is kept."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
+import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from mle_star.engineer.parts.keeping import Memory
+Settings = dict[str, Any]
+Score = Callable[[np.ndarray, np.ndarray], float]
+
+
+class Memory:
+    """What is fitted, one thing after another, a file each in a folder below `./model/`.
+
+    It is kept where `./model/` is, and recalled where the same script has kept it of the same training data.
+    """
+
+    def __init__(self, data: Settings | None = None) -> None:
+        place = Path("./model")
+        self.open = data is not None and place.is_dir()
+        self.folder = place / fingerprint(data) if data is not None and self.open else place
+        self.draft = self.folder.with_suffix(".draft")
+        self.full = self.open and self.folder.is_dir()
+        self.count, self.room = 0, min(2**29, shutil.disk_usage(".").free // 8)
+        if self.open:
+            shutil.rmtree(self.draft, ignore_errors=True)  # of a script that was stopped
+
+    def hold(self, make: Callable[..., Any], *given: Any) -> Any:
+        """What `make` makes of what is given, or has made before; what is held on the way is a part of it."""
+        if not self.open:
+            return make(*given)
+        self.count += 1
+        if self.full:
+            with (self.folder / f"{self.count}.pickle").open("rb") as stream:
+                return pickle.load(stream)
+        self.open = False
+        made = make(*given)
+        self.open = self.write(made)
+        return made
+
+    def write(self, made: Any) -> bool:
+        """Keep one thing; where that fails or there is no room for it, the script goes on and keeps nothing at all."""
+        path = self.draft / f"{self.count}.pickle"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with path.open("wb") as stream:
+                pickle.dump(made, stream)
+            self.room -= path.stat().st_size
+            if self.room < 0:
+                raise OSError("it is too large")
+        except Exception as reason:
+            print(f"What is fitted is not kept: {reason}")
+            shutil.rmtree(self.draft, ignore_errors=True)
+            return False
+        return True
+
+    def close(self) -> None:
+        """All is fitted: what was kept of it is complete."""
+        if self.open and not self.full and self.count:
+            self.draft.replace(self.folder)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.full, self.count = False, 0
+
+
+def fingerprint(data: Settings) -> str:
+    """This script and the tables that it learns from, as one number."""
+    tables = [data["train"], *(other["table"] for other in (data.get("labels"), *data.get("lookups", [])) if other)]
+    digest = hashlib.sha256()
+    for path in (Path(__file__), *(Path("./input") / table["file"] for table in tables)):
+        with path.open("rb") as stream:
+            while piece := stream.read(2**20):
+                digest.update(piece)
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -39,7 +112,7 @@ class Job:
     threads: int
     seconds: float
     most: float = 0.0
-    found: dict[str, Any] = field(default_factory=dict)
+    found: Settings = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     @property
@@ -81,7 +154,7 @@ class Pace:
     `answering`: the seconds that each round adds to the time in which the model answers.
     """
 
-    def __init__(self, settings: dict[str, Any], job: Job, rows: int, answering: float = 0.0) -> None:
+    def __init__(self, settings: Settings, job: Job, rows: int, answering: float = 0.0) -> None:
         self.settings, self.job, self.rows, self.enough, self.answering = settings, job, rows, rows, answering
         self.times: list[float] = []
         self.seconds, self.rate = max(job.seconds, job.most), settings["rate"]
@@ -128,10 +201,42 @@ def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, n
     """Rows to learn from and rows to stop by, a tenth at most; a class that would be lost from the first stays."""
     order = np.random.default_rng(job.seed).permutation(len(y))
     if patience <= 0 or len(y) < 200:
-        return order, order[:0]
+        return np.sort(order), order[:0]
     size = min(len(y) // 10, 20000)
     stop, fit = order[:size], order[size:]
     if not job.numeric:
         lone = ~np.isin(y[stop], y[fit])
         fit, stop = np.append(fit, stop[lone]), stop[~lone]
     return np.sort(fit), np.sort(stop)
+
+
+def grow(
+    train: Callable[..., Any], x: pd.DataFrame, y: np.ndarray, settings: Settings, job: Job, wait: float = 0.0
+) -> Any:
+    """Trees, as many as the time allows, that stop by a part of the rows where `patience` is set.
+
+    `train` gives the model, its rounds, and whether it was cut off. Each round adds `wait` seconds to the answers.
+    """
+    pace = Pace(settings, job, len(y), wait)
+    fit, stop = inner_split(y, settings["patience"], job)
+    held = [(x.iloc[stop], y[stop])] if len(stop) else []
+    model, rounds, late = train(x.iloc[fit], y[fit], held, settings, pace, job)
+    if pace.enough < len(y):
+        some = few_rows(y, pace.enough, job)
+        return grow(train, x.iloc[some], y[some], settings, job, wait)
+    if held:
+        job.found.update(rounds=max(10, rounds), rate=pace.rate, late=late)
+    return model
+
+
+def rounds_in_time(model: Any, x: Any, y: np.ndarray, few: int, job: Job) -> float:
+    """For how many rounds there is time, by a `few` that the model is fitted with first."""
+    started = time.monotonic()
+    model.fit(x, y)
+    each = max((time.monotonic() - started) / few, 1e-4)
+    return max(job.seconds, min(job.most, 100 * each)) / each
+
+
+def predictions_of(model: Any, parts: list[Any], job: Job) -> list[np.ndarray]:
+    """Numbers, or the chances of the classes."""
+    return [model.predict(part) if job.numeric else model.predict_proba(part) for part in parts]

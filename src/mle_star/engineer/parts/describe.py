@@ -12,11 +12,6 @@ if TYPE_CHECKING:
 Worth = Callable[["Profile"], float]
 
 
-def always(worth: float) -> Worth:
-    """The same worth for every task."""
-    return lambda profile: worth
-
-
 @dataclass(frozen=True)
 class Setting:
     """A number that can be chosen: its usual value, its range, and what it means."""
@@ -46,13 +41,17 @@ class Move:
 class Step:
     """A step that adds columns. `add` gets one frame, or, where it learns, the training rows with their truth."""
 
-    key: str
     title: str
     why: str
     add: Callable[..., Any]
     worth: Worth
     first: bool = False
     settings: Callable[[Profile], dict[str, Any]] = lambda profile: {}
+
+    @property
+    def key(self) -> str:
+        """Its name in scripts."""
+        return self.add.__name__.partition("_")[2]
 
     @property
     def learns(self) -> bool:

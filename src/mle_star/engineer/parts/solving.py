@@ -1,4 +1,4 @@
-"""The course of a script: read, learn, scorer, answer; or a study of what its parts are worth."""
+"""The course of a script: read, learn, score, answer; or a study of what its parts are worth."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mle_star.engineer.parts.core import Clock, Job, Rows
-from mle_star.engineer.parts.features.reading import as_classes, number_columns, read_data, read_table
-from mle_star.engineer.parts.features.words import count_words
-from mle_star.engineer.parts.keeping import Memory
-from mle_star.engineer.parts.validation.crossval import Model, Said, cross_validate
-from mle_star.engineer.parts.validation.folds import make_folds
+from mle_star.engineer.parts.core import Clock, Job, Memory, Rows, Settings
+from mle_star.engineer.parts.reading import as_classes, number_columns, read_data, read_table
+from mle_star.engineer.parts.texts import count_words
+from mle_star.engineer.parts.validation import Course, Model, Said, cross_validate, make_folds
+
+Prepared = tuple[Rows, Rows, Settings]
 
 
 @dataclass(frozen=True)
 class Solution:
     """All that a script consists of."""
 
-    data: dict[str, Any]
-    targets: list[dict[str, Any]]
-    folds: dict[str, Any]
-    metric: dict[str, Any]
+    data: Settings
+    targets: list[Settings]
+    folds: Settings
+    metric: Settings
     score: Callable[..., float]
     decide: Callable[..., list[np.ndarray]]
-    features: dict[str, Any]
+    features: Settings
     row_steps: dict[str, Callable[..., pd.DataFrame]]
     fold_steps: dict[str, Callable[..., list[pd.DataFrame]]]
     models: dict[str, Model]
     combine: Callable[..., list[np.ndarray]]
     rows: int | None
     seconds: float
-    words: dict[str, Any]
+    words: Settings
 
     @property
     def seed(self) -> int:
@@ -45,7 +45,7 @@ class Solution:
         return int(os.environ.get("MLE_STAR_SEED", "42"))
 
 
-def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tuple[Rows, Rows, dict[str, Any]]:
+def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> Prepared:
     """The rows with all that can be said of a row by itself, and the columns to learn from."""
     data, steps = solution.data, dict[str, list[str]]()
     numbers = number_columns(train, data) + [name for name in data.get("amounts", []) if name in train]
@@ -63,16 +63,10 @@ def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> tupl
 
 
 def learn_target(
-    solution: Solution,
-    target: dict[str, Any],
-    frame: pd.DataFrame,
-    rows: Rows,
-    test: Rows,
-    columns: Any,
-    clock: Clock,
-    memory: Memory,
+    solution: Solution, target: Settings, frame: pd.DataFrame, prepared: Prepared, clock: Clock, memory: Memory
 ) -> tuple[np.ndarray, Said]:
     """The truth of one target, and what the models say of it."""
+    rows, test, columns = prepared
     classes = target.get("classes", [])
     if target["kind"] == "number":
         y = pd.to_numeric(frame[target["name"]], errors="coerce").fillna(0).to_numpy(dtype=float)
@@ -83,14 +77,13 @@ def learn_target(
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
-    if folds["kind"] == "time":  # scorer by a time as long as the one to be answered
+    if folds["kind"] == "time":  # scored by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
-    pairs = make_folds(frame, y, folds, solution.seed)
-    said = cross_validate(
+    course = Course(
         rows,
         y,
         test,
-        pairs,
+        make_folds(frame, y, folds, solution.seed),
         solution.models,
         solution.fold_steps,
         solution.features,
@@ -98,14 +91,13 @@ def learn_target(
         job,
         clock,
         scale=target.get("scale", "plain") if numeric else "plain",
-        classes=len(classes),
-        refit=len(pairs) == 1,
         anchor=target.get("anchor", ""),
+        classes=len(classes),
     )
-    return y, said
+    return y, cross_validate(course, refit=len(course.folds) == 1)
 
 
-def for_target(solution: Solution, target: dict[str, Any]) -> Solution:
+def for_target(solution: Solution, target: Settings) -> Solution:
     """The solution with the metric of one target: of two classes F1 and its like look at the second."""
     positive = solution.metric.get("positive") if len(target.get("classes", [])) == 2 else None
     options = {} if positive is None else {"positive": positive}
@@ -124,26 +116,20 @@ def for_target(solution: Solution, target: dict[str, Any]) -> Solution:
 def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any]) -> list[np.ndarray]:
     """Blended and decided predictions for `others`; weights and cuts are learned from `known` and its truth."""
     sign = 1 if solution.metric["higher"] else -1
-    first = next(iter(known.values()))
 
-    def scorer(truth: np.ndarray, p: np.ndarray) -> float:
+    def by_metric(truth: np.ndarray, p: np.ndarray) -> float:
+        return sign * solution.score(truth, p)
+
+    def by_chances(truth: np.ndarray, p: np.ndarray) -> float:
         if p.ndim == 2 and solution.metric["answers"] in ("label", "set"):
             return float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
-        if solution.metric["answers"] == "grade":
-            return -float(np.mean((truth - p) ** 2))
-        return sign * solution.score(truth, p)
+        return -float(np.mean((truth - p) ** 2)) if solution.metric["answers"] == "grade" else by_metric(truth, p)
 
-    plain = len(known) == 1 or len(first) < 10
-    blends = (
-        [next(iter(other.values())) for other in [known, *others]]
-        if plain
-        else solution.combine(y, known, [known, *others], scorer)
-    )
-
-    def rate(truth: np.ndarray, p: np.ndarray) -> float:
-        return sign * solution.score(truth, p)
-
-    return solution.decide(y, blends[0], blends[1:], rate)
+    if len(known) == 1 or len(y) < 10:
+        blends = [next(iter(other.values())) for other in (known, *others)]
+    else:
+        blends = solution.combine(y, known, [known, *others], by_chances)
+    return solution.decide(y, blends[0], blends[1:], by_metric)
 
 
 def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.ndarray, np.ndarray]:
@@ -191,12 +177,12 @@ def learn_all(
     solution: Solution, train: pd.DataFrame, test: pd.DataFrame, clock: Clock, memory: Memory
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The score, and the answers for the test rows by target."""
-    rows, asked, columns = prepare(solution, train, test)
+    prepared = prepare(solution, train, test)
     scored, scores, answers = [], [], {}
     sets = solution.metric["answers"] == "set"
     for number, target in enumerate(solution.targets):
         own, part = for_target(solution, target), clock.part(len(solution.targets) - number)
-        y, said = learn_target(own, target, train, rows, asked, columns, part, memory)
+        y, said = learn_target(own, target, train, prepared, part, memory)
         order, given = honest_answers(own, y, said)
         scored.append((y, order, given))
         scores.append(0.0 if sets else own.score(y[order], given))
@@ -205,7 +191,7 @@ def learn_all(
     return score_of_sets(solution, scored) if sets else float(np.mean(scores)), answers
 
 
-def study(solution: Solution, variants: dict[str, dict[str, Any]]) -> None:
+def study(solution: Solution, variants: dict[str, Settings]) -> None:
     """Print the score of the solution and of each variant: it drops steps or models, or changes settings."""
     warnings.simplefilter("ignore")
     train, _ = read_data(solution.data, solution.rows, solution.folds, solution.seed)
@@ -220,7 +206,7 @@ def study(solution: Solution, variants: dict[str, dict[str, Any]]) -> None:
     print(f"The part that contributes most is {worst(parts, key=lambda name: scores[name])}.")
 
 
-def varied(solution: Solution, variant: dict[str, Any]) -> Solution:
+def varied(solution: Solution, variant: Settings) -> Solution:
     """The solution without some steps or models, with other settings, or on the target's own scale."""
     drop, change = variant.get("drop", []), variant.get("change", {})
     models = {name: model for name, model in solution.models.items() if name not in drop}
@@ -256,7 +242,7 @@ def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, 
     table.to_csv("./final/submission.csv", index=False, **form)
 
 
-def cells_of(p: np.ndarray, target: dict[str, Any], answer: dict[str, Any], metric: dict[str, Any]) -> Any:
+def cells_of(p: np.ndarray, target: Settings, answer: Settings, metric: Settings) -> Any:
     """What is written for each row: a number, a label, the chance of a class, or the best labels in order."""
     labels = np.array(target.get("classes", []), dtype=object)
     if target["kind"] == "number":

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mle_star.engineer.parts.validation.folds import sample_rows
+from mle_star.engineer.parts.core import Settings
 
 
-def read_table(table: dict[str, Any]) -> pd.DataFrame:
+def read_table(table: Settings) -> pd.DataFrame:
     """One file of `./input`. Columns under `spelt` are read letter by letter, as ids and labels must be."""
     path, options = Path("./input") / table["file"], dict(table.get("options", {}))
     form = table.get("form", "csv")
@@ -32,9 +32,7 @@ def read_table(table: dict[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def read_data(
-    data: dict[str, Any], most: int | None, folds: dict[str, Any], seed: int
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read_data(data: Settings, most: int | None, folds: Settings, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows to learn from, `most` of them, and the rows to answer, with what other tables know about them."""
     train = read_table(data["train"])
     if data.get("labels"):
@@ -52,7 +50,16 @@ def read_data(
     return sample_rows(with_types(train, data), most, folds, seed), with_types(test, data)
 
 
-def look_up(frame: pd.DataFrame, lookup: dict[str, Any]) -> pd.DataFrame:
+def sample_rows(frame: pd.DataFrame, most: int | None, settings: Settings, seed: int) -> pd.DataFrame:
+    """At most so many rows: the latest where the test rows come later, else at random."""
+    if most is None or len(frame) <= most:
+        return frame
+    if settings["kind"] == "time":
+        return frame.sort_values(settings["column"], kind="stable").tail(most).reset_index(drop=True)
+    return frame.sample(n=most, random_state=seed).reset_index(drop=True)
+
+
+def look_up(frame: pd.DataFrame, lookup: Settings) -> pd.DataFrame:
     """The frame with the columns of another table; where that has many rows for a key, with their statistics."""
     other, key = read_table(lookup["table"]), lookup["on"]
     other[key], keys = as_names(other[key]), as_names(frame[key])
@@ -77,7 +84,7 @@ def as_names(cells: pd.Series) -> pd.Series:
     return cells.astype(str).str.replace(r"\.0$", "", regex=True)
 
 
-def with_types(frame: pd.DataFrame, data: dict[str, Any]) -> pd.DataFrame:
+def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
     """Dates as moments, amounts in words as numbers, lists and texts as texts; what is missing is left missing."""
     changed: dict[str, Any] = {}
     for name, form in data.get("dates", {}).items():
@@ -111,7 +118,7 @@ def with_types(frame: pd.DataFrame, data: dict[str, Any]) -> pd.DataFrame:
     return pd.concat([others, pd.DataFrame(changed, index=frame.index), figures[numbers]], axis=1)
 
 
-def number_columns(frame: pd.DataFrame, data: dict[str, Any]) -> list[str]:
+def number_columns(frame: pd.DataFrame, data: Settings) -> list[str]:
     """The columns of numbers: those named, or, where there are too many to name, all that are nothing else."""
     if data.get("numbers") is not None:
         return [name for name in data["numbers"] if name in frame]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mle_star.engineer.parts.core import Job, Rows
+from mle_star.engineer.parts.core import Job, Rows, Settings, predictions_of
 
 
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
@@ -30,7 +30,7 @@ def build_features(
     others: list[Rows],
     columns: dict[str, Any],
     steps: dict[str, Any],
-    settings: dict[str, Any],
+    settings: Settings,
     job: Job,
 ) -> tuple[list[Rows], dict[str, list[str]]]:
     """The features of `fit` and of `others`, learned from `fit` alone; and which columns came from which step."""
@@ -56,7 +56,7 @@ def without(rows: Rows, names: list[str]) -> Rows:
 def as_codes(frame: pd.DataFrame) -> pd.DataFrame:
     """Categories as numbers, a missing one as -1; column names that every library takes."""
     codes = {name: frame[name].cat.codes.astype("float32") for name in frame.select_dtypes("category")}
-    return frame.assign(**codes).set_axis([f"c{number}" for number in range(frame.shape[1])], axis=1)
+    return with_plain_names(frame.assign(**codes))
 
 
 def as_ranks(frames: list[pd.DataFrame]) -> list[np.ndarray]:
@@ -136,8 +136,15 @@ def fit_logistic(
     count = int(y.max()) + 1
     if not sparse.issparse(matrix) or count > 60:
         model = job.memory.hold(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, matrix, y)
-        return [model.predict_proba(part) for part in asked]
+        return predictions_of(model, asked, job)
     return fit_each_class(y, lambda label: [matrix, *asked], strength, rounds, job)
+
+
+def fit_scaled(fit: Any, matrix: Any, y: np.ndarray, asked: list[Any], job: Job) -> list[np.ndarray]:
+    """Numbers by a model that learns them around 0 and with a spread of 1."""
+    middle, spread = float(np.mean(y)), float(np.std(y)) or 1.0
+    model = job.memory.hold(fit, matrix, (y - middle) / spread)
+    return [model.predict(part) * spread + middle for part in asked]
 
 
 def fit_each_class(y: np.ndarray, parts_for: Any, strength: float, rounds: int, job: Job) -> list[np.ndarray]:

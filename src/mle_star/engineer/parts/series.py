@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mle_star.engineer.parts.core import Job, Rows
+from mle_star.engineer.parts.core import Job, Rows, Settings
 from mle_star.engineer.parts.describe import Step
 
 
-def learn_lags(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job: Job) -> list[pd.DataFrame]:
+def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
     """What the target of a series was before: all lags reach back beyond the last row to be answered."""
     when, group, horizon = settings["date"], settings["group"], settings["horizon"]
     day = [part.frame[when].dt.normalize() for part in rows]
@@ -42,7 +42,7 @@ def learn_lags(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job: J
     return answers
 
 
-def learn_neighbours_in_time(rows: list[Rows], y: np.ndarray, settings: dict[str, Any], job: Job) -> list[pd.DataFrame]:
+def learn_neighbours_in_time(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
     """The target of the training rows just before and after; a training row does not see itself."""
     truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
     stamps = [part.frame[settings["date"]].astype("int64").to_numpy() for part in rows]
@@ -68,7 +68,6 @@ def learn_neighbours_in_time(rows: list[Rows], y: np.ndarray, settings: dict[str
 
 STEPS = (
     Step(
-        "lags",
         "Look back in time",
         "The test rows come later: what a series did before is the best guess of what it will do.",
         learn_lags,
@@ -77,7 +76,6 @@ STEPS = (
         settings=lambda p: {"date": p.later, "group": p.series, "horizon": None},
     ),
     Step(
-        "neighbours_in_time",
         "Look at the training rows just before and after",
         "Rows to predict lie between training rows in time, so the target of the nearest ones is a good first guess.",
         learn_neighbours_in_time,

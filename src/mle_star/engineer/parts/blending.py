@@ -1,0 +1,194 @@
+"""How the predictions of several models become one, and how chances and numbers become answers.
+
+`known` are predictions for rows with the truth `y`, made out of fold: weights and cuts are chosen on them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from mle_star.data.formulas import f_score
+from mle_star.engineer.parts.core import Score
+from mle_star.engineer.parts.describe import Blend
+
+Predictions = dict[str, np.ndarray]
+
+# --- one prediction of several ---------------------------------------------------------------------------
+
+
+def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
+    """The mean of the models' predictions."""
+    return [np.mean(list(other.values()), axis=0) for other in others]
+
+
+def combine_weights(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
+    """A weighted mean: again and again the model is added that helps the blend most on (at most 6000 of) `known`."""
+    rows = np.random.default_rng(0).permutation(len(y))[:6000]
+    times, total = dict.fromkeys(known, 0), np.zeros_like(next(iter(known.values()))[rows])
+    for size in range(1, 16):
+        best = max(known, key=lambda name: scorer(y[rows], (total + known[name][rows]) / size))
+        total = total + known[best][rows]
+        times[best] += 1
+    return [np.sum([times[name] * other[name] for name in times], axis=0) / 15 for other in others]
+
+
+def combine_careful(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
+    """Half way between the mean and the weights that serve `known` best, so that luck counts only half."""
+    weighted, plain = combine_weights(y, known, others, scorer), combine_mean(y, known, others, scorer)
+    return [(a + b) / 2 for a, b in zip(weighted, plain, strict=True)]
+
+
+def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
+    """A linear model on the models' predictions (log-odds for chances), half of its word; the mean has the other."""
+    from sklearn.linear_model import LinearRegression, LogisticRegression
+
+    def table(said: Predictions) -> np.ndarray:
+        odds: np.ndarray = np.hstack([np.log(np.clip(p, 1e-5, 1) / np.clip(1 - p, 1e-5, 1)) for p in said.values()])
+        return odds
+
+    plain = combine_mean(y, known, others, scorer)
+    if next(iter(known.values())).ndim == 1:
+        line = LinearRegression(positive=True).fit(np.column_stack(list(known.values())), y)
+        return [line.predict(np.column_stack(list(other.values()))) for other in others]
+    model = LogisticRegression(C=0.05, max_iter=300).fit(table(known), y)
+    stacked = []
+    for other, mean in zip(others, plain, strict=True):
+        full = np.zeros_like(mean)
+        full[:, model.classes_] = model.predict_proba(table(other))
+        stacked.append((full + mean) / 2)
+    return stacked
+
+
+def combine_ranks(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
+    """The mean of the models' ranks: only the order of their predictions counts, not their scale."""
+    blends = []
+    for other in others:
+        spots = [np.searchsorted(np.sort(known[name][:, -1]), p[:, -1]) / len(y) for name, p in other.items()]
+        mean = np.mean(spots, axis=0)
+        blends.append(np.column_stack([1 - mean, mean]))
+    return blends
+
+
+def combine_geometric(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
+    """The geometric mean of the chances: one sure model outweighs several undecided ones."""
+    means = [np.exp(np.mean([np.log(np.clip(p, 1e-6, 1)) for p in other.values()], axis=0)) for other in others]
+    return [mean / mean.sum(axis=1, keepdims=True) for mean in means]
+
+
+def combine_median(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
+    """The median of the predictions: a model that is far off on a row does not count there."""
+    return [np.median(list(other.values()), axis=0) for other in others]
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+
+def decide_as_said(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The prediction itself is the answer."""
+    return others
+
+
+def decide_most_probable(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The most probable class."""
+    return [p.argmax(axis=1) for p in others]
+
+
+def decide_best_cut(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """Class 1 from the cut upwards that serves the metric best, small bumps smoothed away."""
+    if known.shape[1] > 2:
+        return decide_class_factors(y, known, others, score)
+    cuts = np.linspace(0.02, 0.98, 97)
+    scores = np.array([score(y, (known[:, 1] >= cut).astype(int)) for cut in cuts])
+    smooth = np.convolve(np.pad(scores, 3, mode="edge"), np.ones(7) / 7, mode="valid")
+    best = cuts[smooth.argmax()]
+    return [(p[:, 1] >= best).astype(int) for p in others]
+
+
+def decide_label_cut(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """A label of a set from the cut upwards at which its own F1 is best."""
+    return decide_best_cut(y, known, others, partial(f_score, positive=1))
+
+
+def decide_class_factors(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The class with the highest chance times a factor of its own, found one class after another.
+
+    What is found serves the rows that it was found on better than others, so it is taken back half of the way.
+    """
+    factors = np.ones(known.shape[1])
+    for _ in range(2 if len(factors) <= 12 else 0):
+        for k in range(len(factors)):
+            tries, scores = factors[k] * np.array([1.0, 0.6, 0.75, 0.87, 1.15, 1.33, 1.6]), []
+            for factor in tries:
+                factors[k] = factor
+                scores.append(score(y, (known * factors).argmax(axis=1)))
+            factors[k] = tries[int(np.argmax(scores))]
+    return [(p * np.sqrt(factors)).argmax(axis=1) for p in others]
+
+
+def decide_by_share(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The class whose chance is highest against its share of the rows: every class weighs the same."""
+    share = np.bincount(y, minlength=known.shape[1]) / len(y)
+    return [(p / np.maximum(share, 1e-9)).argmax(axis=1) for p in others]
+
+
+def decide_cut_points(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """Grades by cut points between them, moved one at a time to where the metric is best."""
+    cuts = np.arange(int(y.max())) + 0.5
+    for width in (0.4, 0.15):
+        for k in range(len(cuts)):
+            moved = [np.sort(np.append(np.delete(cuts, k), cuts[k] + step)) for step in np.linspace(-width, width, 13)]
+            cuts = max(moved, key=lambda candidate: score(y, np.digitize(known, candidate)))
+    return [np.digitize(p, cuts) for p in others]
+
+
+def decide_not_negative(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """Numbers that the metric is defined for: none below zero."""
+    return [np.clip(p, 0, None) for p in others]
+
+
+BLENDS = (
+    Blend(
+        "Weigh the models by their out-of-fold predictions",
+        "A plain mean treats the strong and the weak alike; weights found on held-out rows do not.",
+        combine_weights,
+        lambda p: 0.85 if p.rows > 300 else 0.4,
+    ),
+    Blend(
+        "Weigh the models, half way to the plain mean",
+        "Fitted weights overrate what was lucky on the validation rows; half way back they keep most of the gain.",
+        combine_careful,
+        lambda p: 0.8,
+    ),
+    Blend(
+        "Stack the models with a linear model on top",
+        "A linear model on out-of-fold predictions learns how much to trust each, and corrects what they share.",
+        combine_stack,
+        lambda p: 0.0 if p.class_count > 20 else 0.6 if p.rows > 1000 else 0.2,
+    ),
+    Blend(
+        "Average the ranks of the predictions",
+        "The metric looks at the order alone, and ranks make the scales of different models comparable.",
+        combine_ranks,
+        lambda p: 0.65 if p.metric in ("roc_auc", "gini", "average_precision") and p.kind == "binary" else 0.0,
+    ),
+    Blend(
+        "Take the geometric mean of the chances",
+        "On the log scale a confident model counts for more, which suits losses on the log scale.",
+        combine_geometric,
+        lambda p: 0.0 if p.kind == "regression" else 0.5 if p.metric == "log_loss" else 0.3,
+    ),
+    Blend(
+        "Take the median of the predictions",
+        "The median shrugs off a model that is far off on a row.",
+        combine_median,
+        lambda p: 0.3 if p.kind == "regression" and p.recipe.loss == "absolute" else 0.15,
+    ),
+    Blend(
+        "Take the plain mean of the predictions",
+        "With few rows, weights that are learned do more harm than good.",
+        combine_mean,
+        lambda p: 0.3 if p.small else 0.1,
+    ),
+)

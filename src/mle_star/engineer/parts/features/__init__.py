@@ -1,1 +1,0 @@
-"""What a row is turned into: reading, encodings, and steps that add columns."""

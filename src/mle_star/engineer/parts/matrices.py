@@ -1,0 +1,225 @@
+"""Models of a matrix of scaled numbers, levels and words: lines, neighbours, a kernel, a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mle_star.engineer.parts.core import Job, Rows, Settings, predictions_of
+from mle_star.engineer.parts.describe import Family, Move, Setting
+from mle_star.engineer.parts.encoding import as_matrix, fit_each_class, fit_logistic, fit_scaled
+
+
+def fit_linear(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+    """A linear model with a penalty: scaled numbers, their bins, a column for each level, and the weighted words."""
+    from scipy import sparse
+    from sklearn.linear_model import Ridge
+
+    matrix, *asked = as_matrix(rows, others, bins=int(settings["bins"]))
+    if job.numeric:
+        solver = "sparse_cg" if sparse.issparse(matrix) else "auto"
+        line = Ridge(alpha=1 / settings["strength"], solver=solver, tol=1e-3, max_iter=200)
+        return [np.clip(p, y.min(), y.max()) for p in fit_scaled(line.fit, matrix, y, asked, job)]
+    return fit_logistic(matrix, y, asked, settings["strength"], int(settings["rounds"]), job)
+
+
+LINEAR = Family(
+    name="Regularised linear model",
+    package="sklearn",
+    fit=fit_linear,
+    settings={
+        "strength": Setting(0.5, 0.001, 100.0, "inverse of the penalty"),
+        "bins": Setting(0, 0, 32, "bins of each number, beside the number; 0: none"),
+        "rounds": Setting(120, 20, 500, "most steps"),
+    },
+    worth=lambda p: (
+        0.97 if p.mostly_text else p.suits_trees(0.45, small=0.85, classes=0.95) + (0.2 if p.reading else 0)
+    ),
+    start=lambda p: {
+        "strength": 1.0 if p.kind == "regression" else 30.0 if p.mostly_text else 8.0 if p.class_count > 15 else 0.5,
+        "bins": 12 if len(p.numbers) <= 40 and p.rows > 1000 and not p.mostly_text else 0,
+    },
+    cheap={"bins": 0, "rounds": 40},
+    ablations={"bins": {"bins": 0}},
+    moves=(
+        Move(
+            "Loosen the linear model",
+            "A weaker penalty lets rare words and levels speak.",
+            {"strength": "*5"},
+            lambda p: 0.5,
+        ),
+        Move(
+            "Tighten the linear model",
+            "A stronger penalty trusts no rare word or level.",
+            {"strength": "*0.2"},
+            lambda p: 0.45,
+        ),
+        Move(
+            "Cut the numbers of the linear model into bins",
+            "Bins let a line bend.",
+            {"bins": 16},
+            lambda p: 0.5 if p.numbers else 0.0,
+        ),
+    ),
+    reads=True,
+)
+
+
+def fit_nbsvm(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+    """For each class a logistic regression on the words, each weighed by the log-odds of the class among its rows."""
+    from scipy import sparse
+
+    kept = np.flatnonzero(np.bincount(rows.words.indices, minlength=rows.words.shape[1]) >= 2)
+    matrices = [part.words[:, kept].sign() for part in (rows, *others)]
+
+    def weighed(label: int) -> list[Any]:
+        sides = (matrices[0][side] for side in (y == label, y != label))
+        ours, rest = (settings["smooth"] + np.asarray(side.sum(axis=0)).ravel() for side in sides)
+        weight = sparse.diags(np.log((ours / ours.sum()) / (rest / rest.sum())).astype("float32"))
+        return [matrix @ weight for matrix in matrices]
+
+    return fit_each_class(y, weighed, settings["strength"], 60, job)
+
+
+NBSVM = Family(
+    name="NB-SVM",
+    package="sklearn",
+    fit=fit_nbsvm,
+    settings={
+        "strength": Setting(1.0, 0.01, 30.0, "inverse of the penalty"),
+        "smooth": Setting(1.0, 0.05, 5.0, "rows that every word is granted"),
+    },
+    worth=lambda p: 0.0 if p.kind == "regression" or not p.reading else 0.95 if p.mostly_text else 0.3,
+    cheap={"strength": 0.5},
+    ablations={"strength": {"strength": 0.02}},
+    moves=(
+        Move("Loosen NB-SVM", "A weaker penalty lets rare words speak.", {"strength": "*4"}, lambda p: 0.4),
+        Move("Tighten NB-SVM", "A stronger penalty trusts no rare word.", {"strength": "*0.25"}, lambda p: 0.4),
+    ),
+    reads=True,
+)
+
+
+def fit_neighbours(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+    """The weighted mean of the nearest training rows, on scaled numbers and levels."""
+    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+    matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
+    kind = KNeighborsRegressor if job.numeric else KNeighborsClassifier
+    count = int(max(1, min(settings["count"], len(y) // 2)))
+    model = job.memory.hold(kind(count, weights="distance", n_jobs=job.threads).fit, matrix, y)
+    return predictions_of(model, asked, job)
+
+
+NEIGHBOURS = Family(
+    name="Nearest neighbours",
+    package="sklearn",
+    fit=fit_neighbours,
+    settings={"count": Setting(15, 1, 200, "rows that are asked")},
+    worth=lambda p: 0.0 if p.rows > 50_000 else p.suits_trees(0.25, small=0.45, classes=0.6),
+    start=lambda p: {"count": 3 if p.class_count > 15 else 15},
+    cheap={"count": 5},
+    ablations={"count": {"count": 1}},
+    moves=(
+        Move("Ask more neighbours", "More neighbours are steadier.", {"count": "*2.5"}, lambda p: 0.35),
+        Move("Ask fewer neighbours", "The nearest rows know best.", {"count": "*0.4"}, lambda p: 0.35),
+    ),
+)
+
+
+def fit_kernel(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+    """A support vector machine with a Gaussian kernel on scaled numbers and levels; its margins become chances."""
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.svm import SVC, SVR
+
+    matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
+    if job.numeric:
+        return fit_scaled(SVR(C=settings["strength"], cache_size=500).fit, matrix, y, asked, job)
+    machine = SVC(C=settings["strength"], cache_size=500)
+    parts = int(min(3, np.bincount(y).min()))
+    if parts < 2:
+        margins = job.memory.hold(machine.fit, matrix, y).decision_function
+        tables = [margins(part).reshape(part.shape[0], -1) for part in asked]
+        tables = [table if table.shape[1] > 1 else np.hstack([0 * table, table]) for table in tables]
+        weights = [np.exp(table - table.max(axis=1, keepdims=True)) for table in tables]
+        return [weight / weight.sum(axis=1, keepdims=True) for weight in weights]
+    model = job.memory.hold(CalibratedClassifierCV(machine, cv=parts, ensemble=False).fit, matrix, y)
+    return predictions_of(model, asked, job)
+
+
+KERNEL = Family(
+    name="Support vector machine",
+    package="sklearn",
+    fit=fit_kernel,
+    settings={"strength": Setting(3.0, 0.05, 100.0, "inverse of the penalty")},
+    worth=lambda p: 0.0 if p.rows > 4_000 or p.mostly_text else p.suits_trees(0.5, small=0.7, classes=0.85),
+    cheap={"strength": 1.0},
+    ablations={"strength": {"strength": 0.05}},
+    moves=(
+        Move(
+            "Loosen the support vector machine",
+            "A weaker penalty bends closer to the rows.",
+            {"strength": "*4"},
+            lambda p: 0.4,
+        ),
+        Move(
+            "Tighten the support vector machine",
+            "A stronger penalty is smoother.",
+            {"strength": "*0.25"},
+            lambda p: 0.4,
+        ),
+    ),
+)
+
+
+def fit_network(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+    """Two layers on scaled numbers and levels, as many rounds as the time allows: the first is timed."""
+    matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
+    matrix, *asked = (part.astype("float32") for part in (matrix, *asked))
+    if job.numeric:
+        said = fit_scaled(lambda x, scaled: train_network(x, scaled, settings, job), matrix, y, asked, job)
+        return [np.clip(p, y.min(), y.max()) for p in said]
+    return predictions_of(job.memory.hold(train_network, matrix, y, settings, job), asked, job)
+
+
+def train_network(matrix: Any, y: np.ndarray, settings: Settings, job: Job) -> Any:
+    """The network after as many rounds as the time allows."""
+    import time
+
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    width = int(settings["width"])
+    shape = {"hidden_layer_sizes": (width, width // 2), "alpha": settings["decay"], "random_state": job.seed}
+    kind = MLPRegressor if job.numeric else MLPClassifier
+    model = kind(**shape, learning_rate_init=settings["rate"], batch_size=min(256, max(16, len(y) // 20)))
+    started, pace = time.monotonic(), 0.0
+    for number in range(int(settings["rounds"])):
+        model.partial_fit(matrix, y, **({} if job.numeric or number else {"classes": np.unique(y)}))
+        pace = (time.monotonic() - started) / (number + 1)
+        if time.monotonic() - started + pace > job.seconds:
+            break
+    return model
+
+
+NETWORK = Family(
+    name="Neural network",
+    package="sklearn",
+    fit=fit_network,
+    settings={
+        "width": Setting(96, 16, 512, "units of the first layer"),
+        "rounds": Setting(25, 3, 200, "most rounds over the rows"),
+        "rate": Setting(0.002, 0.0001, 0.02, "size of a step"),
+        "decay": Setting(0.001, 1e-6, 1.0, "penalty on large weights"),
+    },
+    worth=lambda p: 0.0 if p.mostly_text else p.suits_trees(0.4, small=0.35, classes=0.7),
+    cheap={"width": 32, "rounds": 6},
+    ablations={"rounds": {"rounds": 2}},
+    moves=(
+        Move(
+            "Train the network for longer", "More rounds follow the rows more closely.", {"rounds": "*2"}, lambda p: 0.4
+        ),
+        Move("Give the network a stronger penalty", "Smaller weights are smoother.", {"decay": "*30"}, lambda p: 0.4),
+    ),
+    timed=True,
+)

@@ -1,1 +1,0 @@
-"""Model families, one a file: `FAMILY` tells all that the engineer knows about one."""

@@ -1,0 +1,301 @@
+"""How a script scores itself: folds, cross-validation of several models within its time, a search for settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mle_star.engineer.parts.core import Clock, Job, Rows, Settings, few_rows
+from mle_star.engineer.parts.encoding import build_features, without
+
+Folds = list[tuple[np.ndarray, np.ndarray]]
+Model = tuple[Callable[..., list[np.ndarray]], Settings, bool]
+
+# --- folds -----------------------------------------------------------------------------------------------
+
+
+def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int) -> Folds:
+    """Pairs of rows to learn from and rows to score by: by time, by groups, alike in the classes, or at random."""
+    from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
+
+    kind, count = settings["kind"], settings["count"]
+    everything = np.arange(len(frame))
+    if kind == "time":
+        order = np.argsort(frame[settings["column"]].to_numpy(), kind="stable")
+        cut = int(len(order) * (1 - settings.get("share", 0.2)))
+        return [(np.sort(order[:cut]), np.sort(order[cut:]))]
+    if kind == "groups":
+        groups = frame[settings["column"]].astype(str).to_numpy()
+        count = min(count, len(np.unique(groups)))
+        return list(GroupKFold(count, shuffle=True, random_state=seed).split(everything, groups=groups))
+    smallest = int(np.bincount(y).min()) if kind == "classes" else 0
+    if count == 1:
+        fit, held = train_test_split(everything, test_size=0.2, random_state=seed, stratify=y if smallest > 1 else None)
+        return [(fit, held)]
+    folds: Folds = []
+    for again in range(settings.get("repeats", 1)):
+        if kind == "classes":
+            folds += StratifiedKFold(count, shuffle=True, random_state=seed + again).split(everything, y)
+        else:
+            folds += KFold(count, shuffle=True, random_state=seed + again).split(everything)
+    return folds
+
+
+@dataclass
+class FoldPlan:
+    """Rounds: the rows to learn from, and the rows held out to be scored by, None where all are learned from.
+
+    After `once` rounds all rows that can be scored are; what follows has the time that is left over.
+    With `refit` only models of all rows answer.
+    """
+
+    rounds: list[tuple[np.ndarray, np.ndarray | None]]
+    once: int
+    refit: bool
+
+    def shorten(self, folds: Folds) -> None:
+        """Too little time for many folds: after one, or two where they are small, learn from all rows."""
+        self.once, self.refit = 2 if len(folds[0][1]) >= 500 else 3, True
+        everything = [each for each in self.rounds if each[1] is None]
+        self.rounds[1:] = [*folds[1 : self.once - 1], *everything * 3]
+
+
+def plan_of(folds: Folds, size: int, refit: bool) -> FoldPlan:
+    """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is scored."""
+    everything = (np.arange(size), None)
+    scored = np.cumsum([len(held) for _, held in folds])
+    once = min(int(np.searchsorted(scored, size)) + 1, len(folds) + refit)
+    place = len(folds) if refit else once
+    return FoldPlan([*folds[:place], everything, *folds[place:]], once, refit)
+
+
+# --- cross-validation ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Said:
+    """What each model says: out of fold for the rows that were scored, and for the rows to answer."""
+
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+    asked: dict[str, np.ndarray] = field(default_factory=dict)
+    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+
+
+@dataclass
+class Course:
+    """What models are cross-validated on, and what is known by now: their settings, rounds, and pace on 1000 rows."""
+
+    rows: Rows
+    y: np.ndarray
+    test: Rows
+    folds: Folds
+    models: dict[str, Model]
+    steps: dict[str, Any]
+    features: Settings
+    columns: dict[str, Any]
+    job: Job
+    clock: Clock
+    scale: str = "plain"
+    anchor: str = ""
+    classes: int = 0
+    found: dict[str, list[Settings]] = field(default_factory=dict)
+    paces: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chosen = {name: own for name, (_, own, _) in self.models.items()}
+        self.seconds = self.clock.left()
+
+
+def cross_validate(course: Course, *, refit: bool = False) -> Said:
+    """Fit every model in every fold, for as many folds as the time allows; with `refit`, once more on all rows."""
+    job, clock, y, folds = course.job, course.clock, course.y, course.folds
+    size = (len(y),) if job.numeric else (len(y), course.classes)
+    said, times = Said(), np.zeros(len(y))
+    said.known = {name: np.zeros(size) for name in course.models}
+    said.asked = {name: np.zeros((len(course.test.frame), *size[1:])) for name in course.models}
+    plan = plan_of(folds, len(y), refit)
+    bagged, pace = 0, 0.0
+    for number, (fit, held) in enumerate(plan.rounds):
+        begun = time.monotonic()
+        answering = held is None or not plan.refit
+        needed = 0.0 if number == 0 or (held is None and not bagged) else 0.7 if answering else 1.4
+        if job.memory.hold(bool, needed > 0 and clock.left() < needed * pace):
+            continue
+        weight = plan.once if held is None and not plan.refit else 1  # all rows count as much as all folds
+        others = [*([] if held is None else [course.rows.take(held)]), *([course.test] if answering else [])]
+        left = (plan.once if number < plan.once else len(plan.rounds)) - number
+        for name, answers in learn_round(course, number, fit, others, left, answering).items():
+            if held is not None:
+                said.known[name][held] += answers[0]
+            if answering:
+                said.asked[name] += weight * answers[-1]
+        if held is not None:
+            times[held] += 1
+        bagged += weight if answering else 0
+        pace = time.monotonic() - begun
+        late = number == 0 < len(folds) - 1 and any(each[0].get("late") for each in course.found.values())
+        if job.memory.hold(bool, late and not plan.refit):
+            plan.shorten(folds)
+            bagged = 0
+            course.chosen = {
+                name: with_found(own, course.found.get(name, []), 1) for name, own in course.chosen.items()
+            }
+            said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
+    said.scored = np.flatnonzero(times)
+    for name in course.models:
+        said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
+        said.asked[name] /= max(bagged, 1)
+    return said
+
+
+def learn_round(
+    course: Course, number: int, fit: np.ndarray, others: list[Rows], left: int, answering: bool
+) -> dict[str, list[np.ndarray]]:
+    """What each model, fitted on the rows `fit`, says of the `others`; `left` rounds share the time that is left."""
+    job, clock, count = replace(course.job, seed=course.job.seed + number), course.clock, len(course.models)
+    truth = scaled(course.y[fit], course.scale) if job.numeric else course.y[fit]
+    seen = np.arange(course.classes)
+    if not job.numeric:
+        seen, truth = np.unique(truth, return_inverse=True)
+    part = course.rows.take(fit)
+    built, origin = build_features(part, truth, others, course.columns, course.steps, course.features, job)
+    base = [anchor_of(each, course.anchor, truth) for each in built]
+    goal = truth - base[0] if job.numeric else truth
+    said = {}
+    for place, name in enumerate(course.models):
+        seconds = max(0.3, min(clock.left(), course.seconds) * 0.9 / max(1.0, left * count - place))
+        most = 0.8 * clock.room() / (count - place) / (1 if answering else 2)
+        only = course.chosen[name].get("only")
+        dropped = [c for step, names in origin.items() if only is not None and step not in only for c in names]
+        given, *wanted = [without(each, dropped) for each in built]
+        if len(seen) == 1 and not job.numeric:
+            learned = [np.ones((len(each.frame), 1)) for each in wanted]
+        else:
+            share = replace(job, seconds=seconds, most=most, found={})
+            learned = learn_model(course, name, given, goal, wanted, share, first=number == 0)
+        pairs = zip(learned, base[1:], strict=True)
+        said[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
+    return said
+
+
+def learn_model(
+    course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job, *, first: bool
+) -> list[np.ndarray]:
+    """Fit one model; one that does not watch the clock gets as many rows as it has time for."""
+    learn, _, timed = course.models[name]
+    if first and "search" in course.chosen[name]:
+        less = replace(job, seconds=job.seconds * 1.5, most=0.0)
+        course.chosen[name] = job.memory.hold(search_settings, learn, rows, y, course.chosen[name], less)
+    if not timed and len(y) > 3000:
+        few = job.memory.hold(rows_in_time, course, name, rows, y, others, job)
+        rows, y = rows.take(few), y[few]
+    learned = learn(rows, y, others, course.chosen[name], job)
+    course.found.setdefault(name, []).append(job.found)
+    course.chosen[name] = with_found(course.chosen[name], course.found[name], min(2, len(course.folds)))
+    return learned
+
+
+def rows_in_time(course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job) -> np.ndarray:
+    """The rows that there is time to learn from: a model is tried on 1000 first."""
+    learn, _, _ = course.models[name]
+    if name not in course.paces:
+        few = few_rows(y, 1000, job)
+        begun = time.monotonic()
+        within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
+        asked = [part.take(np.arange(min(1000, len(part.frame)))) for part in others]
+        learn(rows.take(few), within, asked, course.chosen[name], job)
+        course.paces[name] = time.monotonic() - begun
+    wanted = int(1000 * (max(job.seconds, job.most) / max(course.paces[name], 1e-3)) ** 0.85)
+    return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)
+
+
+def with_found(settings: Settings, found: list[Settings], enough: int) -> Settings:
+    """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
+    told = [each for each in found if each and not each["late"]]
+    if len(told) < enough or not settings.get("patience"):
+        return settings
+    mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}
+    return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
+
+
+def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
+    """The column against which the change is learned, filled where it is missing; nothing where there is none."""
+    if anchor not in rows.frame:
+        return np.zeros(len(rows.frame))
+    base: np.ndarray = rows.frame[anchor].fillna(float(truth.mean())).to_numpy(dtype=float)
+    return base
+
+
+def scaled(y: np.ndarray, scale: str) -> np.ndarray:
+    """Numbers on the scale that models learn."""
+    return np.log1p(y) if scale == "log" else np.sqrt(y) if scale == "root" else y
+
+
+def unscaled(p: np.ndarray, scale: str) -> np.ndarray:
+    """Predictions on the scale of the task."""
+    return np.expm1(np.clip(p, -1, 60)) if scale == "log" else np.clip(p, 0, None) ** 2 if scale == "root" else p
+
+
+def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scale: str, job: Job) -> np.ndarray:
+    """A model's predictions on the scale, or for all the classes, of the task.
+
+    No chance is certain: log loss never forgives a certain answer that is wrong.
+    """
+    if job.numeric:
+        numbers: np.ndarray = np.nan_to_num(unscaled(np.asarray(p, dtype=float).ravel() + base, scale))
+        return numbers
+    full: np.ndarray = np.full((len(p), classes), 1e-6)
+    full[:, seen] = np.clip(np.nan_to_num(p), 1e-6, 1 - 1e-6)
+    return full
+
+
+# --- settings --------------------------------------------------------------------------------------------
+
+
+def search_settings(
+    fit: Callable[..., list[np.ndarray]], rows: Rows, y: np.ndarray, settings: Settings, job: Job
+) -> Settings:
+    """The best settings found in `job.seconds`: a step in a random direction, else its opposite, else smaller steps."""
+    ranges, ends = settings["search"], time.monotonic() + job.seconds
+    dice = np.random.default_rng(job.seed)
+    some = dice.permutation(len(y))[:6000]
+    cut = int(0.75 * len(some))
+    learn, held = some[:cut], some[cut:]
+    if not job.numeric:
+        held = held[np.isin(y[held], y[learn])]
+        _, within = np.unique(y[learn], return_inverse=True)
+    truth = y[learn] if job.numeric else within
+
+    def loss(tried: Settings, seconds: float) -> float:
+        (p,) = fit(rows.take(learn), truth, [rows.take(held)], tried, replace(job, seconds=seconds))
+        if job.numeric:
+            error = np.abs(y[held] - p)
+            return float(np.mean(error if job.loss == "absolute" else error**2))
+        place = np.searchsorted(np.unique(y[learn]), y[held])
+        return float(-np.mean(np.log(np.clip(p[np.arange(len(held)), place], 1e-6, 1))))
+
+    begun = time.monotonic()
+    best, lowest = dict(settings), loss(settings, job.seconds)
+    pace, size, failures = time.monotonic() - begun, 0.8, 0
+    while time.monotonic() + pace < ends:
+        step = dice.normal(size=len(ranges))
+        for sign in (1, -1):
+            if time.monotonic() + pace > ends:
+                break
+            tried = dict(best)
+            for (name, (low, high)), move in zip(ranges.items(), step / np.linalg.norm(step), strict=True):
+                value = min(high, max(low, best[name] * float(np.exp(sign * move * size * 1.6))))
+                tried[name] = round(value) if isinstance(settings[name], int) else value
+            found = loss(tried, 3 * pace)
+            if found < lowest:
+                best, lowest, failures = tried, found, 0
+                break
+        else:
+            failures += 1
+            size = max(0.15, size * 0.8)
+    return best

@@ -1,0 +1,227 @@
+"""How scripts read a task: the settings of its tables, columns, targets and answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mle_star.data import tables as files
+from mle_star.data.columns import Column, describe
+from mle_star.data.layout import Layout
+from mle_star.data.rows import read_rows
+from mle_star.data.targets import labels_of
+from mle_star.data.values import (
+    PANDAS_GAPS,
+    is_misread,
+    is_number,
+    label_order,
+    letters_of,
+    likely_label,
+    positive_label,
+)
+from mle_star.engineer.recipes import Recipe
+from mle_star.errors import ConfigError
+
+NAMED_COLUMNS = 60
+MOST_CLASSES = 2_000
+
+# --- targets ---------------------------------------------------------------------------------------------
+
+
+def _table_of(layout: Layout, name: str) -> files.Table:
+    """The table that holds a target."""
+    table = layout.train if name in layout.train.columns else layout.labels
+    assert table is not None
+    return table
+
+
+def cells_of(layout: Layout, name: str) -> list[Any]:
+    """What a target holds, as far as its table was looked at."""
+    return _table_of(layout, name).sample[name]
+
+
+def _all_cells(folder: Path, layout: Layout, name: str) -> list[Any]:
+    """The cells of every row, also of a long table: a class that a sample lacks could not be told from another."""
+    table = _table_of(layout, name)
+    spelt_alike = table.form.kind == "parquet" or (table.form.kind == "csv" and table.form.dialect.decimal == ".")
+    if table.whole or not spelt_alike:
+        return table.sample[name]
+    try:
+        return read_rows(table, folder, [name]).column(name)
+    except (OSError, ValueError):
+        return table.sample[name]
+
+
+def target_settings(folder: Path, layout: Layout, name: str, recipe: Recipe) -> dict[str, Any]:
+    """The settings of one target: its kind, its classes in order (the one looked for last of two), its scale."""
+    cells = cells_of(layout, name) if recipe.kind == "number" else _all_cells(folder, layout, name)
+    if any(isinstance(cell, (list, dict)) for cell in cells):
+        raise ConfigError(f"the target {name!r} holds lists: give each label a column of its own")
+    labels = labels_of(cells)
+    if not labels:
+        raise ConfigError(f"the target {name!r} has no values")
+    if recipe.kind == "number":
+        numbers = [float(label) for label in labels if is_number(label)]
+        if len(numbers) < 0.9 * len(labels):
+            raise ConfigError(f"the target {name!r} holds texts, and {recipe.metric.name} needs numbers")
+        low = min(numbers)
+        log = low > -1 and (recipe.log or (recipe.loss == "absolute" and low >= 0 and describe(name, labels).skew > 1))
+        return {"name": name, "kind": "number", "scale": "log" if log and low >= 0 else "plain"}
+    if len(labels) > 50 and all(map(is_number, labels)) and len(set(labels)) > 0.5 * len(labels):
+        raise ConfigError(f"the target {name!r} holds numbers, and {recipe.metric.name} needs classes")
+    counts = Counter(labels)
+    classes = sorted(counts, key=label_order)
+    if len(classes) > MOST_CLASSES:
+        raise ConfigError(f"the target {name!r} has more than {MOST_CLASSES} classes")
+    if len(classes) == 1:
+        classes = [*classes, "0" if classes[0] != "0" else "1"]
+    looked_for = likely_label if recipe.kind == "chances" else positive_label
+    if len(classes) == 2 and recipe.kind != "grade" and looked_for(classes) == classes[0]:
+        classes.reverse()
+    scale = layout.train.rows / max(len(cells), 1)
+    kind = "grade" if recipe.kind == "grade" else "classes"
+    found: dict[str, Any] = {"name": name, "kind": kind, "classes": classes}
+    return {**found, "rarest": int(scale * min(counts.values()))}
+
+
+def never_negative(layout: Layout, targets: list[dict[str, Any]]) -> bool:
+    """May the logarithm or the root of the targets be learned?"""
+    names = [target["name"] for target in targets if target["kind"] == "number"]
+    return not any(float(cell) < 0 for name in names for cell in labels_of(cells_of(layout, name)) if is_number(cell))
+
+
+# --- tables and columns ----------------------------------------------------------------------------------
+
+
+def data_settings(
+    layout: Layout, columns: list[Column], targets: list[dict[str, Any]], lookups: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """How scripts read the data, and what each column is."""
+    names = {
+        kind: [c.name for c in columns if c.kind == kind]
+        for kind in ("number", "messy number", "category", "text", "list")
+    }
+    spelt = [layout.key] if layout.key else []
+    labels = [target["name"] for target in targets if target["kind"] != "number"]
+    blank = sorted(
+        {str(cell) for name in layout.target.names for cell in cells_of(layout, name)}
+        - {label for name in layout.target.names for label in labels_of(cells_of(layout, name))}
+    )
+    data: dict[str, Any] = {
+        "train": table_settings(layout.train, [*spelt, *labels]),
+        "test": None if layout.test is None else table_settings(layout.test, spelt),
+        "sample": None if layout.sample is None else table_settings(layout.sample, spelt),
+        "id": layout.key,
+        "targets": list(layout.target.names),
+        "unlabelled": blank,
+        "answers": _answers(layout, targets),
+        "numbers": names["number"],
+        "amounts": names["messy number"],
+        "categories": names["category"],
+        "dates": {c.name: c.date_format for c in columns if c.kind == "date"},
+        "texts": names["text"],
+        "lists": names["list"],
+        "ignored": [],
+    }
+    if layout.labels is not None:
+        data["labels"] = {"table": table_settings(layout.labels, [*spelt, *labels]), "on": layout.labels_key}
+    if lookups:
+        data["lookups"] = [{key: lookup[key] for key in ("table", "on", "many")} for lookup in lookups]
+    if len(names["number"]) > NAMED_COLUMNS and not lookups:
+        told = {*names["number"], *(c.name for c in columns)}
+        data["ignored"] = [
+            name for name in layout.train.columns if name not in told and name not in layout.target.names
+        ]
+        data["numbers"] = None
+    return data
+
+
+def table_settings(table: files.Table, spelt: list[str] | None = None) -> dict[str, Any]:
+    """How a script reads a file."""
+    form, options = table.form, dict[str, Any]()
+    if form.kind != "csv":
+        return {"file": table.name, "form": form.kind, **({"key": form.key} if form.key else {})}
+    dialect = form.dialect
+    if dialect.separator != ",":
+        options["sep"] = dialect.separator
+    if dialect.decimal != ".":
+        options["decimal"] = dialect.decimal
+    if dialect.thousands:
+        options["thousands"] = dialect.thousands
+        others = (name for name in table.columns if not table.column(name).numeric)
+        dotted = [name for name in others if any(dialect.thousands in str(cell) for cell in table.sample[name])]
+        if dotted:  # dates such as 31.12.2024, which pandas would take for numbers
+            options["dtype"] = dict.fromkeys(dotted, "str")
+    if dialect.blanks:
+        options["skipinitialspace"] = True
+    if form.encoding != "utf-8":
+        options["encoding"] = form.encoding
+    if form.odd_gaps:
+        options["na_values"] = list(form.odd_gaps)
+    if not form.has_header:
+        options["names"] = list(table.columns)
+    gaps = PANDAS_GAPS.union(form.odd_gaps)
+    letters = [n for n in spelt or [] if n in table.columns and is_misread(map(str, table.sample[n]), gaps)]
+    return {"file": table.name, **({"options": options} if options else {}), **({"spelt": letters} if letters else {})}
+
+
+def _answers(layout: Layout, targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The columns of a submission: which target each answers, and for which class where there is one for each."""
+    first, prefix = targets[0]["name"], layout.target.class_prefix
+    if prefix is not None:
+        classes = {letters_of(label): label for label in targets[0]["classes"]}
+        found = []
+        for name in layout.answers:
+            label = name.removeprefix(prefix)
+            fitting = (
+                label
+                if label in targets[0]["classes"]
+                else classes.get(letters_of(label))
+                or classes.get(letters_of(name).removeprefix(letters_of(first)), label)
+            )
+            found.append({"column": name, "target": first, "class": fitting})
+        return found
+    names = [target["name"] for target in targets]
+    if layout.sample is None:
+        return [{"column": name, "target": name} for name in names]
+    return [
+        {"column": name, "target": name if name in names else names[min(place, len(names) - 1)]}
+        for place, name in enumerate(layout.answers)
+    ]
+
+
+# --- other tables ----------------------------------------------------------------------------------------
+
+
+def lookups_of(layout: Layout) -> list[dict[str, Any]]:
+    """Tables that say more about a column of the training rows, each with that column."""
+    found: list[dict[str, Any]] = []
+    for table in layout.others:
+        shared = [c for c in table.columns if c in layout.train.columns and c not in layout.target.names]
+        shared = [c for c in shared if layout.test is None or c in layout.test.columns]
+        for key in shared[:3]:
+            theirs, ours = set(map(str, table.sample[key])), list(map(str, layout.train.sample[key]))
+            if len(shared) < len(table.columns) and sum(cell in theirs for cell in ours) > 0.3 * len(ours):
+                many = len(theirs) < 0.99 * len(table.sample[key])
+                found.append({"table": table_settings(table), "on": key, "many": many, "source": table})
+                break
+    return found[:5]
+
+
+def looked_up(lookup: dict[str, Any], taken: set[str]) -> list[Column]:
+    """The columns that a table adds, as they are called in scripts; from then on their names are `taken`."""
+    table, key, stem = lookup["source"], lookup["on"], Path(lookup["source"].name).stem
+    found = list[Column]()
+    for name in table.columns:
+        if name == key:
+            continue
+        column = table.column(name)
+        if lookup["many"] and column.kind == "number":
+            found += [replace(column, name=f"{stem} {name} {what}") for what in ("mean", "most")]
+        elif column.kind in ("number", "category"):
+            found.append(replace(column, name=f"{stem} {name}" if name in taken else name))
+    found += [Column(f"{stem} rows", "number")] if lookup["many"] else []
+    taken.update(table.columns, (column.name for column in found))
+    return found
