@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.9
 EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "tests/pipeline/test_"
 TESTS = {
-    "run/budget": [f"{PIPELINE}budget.py", f"{PIPELINE}budget_words.py"],
+    "run/budget": [f"{PIPELINE}budget.py"],
     "method/codeblocks": ["tests/test_codeblocks.py"],
     "execution/outcome": [f"{EXECUTION}outcome.py", f"{EXECUTION}outcome_words.py"],
     "execution/recorded": [
@@ -48,7 +48,7 @@ TESTS = {
         f"{PIPELINE}holdout.py::test_one_table_alone_ends_with_an_expected_score_and_no_submission",
         f"{PIPELINE}holdout.py::test_a_final_script_that_answers_otherwise_is_not_submitted",
     ],
-    "run/journal": [f"{PIPELINE}journal.py", f"{PIPELINE}journal_words.py"],
+    "run/journal": [f"{PIPELINE}journal.py"],
     "orchestrator": [
         *(f"{PIPELINE}{name}.py" for name in ("run", "limits", "resume", "blend", "endings")),
         f"{PIPELINE}holdout.py::test_many_rows_are_scored_on_one_view_and_picked_on_rows_apart",

@@ -1,4 +1,4 @@
-"""The ledger: shares of the time, the money limit and its reserve, warnings, and what earlier processes spent."""
+"""The ledger of time and money: shares of the phases, limits of scripts, the reserve, and what was spent before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.basics.phases import PHASES
+from mle_star.basics.phases import PHASES, PhaseName
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
 from mle_star.run.budget import LATE_SECONDS, Budget, Call
@@ -29,24 +29,32 @@ class Clock:
         return self.now
 
 
-def ledger(clock: Clock | None = None, **settings: Any) -> tuple[Budget, Clock]:
-    clock = clock or Clock()
-    return Budget(PipelineConfig(**settings), clock=clock), clock
+def ledger(spent_seconds: float = 0.0, **settings: Any) -> tuple[Budget, Clock]:
+    clock = Clock()
+    return Budget(PipelineConfig(**settings), spent_seconds=spent_seconds, clock=clock), clock
+
+
+# --- time ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-OR-024")
-def test_no_new_work_after_the_time_limit() -> None:
+def test_work_may_begin_until_the_last_moment_of_the_run_and_of_its_part() -> None:
     budget, clock = ledger(time_limit_seconds=60)
+    assert (budget.elapsed(), budget.deadline) == (0, 60)
+    clock.now += 59.5
     budget.check()
-    clock.now += 60.1
-    with pytest.raises(BudgetExceeded) as caught:
+    clock.now += 0.5
+    with pytest.raises(BudgetExceeded, match="time spent: 60 of 60") as caught:
         budget.check()
-    assert (caught.value.limit, caught.value.used, caught.value.allowed) == ("time", 60.1, 60.0)
+    assert (caught.value.limit, caught.value.used, caught.value.allowed) == ("time", 60.0, 60.0)
     budget, clock = ledger(time_limit_seconds=100)
     budget.set_phase_deadline(10)
+    assert budget.deadline == 10
     clock.now += 11
     with pytest.raises(BudgetExceeded, match="time spent: 11 of 100 s; this part had until 10 s"):
         budget.check()
+    budget.set_phase_deadline(None)
+    assert budget.deadline == 100, "without a phase it is the run's"
 
 
 @pytest.mark.req("REQ-OR-025")
@@ -67,17 +75,13 @@ def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> 
     assert not budget.finalize_now and budget.remaining_seconds() == pytest.approx(1)
     clock.now -= 7499
     assert budget.open_phase("finalization") == pytest.approx(8500)
-
-
-@pytest.mark.req("REQ-OR-025")
-def test_the_shares_can_be_chosen() -> None:
     shares = PhaseTimeBudget(phase1=0.4, phase2=0.3, phase3=0.2, finalization=0.1)
     budget, clock = ledger(time_limit_seconds=1000, phase_time_budget=shares)
     budget.open_phase("phase1")
     clock.now += 399
     assert not budget.finalize_now
     clock.now += 1
-    assert budget.open_phase("phase2") == pytest.approx(600 * 0.3 / 0.6)
+    assert budget.open_phase("phase2") == pytest.approx(600 * 0.3 / 0.6), "shares can be chosen"
 
 
 def test_time_to_run_the_solution_again_is_kept_from_all_phases_before() -> None:
@@ -106,6 +110,22 @@ def test_whatever_the_phases_use_the_shares_never_exceed_the_limit(used: list[fl
         clock.now += seconds
 
 
+@pytest.mark.req("REQ-OR-034")
+@pytest.mark.parametrize(("limit", "threshold"), [(86400, 8640), (1800, 300), (60, 30)])
+def test_loops_wind_down_before_the_end(limit: int, threshold: float) -> None:
+    budget, clock = ledger(time_limit_seconds=limit)
+    clock.now += limit - threshold
+    before = budget.finalize_now
+    clock.now += 0.1
+    assert (before, budget.finalize_now) == (False, True)
+    budget, clock = ledger(time_limit_seconds=300)
+    share = budget.open_phase("phase2")
+    clock.now += 170  # less than half of the run is left, more than is kept for later
+    before = budget.finalize_now
+    clock.now += share - 170
+    assert share > 170 and (before, budget.finalize_now) == (False, True)
+
+
 # --- limits of scripts ---------------------------------------------------------------------------------------
 
 LEFT = st.floats(0.001, 100_000)
@@ -113,7 +133,7 @@ MEASURED = st.none() | st.floats(0, 50_000)
 
 
 @given(LEFT, MEASURED, st.floats(0, 100_000), st.none() | st.floats(0.5, 100_000))
-def test_a_limit_is_never_nothing_and_never_beyond_the_phase_and_an_explicit_one_wins(
+def test_a_limit_leaves_a_part_of_its_phase_unless_the_solution_takes_so_long_and_an_explicit_one_wins(
     left: float, measured: float | None, share: float, explicit: float | None
 ) -> None:
     config = PipelineConfig(script_timeout_seconds=None)
@@ -124,12 +144,6 @@ def test_a_limit_is_never_nothing_and_never_beyond_the_phase_and_an_explicit_one
         assert 0 < limit <= left
         if explicit is not None:
             assert limit == min(explicit, left)
-
-
-@given(LEFT, MEASURED, st.floats(0, 100_000))
-def test_a_script_leaves_a_part_of_its_phase_unless_the_solution_itself_takes_so_long(
-    left: float, measured: float | None, share: float
-) -> None:
     limit = script_limit(left=left, measured=measured, even_share=share)
     known, part = measured or 0.0, 0.75 if measured is None else 0.5
     assert limit <= max(left * part, 2 * known)
@@ -141,15 +155,16 @@ def test_a_script_leaves_a_part_of_its_phase_unless_the_solution_itself_takes_so
 
 
 @pytest.mark.parametrize(
-    ("left", "measured", "share", "limit"),
+    ("run", "limits"),
     [
-        (54, None, 3, 40.5), (36, 4, 18, 18), (6, 4, 18, 6), (3, 4, 18, 3),  # --time-limit 60
-        (77_760, None, 4_320, 4_320), (56_000, 5, 2_800, 2_800), (56_000, 600, 2_800, 6_000), (100, 5, 2_800, 50),
-        (3_000, 5, 60, 120), (3_000, 30, 60, 300),
+        ("of a minute", [(54, None, 3, 40.5), (36, 4, 18, 18), (6, 4, 18, 6), (3, 4, 18, 3)]),
+        ("of a day", [(77_760, None, 4_320, 4_320), (56_000, 5, 2_800, 2_800), (56_000, 600, 2_800, 6_000)]),
+        ("near its end", [(100, 5, 2_800, 50), (3_000, 5, 60, 120), (3_000, 30, 60, 300)]),
     ],
-)  # fmt: skip
-def test_limits_in_a_short_and_in_a_long_run(left: float, measured: float | None, share: float, limit: float) -> None:
-    assert script_limit(left=left, measured=measured, even_share=share) == limit
+)
+def test_limits_in_runs(run: str, limits: list[tuple[float, float | None, float, float]]) -> None:
+    for left, measured, share, limit in limits:
+        assert script_limit(left=left, measured=measured, even_share=share) == limit, run
 
 
 @given(
@@ -178,49 +193,64 @@ def test_an_even_share_is_half_of_the_phase_at_most_and_nothing_between_phases()
     assert budget.even_share(4) == 0
     budget.open_phase("phase1")
     assert [budget.even_share(1), budget.even_share(5)] == pytest.approx([50, 20])
+    config = PipelineConfig(time_limit_seconds=1200, outer_loop_steps=4)
+    assert ablation_limit(config, left=1000.0, measured=1.0) == 150.0, "a study of a quick solution has half of one"
 
 
-@pytest.mark.req("REQ-OR-034")
-@pytest.mark.parametrize(("limit", "threshold"), [(86400, 8640), (1800, 300), (60, 30)])
-def test_loops_wind_down_before_the_end(limit: int, threshold: float) -> None:
-    budget, clock = ledger(time_limit_seconds=limit)
-    clock.now += limit - threshold
-    assert not budget.finalize_now
-    clock.now += 0.1
-    assert budget.finalize_now
+# --- money ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("REQ-OR-029")
-def test_at_the_money_limit_no_call_is_opened() -> None:
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+def test_at_the_money_limit_no_call_is_opened_and_whoever_has_work_under_way_hears_of_it() -> None:
     budget, _ = ledger(max_budget_usd=1.0)
-    budget.charge(0.99, phase="phase1")
-    budget.settle(budget.open_call(), 0.02, phase="phase1")
+    heard: list[str] = []
+    with budget.when_spent(lambda: heard.append("a")), budget.when_spent(lambda: heard.append("b")):
+        budget.charge(0.99, phase="phase1")
+        budget.after_call()
+        assert heard == []
+        budget.settle(budget.open_call(), 0.02, phase="phase1")
+        budget.after_call()
+    budget.after_call()  # nobody listens any more
+    assert heard == ["a", "b"]
     with pytest.raises(BudgetExceeded) as caught:
         budget.open_call()
     assert (caught.value.limit, round(caught.value.used, 2), caught.value.allowed) == ("money", 1.01, 1.0)
 
 
-def test_calls_side_by_side_share_what_is_left() -> None:
-    budget, _ = ledger(max_budget_usd=16.0, num_retrieved_models=4, num_parallel_solutions=2)
+def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_phase_and_by_path() -> None:
+    few: dict[str, Any] = {"max_budget_usd": 16.0, "num_retrieved_models": 4, "num_parallel_solutions": 2}
+    budget, _ = ledger(**few)
     budget.open_phase("phase1")
     assert budget.open_call(alone=True).cap_usd == 16.0
-    budget, _ = ledger(max_budget_usd=16.0, num_retrieved_models=4, num_parallel_solutions=2)
+    budget, _ = ledger(**few)
     budget.open_phase("phase1")
     calls = [budget.open_call() for _ in range(4)]
     assert [call.cap_usd for call in calls] == [4.0, 4.0, 4.0, 4.0] and budget.free_usd == 0
     for call in calls:
         budget.settle(call, 1.0, phase="phase1")
     budget.open_phase("phase2")
-    assert [budget.open_call().cap_usd for _ in range(2)] == [6.0, 6.0]
+    first, second = budget.open_call(), budget.open_call()
+    assert [first.cap_usd, second.cap_usd] == [6.0, 6.0]
+    budget.settle(first, 2.0, phase="phase2", path="path-0")
+    budget.settle(second, 4.0, phase="phase2", path="path-1")
+    budget.charge(3.0, phase="phase2", path="path-0")
+    budget.charge(5.0, phase="phase3", path="")
+    assert budget.spent_usd == 18.0
+    assert dict(budget.cost_by_phase) == {"phase1": 4.0, "phase2": 9.0, "phase3": 5.0}
+    assert dict(budget.cost_by_path) == {"path-0": 5.0, "path-1": 4.0}
     assert ledger()[0].open_call().cap_usd is None
 
 
-def test_near_the_end_a_call_gets_twice_the_usual_cost_rather_than_an_even_share() -> None:
+@pytest.mark.parametrize(("charged", "caps"), [([0.1] * 6, [0.2, 0.2, 0.0]), ([0.3, 0.3, 0.0, 0.0], [0.4])])
+def test_near_the_end_a_call_gets_twice_the_usual_cost_rather_than_an_even_share(
+    charged: list[float], caps: list[float]
+) -> None:
+    """Twice 0.3 is more than what is left; calls that cost nothing do not make calls look cheap."""
     budget, _ = ledger(max_budget_usd=1.0, num_retrieved_models=4)
     budget.open_phase("phase1")
-    for _ in range(6):
-        budget.charge(0.1, phase="phase1")
-    assert [round(budget.open_call().cap_usd or 0.0, 6) for _ in range(3)] == [0.2, 0.2, 0.0]
+    for usd in charged:
+        budget.charge(usd, phase="phase1")
+    assert [round(budget.open_call().cap_usd or 0.0, 6) for _ in caps] == caps
 
 
 @pytest.mark.req("REQ-OR-029")
@@ -265,32 +295,43 @@ async def test_a_call_waits_while_others_hold_the_rest_of_the_money_and_goes_on_
     assert budget.open_call().cap_usd == pytest.approx(0.4)
 
 
-async def test_money_kept_for_a_cancelled_call_that_never_tells_its_cost_is_free_after_a_while() -> None:
-    budget, clock = ledger(max_budget_usd=1.0)
-    budget.charge(0.5, phase="phase1")
-    budget.give_up(budget.open_call())
+async def test_only_the_money_of_calls_that_were_given_up_long_ago_is_free_again() -> None:
+    budget, clock = ledger(max_budget_usd=1.0, num_parallel_solutions=2)
+    budget.open_phase("phase2")
+    for _ in range(5):
+        budget.charge(0.1, phase="phase1")
+    old, new = budget.open_call(), budget.open_call()
+    budget.give_up(old)
     clock.now += LATE_SECONDS - 0.01
     assert budget.free_usd == 0.0
     clock.now += 0.01
+    budget.give_up(new)
     await budget.wait_for_money()
-    assert budget.free_usd == 0.5
+    assert budget.free_usd == pytest.approx(old.cap_usd) == pytest.approx(0.25)
+    budget.settle(old, 0.05, phase="phase2")  # its cost became known after all
+    assert budget.spent_usd == pytest.approx(0.55)
 
 
-@pytest.mark.req("REQ-OR-029")
-def test_each_limit_warns_once_at_80_percent() -> None:
-    budget, clock = ledger(max_budget_usd=10.0, time_limit_seconds=100)
-    budget.charge(7.99, phase="phase1")
-    clock.now += 79
-    assert budget.new_warnings() == []
-    budget.charge(0.01, phase="phase1")
-    assert [tuple(warning) for warning in budget.new_warnings()] == [("money", 8.0, 10.0)]
-    clock.now += 1
-    assert [warning.limit for warning in budget.new_warnings()] == ["time"]
-    budget.charge(1.0, phase="phase1")
-    assert budget.new_warnings() == []
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+@pytest.mark.parametrize(
+    ("spent", "phase", "refused"), [(9.9, "phase2", False), (10, "phase2", True), (10, "finalization", False)]
+)
+def test_without_money_only_the_last_phase_runs_scripts(spent: float, phase: PhaseName, refused: bool) -> None:
+    budget, _ = ledger(max_budget_usd=10.0)
+    budget.open_phase(phase)
+    budget.charge(spent, phase="phase2")
+    if not refused:
+        budget.open_script()
+        return
+    with pytest.raises(BudgetExceeded, match="money spent: 10 of 10"):
+        budget.open_script()
 
 
-def test_without_money_finalization_has_two_calls_of_five_percent_and_free_work_goes_on() -> None:
+def test_without_money_finalization_has_two_calls_of_five_percent_and_with_money_it_is_whole() -> None:
+    budget, _ = ledger(max_budget_usd=10.0)
+    budget.charge(9.0, phase="phase2")
+    budget.open_finalization()
+    assert not budget.degraded and budget.open_call().cap_usd == 1.0
     budget, _ = ledger(max_budget_usd=10.0)
     budget.charge(10.0, phase="phase2")
     budget.open_finalization()
@@ -304,61 +345,68 @@ def test_without_money_finalization_has_two_calls_of_five_percent_and_free_work_
         budget.open_call()
 
 
-def test_with_money_finalization_is_whole() -> None:
-    budget, _ = ledger(max_budget_usd=10.0)
-    budget.charge(9.0, phase="phase2")
+@pytest.mark.req("REQ-OR-029")
+def test_each_limit_warns_once_at_80_percent_and_what_was_cut_off_names_the_limit_that_was_reached() -> None:
+    budget, clock = ledger(max_budget_usd=10.0, time_limit_seconds=100)
+    budget.set_phase_deadline(70.26)
+    budget.charge(7.99, phase="phase1")
+    clock.now += 79
+    assert budget.new_warnings() == []
+    budget.charge(0.51, phase="phase1")
+    assert [tuple(warning) for warning in budget.new_warnings()] == [("money", 8.5, 10.0)]
+    clock.now += 1
+    assert [tuple(warning) for warning in budget.new_warnings()] == [("time", 80.0, 100.0)]
+    budget.charge(1.0, phase="phase1")
+    assert budget.new_warnings() == []
+    clock.now += 0.04
+    assert (budget.over().limit, budget.over().used, budget.over().allowed) == ("time", 80.0, 70.3)
+    budget.charge(1.0, phase="phase2")
+    assert (budget.over().limit, budget.over().used, budget.over().allowed) == ("money", 10.5, 10.0)
     budget.open_finalization()
-    assert not budget.degraded
-    assert budget.open_call().cap_usd == 1.0
+    assert budget.over().limit == "time"  # on the reserve, only time is left to run out
+
+
+# --- what earlier processes spent ------------------------------------------------------------------------------
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def call(after: float, seconds: float = 0.0, cost: float = 0.0) -> AgentFinished:
+    texts = {"step": "s", "digest": str(after), "prompt": "", "text": ""}
+    return AgentFinished(at=at(after), agent=AgentType.init, seconds=seconds, cost_usd=cost, **texts)
+
+
+def begun(task: TaskDescription) -> RunStarted:
+    return RunStarted(at=START, run_id="r", task=task, config=PipelineConfig(), model="m")
 
 
 @pytest.mark.parametrize("crashes_there", [True, False])
 def test_a_jump_of_the_clock_is_not_time_spent(crashes_there: bool, task: TaskDescription) -> None:
-    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-    def said(after: float, seconds: float = 0.0) -> AgentFinished:
-        return AgentFinished(
-            at=start + timedelta(seconds=after), step="s", digest=str(after), agent=AgentType.init, prompt="", text="",
-            seconds=seconds,
-        )  # fmt: skip
-
-    events: list[AnyEvent] = [
-        RunStarted(at=start, run_id="r", task=task, config=PipelineConfig(), model="m"),
-        said(60),
-        said(7260, seconds=7190),  # two hours of work, as measured
-        said(7320 + 86400, seconds=60),  # on this one the clock was a day ahead
-    ]
+    events: list[AnyEvent] = [begun(task), call(60)]
+    events.append(call(7260, seconds=7190))  # two hours of work, as measured
+    events.append(call(7320 + 86400, seconds=60))  # on this one the clock was a day ahead
     if not crashes_there:
-        events += [said(7380), said(7400)]
+        events += [call(7380), call(7400)]
     assert spent_by(events).seconds == pytest.approx(7340, abs=120)
 
 
 def test_the_time_of_earlier_processes_counts_and_the_time_between_them_does_not(task: TaskDescription) -> None:
-    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-    def at(seconds: float) -> datetime:
-        return start + timedelta(seconds=seconds)
-
-    def call(seconds: float, cost: float) -> AgentFinished:
-        return AgentFinished(
-            at=at(seconds), step="s", digest=str(seconds), agent=AgentType.init, prompt="", text="", cost_usd=cost
-        )
-
-    failed = AgentFailed(
-        at=at(5030), step="s", digest="f", agent=AgentType.init, reason="timeout", message="", cost_usd=0.25
-    )
+    cause: dict[str, Any] = {"agent": AgentType.init, "reason": "timeout", "message": "", "cost_usd": 0.25}
     events: list[AnyEvent] = [
-        RunStarted(at=at(0), run_id="r", task=task, config=PipelineConfig(), model="m"),
-        call(-100, 1.0),  # copied from the run it was forked from
-        call(40, 1.0),
+        begun(task),
+        call(-100, cost=1.0),  # copied from the run it was forked from
+        call(40, cost=1.0),
         RunResumed(at=at(5000), spent_cost_usd=0, spent_seconds=0),
-        failed,
+        AgentFailed(at=at(5030), step="s", digest="f", **cause),
         RunResumed(at=at(9000), spent_cost_usd=0, spent_seconds=0),
     ]
     spent = spent_by(events)
     assert spent.seconds == pytest.approx(40 + 30) and spent.usd == pytest.approx(2.25)
     assert (spent_by([]).seconds, spent_by([]).usd) == (0, 0)
-    clock = Clock()
-    budget = Budget(PipelineConfig(time_limit_seconds=100), spent_seconds=77, clock=clock)
+    budget, clock = ledger(spent_seconds=77, time_limit_seconds=100)
     clock.now += 10
     assert budget.elapsed() == pytest.approx(87)

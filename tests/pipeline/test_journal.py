@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +38,7 @@ from mle_star.run.events import (
     ScriptFinished,
     ScriptStarted,
 )
-from mle_star.run.journal import REDACTED, Journal, read_journal
+from mle_star.run.journal import REDACTED, Journal, _Syncer, read_journal
 from tests.ledgers import script_finished
 
 
@@ -69,16 +72,29 @@ def write(path: Path, *events: AnyEvent) -> None:
             journal.record(event)
 
 
-def test_what_was_recorded_is_read_back_by_a_later_process(path: Path, task: TaskDescription) -> None:
+def test_what_was_recorded_is_read_back_by_a_later_process(tmp_path: Path, task: TaskDescription) -> None:
+    path = tmp_path / "new" / "folder" / "journal.jsonl"
     first, second, third = started(task), reply("phase1/coder", "größer 🎲\n```"), reply("phase1/merger")
-    write(path, first, second, third)
+    before = set(threading.enumerate())
+    with Journal(path) as journal:
+        assert [thread.name for thread in set(threading.enumerate()) - before] == ["journal-sync"]
+        written: list[AnyEvent] = [first, second, third]
+        for number, event in enumerate(written):
+            journal.record(event)
+            assert len(list(read_journal(path))) == number + 1, "nothing waits in a buffer"
+    assert not set(threading.enumerate()) - before
+    journal.close()  # a second time
     assert list(read_journal(path)) == [first, second, third]
     with Journal(path) as journal:
         assert journal.started == first
         assert len(journal.events) == 3
         assert journal.events[-1] == journal.events[2] == third and journal.events[1] == second
         assert journal.events[:1] == [first]
-        assert list(journal.events) == [first, second, third]
+        reading = iter(journal.events)
+        seen = [next(reading)]
+        journal.record(reply("phase1/data"))
+        assert [*seen, *reading] == [first, second, third], "what is written meanwhile is left to the next reader"
+        assert len(list(journal.events)) == 4
 
 
 @given(text=st.text(max_size=200), cut=st.integers(1, 5000))
@@ -93,6 +109,9 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: s
     assert list(read_journal(path)) == [whole]
     write(path, torn)
     assert list(read_journal(path)) == [whole, torn]
+    path.write_bytes(b"{")  # a first line that was hardly begun
+    write(path, whole)
+    assert list(read_journal(path)) == [whole]
 
 
 @pytest.mark.parametrize("damage", [b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n"])
@@ -189,12 +208,6 @@ def test_on_a_full_disk_events_are_held_nothing_begins_and_all_is_written_when_t
     assert errors == [f"{path} cannot be written: File too large; the run ends with what it has"]
 
 
-def test_nothing_waits_in_a_buffer(path: Path) -> None:
-    with Journal(path) as journal:
-        journal.record(Notice(message="now"))
-        assert [event.kind for event in read_journal(path)] == ["notice"]
-
-
 def test_the_same_words_are_written_once_and_told_every_time(path: Path) -> None:
     heard: list[AnyEvent] = []
     with Journal(path) as journal:
@@ -217,26 +230,35 @@ def test_the_same_words_are_written_once_and_told_every_time(path: Path) -> None
     assert kinds == ["best_improved", "best_improved", *always]
 
 
-def test_a_view_that_fails_hears_no_more_and_ends_nothing(path: Path) -> None:
-    heard: list[AnyEvent] = []
+def test_listeners_get_the_very_events_in_order_and_a_failing_one_is_named_and_hears_no_more(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard, by_the_other = list[AnyEvent](), list[AnyEvent]()
 
     def fails(event: AnyEvent) -> None:
-        heard.append(event)
+        by_the_other.append(event)
         raise KeyError("a bug in a view")
 
+    first, second = reply("a/x"), reply("a/y")
     with Journal(path) as journal:
         journal.subscribe(fails)
-        journal.record(Notice(message="one"))
-        journal.record(Notice(message="two"))
-    assert len(heard) == 1
-    assert len(list(read_journal(path))) == 2
+        journal.subscribe(heard.append)
+        journal.record(first)
+        journal.record(second)
+        journal.tell(first)
+    assert heard == [first, second, first] and by_the_other == [first]
+    assert list(read_journal(path)) == [first, second]
+    named = [record.getMessage() for record in caplog.records if record.name == "mle_star.run.journal"]
+    assert named == ["a listener failed on agent_finished and will hear no more"]
 
 
-def test_secrets_never_reach_the_disk(path: Path) -> None:
+def test_secrets_never_reach_the_disk_and_one_that_holds_another_is_blotted_out_whole(path: Path) -> None:
     secret = 'sk-"quoted\\and-slashed"-0123'
-    with Journal(path, secrets=[secret]) as journal:
+    longer = ["".join(f"part-{number:02}" for number in range(count)) for count in range(1, 31)]
+    with Journal(path, secrets=[secret, *longer]) as journal:
         journal.record(Notice(message=f"the key is {secret}, again {secret}"))
         journal.record(reply("s", text=secret))
+        assert {journal.redact(f"<{one}>") for one in longer} == {f"<{REDACTED}>"} == {"<[redacted]>"}
     text = path.read_text(encoding="utf-8")
     assert "0123" not in text and "quoted" not in text
     assert text.count(REDACTED) == 3
@@ -294,8 +316,11 @@ def test_work_is_in_progress_from_its_first_line_to_its_last(path: Path) -> None
         assert not journal.in_progress(("phase2",))
 
 
-def test_a_failure_that_others_followed_is_taken_over_and_the_last_one_is_not(path: Path) -> None:
-    write(path, failure("phase3/a"), reply("phase3/b"), failure("phase3/c"))
+def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> None:
+    write(path, failure("phase3/a"))
+    with Journal(path) as journal:
+        assert journal.find_failure("phase3/a", "d") is None and journal.find_failure("phase3/b", "d") is None
+    write(path, reply("phase3/b"), failure("phase3/c"))
     with Journal(path) as journal:
         assert journal.find_failure("phase3/a", "d") is not None
         assert journal.find_failure("phase3/a", "changed") is None
@@ -305,7 +330,7 @@ def test_a_failure_that_others_followed_is_taken_over_and_the_last_one_is_not(pa
         assert journal.find_failure("phase3/d", "d") is None  # only what an earlier process left is replayed
 
 
-def test_a_failure_is_followed_by_what_may_rest_on_it_not_by_what_ran_beside_it(path: Path) -> None:
+def test_what_ran_beside_a_failure_does_not_follow_it(path: Path) -> None:
     write(path, failure("phase2/path-0/planner"), ran("phase2/path-1/script"))
     with Journal(path) as journal:
         assert journal.find_failure("phase2/path-0/planner", "d") is None
@@ -315,15 +340,21 @@ def test_a_failure_is_followed_by_what_may_rest_on_it_not_by_what_ran_beside_it(
 
 
 @pytest.mark.parametrize("reason", ["auth", "budget"])
-def test_failures_that_the_owner_mends_before_resuming_are_asked_again(path: Path, reason: str) -> None:
+def test_failures_that_the_owner_fixes_before_resuming_are_asked_again(path: Path, reason: str) -> None:
     write(path, failure("a", reason=reason), reply("b"))
     with Journal(path) as journal:
         assert journal.find_failure("a", "d") is None
 
 
-def test_a_secret_that_holds_another_is_blotted_out_whole(tmp_path: Path) -> None:
-    parts = [f"part-{number:02}" for number in range(30)]
-    secrets = ["".join(parts[: number + 1]) for number in range(30)]
-    with Journal(tmp_path / "journal.jsonl", secrets=secrets) as journal:
-        for secret in secrets:
-            assert journal.redact(f"<{secret}>") == "<[redacted]>"
+def test_a_sync_that_fails_is_kept_and_its_thread_holds_up_no_exit() -> None:
+    reader, writer = os.pipe()  # a pipe cannot be synced
+    try:
+        syncer = _Syncer(writer)
+        assert syncer._thread.daemon
+        syncer.wake()
+        syncer._thread.join(60)
+        assert syncer.error is not None and syncer.error.errno == errno.EINVAL
+        syncer.stop()
+    finally:
+        os.close(reader)
+        os.close(writer)
