@@ -28,7 +28,7 @@ from mle_star.models import (
     TaskDescription,
     TaskType,
 )
-from mle_star.run.folder import spent_usd
+from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
 from tests.views.journals import Invented
 
@@ -216,7 +216,7 @@ async def test_a_run_that_fails_counts_against_the_money_and_has_a_report(tmp_pa
     campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 2, CONFIG, max_budget_usd=10.0)
     runs = Runs(fails=("a-seed-7",))
     first, second = await campaign.run(start=runs)
-    lost = spent_usd(read_journal(tmp_path / "c" / "a-seed-7" / "journal.jsonl"))
+    lost = spent_by(read_journal(tmp_path / "c" / "a-seed-7" / "journal.jsonl")).usd
     assert first.state == "failed" and first.cost_usd == pytest.approx(lost) and lost > 0
     assert runs.calls[1][2] == pytest.approx(10 - lost) and second.state == "finished"
     assert (tmp_path / "c" / "a-seed-7" / "report.html").is_file()

@@ -25,7 +25,7 @@ from mle_star.run.events import (
     RunResumed,
     ScriptFinished,
 )
-from mle_star.run.folder import spent_seconds, spent_usd
+from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
 from mle_star.run.ledger import rescored
 from mle_star.views import RunStory, text
@@ -48,8 +48,8 @@ def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt(
     invented.write(tmp_path / "run")
     events = list(read_journal(tmp_path / "run" / "journal.jsonl"))
     story = RunStory.from_events(events)
-    assert story.totals.cost_usd == pytest.approx(spent_usd(events))
-    assert story.clock.seconds == pytest.approx(spent_seconds(events), abs=1e-3)
+    assert story.totals.cost_usd == pytest.approx(spent_by(events).usd)
+    assert story.clock.seconds == pytest.approx(spent_by(events).seconds, abs=1e-3)
     assert sum(story.clock.by_phase.values()) == pytest.approx(story.clock.seconds)
     said = [e for e in events if e.kind in ("candidate_evaluated", "merge_tried", "refinement_tried", "ensemble_tried")]
     assert [attempt.step for attempt in story.attempts] == [event.step for event in said]

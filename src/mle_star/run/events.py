@@ -50,19 +50,6 @@ class Interpreter(Frozen):
     version: str
     packages: dict[str, str] = {}
 
-    def changes(self, now: Interpreter) -> list[str]:
-        """What is different `now`, by name."""
-        before, after = ({"Python": one.version, **one.packages} for one in (self, now))
-        names = sorted({*before, *after}, key=lambda name: (name != "Python", name.lower()))
-        pairs = ((name, before.get(name), after.get(name)) for name in names)
-        return [_change(name, old, new) for name, old, new in pairs if old != new]
-
-
-def _change(name: str, before: str | None, now: str | None) -> str:
-    if before is None:
-        return f"{name} {now} is new"
-    return f"{name} is gone" if now is None else f"{name} {now} instead of {before}"
-
 
 class RunStarted(Event):
     """The first line of every journal."""

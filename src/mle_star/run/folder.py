@@ -267,16 +267,6 @@ def _stages_of(event: AnyEvent) -> list[str]:
     return [*stages, "/".join(parts[:2])] if len(parts) > 1 and parts[1].startswith("path-") else stages
 
 
-def spent_seconds(events: Iterable[AnyEvent]) -> float:
-    """How long the processes of a run were at work."""
-    return spent_by(events).seconds
-
-
-def spent_usd(events: Iterable[AnyEvent]) -> float:
-    """What the calls of a run have cost so far."""
-    return spent_by(events).usd
-
-
 def first_line(run_dir: Path) -> RunStarted:
     """How the run in `run_dir` was started."""
     folder = RunFolder(run_dir).open()
@@ -324,7 +314,7 @@ def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> TaskDescri
         shutil.copytree(source.data, folder.data, copy_function=_share, dirs_exist_ok=True)
         place = folder.data.resolve() / Path(task.data_dir).relative_to(source.data.resolve())
         task = task.model_copy(update={"data_dir": str(place)})
-    paid = spent_usd(read_journal(source.journal))
+    paid = spent_by(read_journal(source.journal)).usd
     first = started.model_copy(update={"task": task, "forked_from": str(parent.resolve()), "inherited_cost_usd": paid})
     for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():
         _share(file, folder.artifacts / file.name)

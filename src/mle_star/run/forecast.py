@@ -77,21 +77,8 @@ def estimated_tokens(agent: str, task: TaskDescription, config: PipelineConfig) 
     return round(sent / CHARACTERS_PER_TOKEN), round(written / CHARACTERS_PER_TOKEN)
 
 
-class _Mean:
-    """A running mean."""
-
-    def __init__(self) -> None:
-        self.count, self.total = 0, 0.0
-
-    def add(self, value: float) -> None:
-        """One more observation."""
-        self.count += 1
-        self.total += value
-
-    @property
-    def value(self) -> float | None:
-        """The mean, or None before the first observation."""
-        return self.total / self.count if self.count else None
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 class Forecaster:
@@ -102,8 +89,8 @@ class Forecaster:
         self._planned = planned_steps(config)
         self._done: Counter[Step] = Counter()
         self._over: set[str] = set()
-        self._cost: dict[str, _Mean] = defaultdict(_Mean)
-        self._any_cost, self._latency, self._runtime = _Mean(), _Mean(), _Mean()
+        self._cost: dict[str, list[float]] = defaultdict(list)
+        self._latency, self._runtime = list[float](), list[float]()
         self._told: Forecast | None = None
         self._guesses: dict[str, float | None] = {}
         self._own_prices = {} if config.prices_file is None else read_prices(Path(config.prices_file))
@@ -113,13 +100,12 @@ class Forecaster:
         phase = event.step.split("/")[0]
         if isinstance(event, (AgentFinished, AgentFailed)):
             self._done[phase, event.agent.value] += 1
-            self._cost[event.agent.value].add(event.cost_usd)
-            self._any_cost.add(event.cost_usd)
-            self._latency.add(event.seconds)
+            self._cost[event.agent.value].append(event.cost_usd)
+            self._latency.append(event.seconds)
         elif isinstance(event, ScriptFinished):
             self._done[phase, "script"] += 1
             if not event.result.cached:
-                self._runtime.add(event.result.duration_seconds)
+                self._runtime.append(event.result.duration_seconds)
         elif isinstance(event, HoldOutPrepared) and 0 < event.train_rows <= self._config.subsample_limit:
             self._planned["finalization", "test"] = 1  # no script is told to cut rows, so nobody is asked where
         elif isinstance(event, PhaseFinished) and event.path is None:
@@ -183,13 +169,13 @@ class Forecaster:
 
     def _call_cost(self, agent: str) -> float | None:
         """What one call costs: as measured, else by price and size, else as other calls did."""
-        measured = self._cost[agent].value
+        measured = _mean(self._cost[agent])
         if measured is not None:
             return measured
         if agent not in self._guesses:
             self._guesses[agent] = self._guessed_cost(agent)
         guess = self._guesses[agent]
-        return self._any_cost.value if guess is None else guess
+        return _mean([usd for costs in self._cost.values() for usd in costs]) if guess is None else guess
 
     def _guessed_cost(self, agent: str) -> float | None:
         role = self._config.role(AgentType(agent))
@@ -203,7 +189,7 @@ class Forecaster:
 
     def _time(self, left: Counter[Step], repair_rate: float, elapsed: float) -> float | None:
         """Time so far plus the way still to go; None until a script has shown how long one takes."""
-        runtime, latency = self._runtime.value, self._latency.value
+        runtime, latency = _mean(self._runtime), _mean(self._latency)
         if runtime is None:
             return None if left else elapsed
         latency = latency or 0.0

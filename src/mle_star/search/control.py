@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from mle_star.errors import BudgetExceeded
 from mle_star.models import StopReason
@@ -150,22 +150,15 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[
 
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
-_WORDS: dict[StopReason, str] = {
-    "time": "the time limit",
-    "money": "the money limit",
-    "disk": "a full disk",
-    "journal": "a journal that cannot be written",
-    "outage": "an outage",
-    "request": "request",
+_STOPS: dict[str, tuple[str, str]] = {
+    "time": ("the time limit", "`mle-star resume {run} --time-limit LIMIT` continues with more time"),
+    "money": ("the money limit", "`mle-star resume {run} --max-budget USD` continues with more money"),
+    "disk": ("a full disk", "free some space, then `mle-star resume {run}` continues"),
+    "journal": ("a journal that cannot be written", "make {run} writable, then `mle-star resume {run}` continues"),
+    "outage": ("an outage", "when the model can be reached again, `mle-star resume {run}` continues"),
+    "request": ("request", "`mle-star resume {run}` continues"),
 }
-_ADVICE: dict[StopReason, str] = {
-    "time": "`mle-star resume {run} --time-limit LIMIT` continues with more time",
-    "money": "`mle-star resume {run} --max-budget USD` continues with more money",
-    "disk": "free some space, then `mle-star resume {run}` continues",
-    "journal": "make {run} writable again, then `mle-star resume {run}` continues",
-    "outage": "when the model can be reached again, `mle-star resume {run}` continues",
-    "request": "`mle-star resume {run}` continues",
-}
+"""By reason, what stopped a run, and what to do before it continues."""
 
 
 class Stop(NamedTuple):
@@ -177,19 +170,18 @@ class Stop(NamedTuple):
     @property
     def words(self) -> str:
         """`stopped by the time limit`."""
-        return f"stopped by {_WORDS[self.reason]}"
+        return f"stopped by {_STOPS[self.reason][0]}"
 
     def explain(self, run_dir: Path) -> str:
         """The words, the detail, and how the run continues."""
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.words}{detail}; {_ADVICE[self.reason].format(run=run_dir)}"
+        return f"{self.words}{detail}; {_STOPS[self.reason][1].format(run=run_dir)}"
 
 
 def stop_of(error: BaseException) -> Stop | None:
     """What an error that left a phase means for the whole run; None when it is that phase's own."""
-    if isinstance(error, BudgetExceeded):
-        reasons: dict[str, StopReason] = {"time": "time", "money": "money", "disk": "disk", "journal": "journal"}
-        return Stop(reasons[error.limit], str(error)) if error.limit in reasons else None
+    if isinstance(error, BudgetExceeded) and error.limit in _STOPS:
+        return Stop(cast(StopReason, error.limit), str(error))
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return Stop("disk", str(error))
     return None

@@ -174,12 +174,25 @@ def _changed_since(journal: Journal, now: RunStarted) -> Iterator[str]:
             f"this run was begun by mle-star {begun}, this is {now.versions['mle-star']}: "
             "steps that it asks for in other words are done, and paid for, again"
         )
-    changes = journal.interpreter.changes(now.interpreter) if journal.interpreter and now.interpreter else []
+    changes = _changes(journal.interpreter, now.interpreter)
     if changes:
         yield (
             f"the Python of the scripts has changed since the run began ({some_of(changes)}): what is recorded counts, "
             "and agents are told of what there was; `mle-star run --from` with this run does it anew"
         )
+
+
+def _changes(before: Interpreter | None, now: Interpreter | None) -> list[str]:
+    """What of a Python, and of what it can import, is different now."""
+    if before is None or now is None:
+        return []
+    old, new = ({"Python": one.version, **one.packages} for one in (before, now))
+    words = {name: f"{name} is gone" for name in old if name not in new}
+    words |= {name: f"{name} {new[name]} is new" for name in new if name not in old}
+    words |= {
+        name: f"{name} {new[name]} instead of {old[name]}" for name in new if old.get(name, new[name]) != new[name]
+    }
+    return [words[name] for name in sorted(words, key=lambda name: (name != "Python", name.lower()))]
 
 
 def _record_or_raise(journal: Journal, event: AnyEvent) -> None:
