@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mle_star.basics.texts import read_mapping
-from mle_star.config import SHORT_NAMES, close_logging, effective_config, load_config, parse_assignments, setup_logging
+from mle_star.config import close_logging, effective_config, load_config, parse_assignments, setup_logging
 from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, RoleSettings
 
@@ -183,20 +184,10 @@ def test_another_preset_replaces_the_sizes_of_an_earlier_run_and_no_role_that_it
     assert load_config({"preset": "quick"}, environ={}, base=grown) == grown
 
 
-def test_an_argument_can_lift_a_limit_that_the_environment_sets() -> None:
+def test_an_argument_lifts_a_limit_of_the_environment_and_a_bad_value_that_nothing_uses_is_no_error() -> None:
     config = load_config(parse_assignments(["max_budget_usd=none"]), environ={"MLE_STAR_MAX_BUDGET": "3"})
     assert config.max_budget_usd is None
-
-
-def test_a_bad_value_that_nothing_uses_is_no_error() -> None:
     assert load_config({"seed": 3}, environ={"MLE_STAR_SEED": "none of your business"}).seed == 3
-
-
-def test_the_short_name_wins_whatever_the_order() -> None:
-    short, long = ("MLE_STAR_MAX_BUDGET", "1"), ("MLE_STAR_MAX_BUDGET_USD", "2")
-    assert load_config(environ=dict([short, long])).max_budget_usd == 1
-    assert load_config(environ=dict([long, short])).max_budget_usd == 1
-    assert set(SHORT_NAMES.values()) <= set(PipelineConfig.model_fields)
 
 
 def test_empty_and_foreign_variables_are_left_alone() -> None:
@@ -271,15 +262,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert read_mapping(tmp_path / "empty.yaml") == {}
 
 
-@pytest.mark.parametrize(
-    ("given", "words"), [("seed", "NAME=VALUE"), ("sed=4", "did you mean seed"), ("seed=x", "seed='x'")]
-)
-def test_a_bad_assignment_is_refused(given: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        load_config(parse_assignments([given]), environ={})
-
-
-def test_the_last_assignment_of_a_name_counts() -> None:
+def test_the_last_assignment_of_a_name_counts_and_a_bad_one_is_refused() -> None:
+    for wrong, words in (("seed", "NAME=VALUE"), ("sed=4", "did you mean seed"), ("seed=x", "seed='x'")):
+        with pytest.raises(ConfigError, match=words):
+            load_config(parse_assignments([wrong]), environ={})
     assert parse_assignments(["model=a=b", " seed = 4", "seed=5"]) == {"model": "a=b", "seed": "5"}
 
 
@@ -313,10 +299,7 @@ def test_the_log_goes_to_console_and_file_with_time_level_and_name(tmp_path: Pat
     logging.getLogger("elsewhere").error("not ours")
     assert file.read_text() == "earlier\n" + stream.getvalue()
     assert len(stream.getvalue().splitlines()) == 1
-    time, level, rest = stream.getvalue().split(",", 1)[0], "INFO", stream.getvalue()
-    assert time.startswith("20")
-    assert f" {level} " in rest
-    assert "mle_star.phase1: === Phase 1 ===" in rest
+    assert re.match(r"20\d\d-\S+ \S+ INFO    mle_star.phase1: === Phase 1 ===\n", stream.getvalue())
 
 
 @pytest.mark.usefixtures("closed_logging")
@@ -344,12 +327,8 @@ def test_debug_level_shows_debug_lines_and_a_second_run_adds_no_second_handler()
     close_logging()
     assert logger.handlers == before
     logger.removeHandler(foreign)
-
-
-@pytest.mark.usefixtures("closed_logging")
-def test_a_log_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="log_file="):
-        setup_logging(PipelineConfig(log_file=str(tmp_path)))
+        setup_logging(PipelineConfig(log_file=str(Path.cwd())))
 
 
 # --- roles and presets -----------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ from mle_star.prompts import PromptRegistry
 
 SOURCE = Path(models.__file__)
 ROOT = SOURCE.parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 HOMES = {
     "mle_star.models", "mle_star.basics.enums", "mle_star.basics.settings", "mle_star.agents.declaration",
     *(f"mle_star.agents.{agent}" for agent in ("retriever", "extractor", "leakage", "test")),
@@ -127,19 +128,6 @@ def final_result(task: TaskDescription, **changes: Any) -> FinalResult:
     return FinalResult(**{**fields, **changes})
 
 
-def required(model: type[BaseModel]) -> set[str]:
-    return {name for name, field in model.model_fields.items() if field.is_required()}
-
-
-def assert_every_field_is_required(model: type[BaseModel], complete: dict[str, Any]) -> None:
-    model(**complete)
-    assert required(model) == set(complete)
-    for name in complete:
-        with pytest.raises(ValidationError) as refusal:
-            model(**{key: value for key, value in complete.items() if key != name})
-        assert refusal.value.errors()[0]["loc"] == (name,)
-
-
 # --- configuration and task ------------------------------------------------------------------------------
 
 
@@ -200,31 +188,30 @@ def test_settings_survive_json(numbers: dict[str, Any], budget: float | None, mo
     assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
 
 
+ENUMS: dict[str, tuple[type[Enum], str]] = {
+    "REQ-DM-004": (
+        TaskType,
+        "classification regression image_classification image_to_image text_classification audio_classification "
+        "sequence_to_sequence tabular",
+    ),
+    "REQ-DM-005": (DataModality, "tabular image text audio mixed"),
+    "REQ-DM-006": (MetricDirection, "maximize minimize"),
+    "REQ-DM-008": (SolutionPhase, "init merged refined ensemble final"),
+    "REQ-DM-011": (
+        CodeBlockCategory,
+        "preprocessing feature_engineering model_selection training hyperparameter_tuning ensemble postprocessing "
+        "other",
+    ),
+    "REQ-DM-013": (
+        AgentType,
+        "retriever init merger ablation summarize extractor coder planner ens_planner ensembler debugger leakage data "
+        "test",
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("enum", "values"),
-    [
-        pytest.param(
-            TaskType,
-            "classification regression image_classification image_to_image text_classification audio_classification "
-            "sequence_to_sequence tabular",
-            marks=pytest.mark.req("REQ-DM-004"),
-        ),
-        pytest.param(DataModality, "tabular image text audio mixed", marks=pytest.mark.req("REQ-DM-005")),
-        pytest.param(MetricDirection, "maximize minimize", marks=pytest.mark.req("REQ-DM-006")),
-        pytest.param(SolutionPhase, "init merged refined ensemble final", marks=pytest.mark.req("REQ-DM-008")),
-        pytest.param(
-            CodeBlockCategory,
-            "preprocessing feature_engineering model_selection training hyperparameter_tuning ensemble "
-            "postprocessing other",
-            marks=pytest.mark.req("REQ-DM-011"),
-        ),
-        pytest.param(
-            AgentType,
-            "retriever init merger ablation summarize extractor coder planner ens_planner ensembler debugger leakage "
-            "data test",
-            marks=pytest.mark.req("REQ-DM-013"),
-        ),
-    ],
+    ("enum", "values"), [pytest.param(*one, marks=pytest.mark.req(name)) for name, one in ENUMS.items()]
 )
 def test_an_enum_has_exactly_its_members_and_each_equals_its_text(enum: type[Enum], values: str) -> None:
     assert [member.value for member in enum] == values.split()
@@ -234,39 +221,91 @@ def test_an_enum_has_exactly_its_members_and_each_equals_its_text(enum: type[Enu
         enum("initial")
 
 
-@pytest.mark.req("REQ-DM-013")
-def test_there_are_fourteen_agents() -> None:
-    assert len(AgentType) == 14
+SCRIPT = {"content": "", "phase": "init"}
+VALUES: dict[str, Any] = {
+    "task_type": "classification",
+    "data_modality": "tabular",
+    "metric_direction": "maximize",
+    "phase": "init",
+    "leakage_status": "Yes Data Leakage",
+    "verdict": "Novel",
+    "agent_type": "coder",
+    "step_history": [{"step": 0}],
+    "refined_blocks": [{"content": "x", "outer_step": 0}],
+    "candidate_scores": [0.7, None],
+    **dict.fromkeys(("exit_code", "duration_seconds", "is_error", "was_improvement", "improved"), 0),
+    **dict.fromkeys(("initial_score", "best_score"), 0.5),
+    **dict.fromkeys(("score", "best_ensemble_score")),
+    **dict.fromkeys(("solution", "initial_solution", "best_solution", "best_ensemble"), SCRIPT),
+    **{key: [SCRIPT, SCRIPT] for key in ("candidate_solutions", "input_solutions")},
+    **{key: ["x"] for key in ("ablation_summaries", "ensemble_plans", "variables")},
+    **{key: [] for key in ("retrieved_models", "attempts", "ensemble_scores")},
+}
+"""What a field may hold that takes no text."""
+TASK = "competition_id task_type data_modality evaluation_metric metric_direction description"
+PHASE1 = "retrieved_models candidate_solutions candidate_scores initial_solution initial_score"
+PHASE2 = "ablation_summaries refined_blocks best_solution best_score step_history"
+PHASE3 = "input_solutions ensemble_plans ensemble_scores best_ensemble best_ensemble_score"
+UNSET = dict.fromkeys(("system_prompt", "tools", "model", "output_schema", "max_turns"))
+RECORDS: list[tuple[str, type[BaseModel], str, dict[str, Any]]] = [
+    ("REQ-DM-007", TaskDescription, TASK, {"data_dir": "./input", "output_dir": "./final"}),
+    ("REQ-DM-009", SolutionScript, "content phase", {"score": None, "is_executable": True, "source_model": None}),
+    ("REQ-DM-012", CodeBlock, "content", {"category": None, "outer_step": None, "is_placeholder": False}),
+    ("REQ-DM-014", RetrievedModel, "model_name example_code", {}),
+    ("REQ-DM-016", RefinePlan, "code_block plan", {}),
+    ("REQ-DM-018", LeakageAnswer, "leakage_status code_block", {}),
+    ("REQ-DM-020", DataContaminationResult, "verdict", {}),
+    ("REQ-DM-021", EvaluationResult, "stdout stderr exit_code duration_seconds is_error", {"error_traceback": None}),
+    ("REQ-DM-022", Phase1Result, PHASE1, {"merge_attempts": [], "data_usage_changed": False}),
+    ("REQ-DM-023", Phase2Result, PHASE2, {"partial": False, "step_history": [{"step": 0}]}),
+    ("REQ-DM-024", Phase3Result, PHASE3, {"attempts": []}),
+    ("REQ-DM-030", PromptTemplate, "agent_type figure_ref template variables", {}),
+    ("REQ-DM-036", AgentConfig, "agent_type", UNSET),
+    ("REQ-DM-042", RefinementAttempt, "plan score code_block was_improvement", {}),
+    ("REQ-DM-043", EnsembleAttempt, "plan score solution", {}),
+    ("REQ-DM-043", InnerLoopResult, "best_solution best_score attempts improved", {}),
+]
 
 
-@pytest.mark.req("REQ-DM-007")
-def test_a_task_needs_six_fields_and_has_two_directories() -> None:
-    complete = {
-        "competition_id": "c",
-        "task_type": "classification",
-        "data_modality": "tabular",
-        "evaluation_metric": "accuracy",
-        "metric_direction": "maximize",
-        "description": "d",
-    }
-    assert_every_field_is_required(TaskDescription, complete)
-    task = TaskDescription.model_validate(complete)
-    assert (task.data_dir, task.output_dir) == ("./input", "./final")
-    assert (
-        TaskDescription.model_validate({**complete, "description": "", "data_dir": "/nowhere"}).data_dir == "/nowhere"
-    )
+@pytest.mark.parametrize(
+    ("model", "fields", "optional"), [pytest.param(*rest, marks=pytest.mark.req(name)) for name, *rest in RECORDS]
+)
+def test_a_record_needs_exactly_these_fields_and_survives_json(
+    model: type[BaseModel], fields: str, optional: dict[str, Any]
+) -> None:
+    complete = {name: VALUES.get(name, "x") for name in fields.split()}
+    made = model(**complete)
+    assert {name for name, field in model.model_fields.items() if field.is_required()} == set(complete)
+    assert {name: getattr(made, name) for name in optional} == optional
+    assert model.model_validate_json(made.model_dump_json()) == made
+    for name in complete:
+        with pytest.raises(ValidationError) as refusal:
+            model(**{key: value for key, value in complete.items() if key != name})
+        assert refusal.value.errors()[0]["loc"] == (name,)
+
+
+@pytest.mark.req("REQ-DM-018", "REQ-DM-020", "REQ-DM-036")
+@pytest.mark.parametrize(
+    ("model", "wrong"),
+    [
+        *((LeakageAnswer, {"leakage_status": word, "code_block": "b"}) for word in ("Maybe", "yes data leakage", "")),
+        (DataContaminationResult, {"verdict": "novel"}),
+        (AgentConfig, {"agent_type": "coder", "model": "gpt"}),
+        (AgentConfig, {"agent_type": "plumber"}),
+    ],
+)
+def test_a_word_that_is_not_known_is_refused(model: type[BaseModel], wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="should be"):
+        model.model_validate(wrong)
 
 
 # --- scripts and blocks ----------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-DM-009")
-def test_a_script_needs_content_and_phase_and_is_dated() -> None:
-    assert_every_field_is_required(SolutionScript, {"content": "", "phase": "init"})
+def test_a_script_is_dated_and_its_score_is_written_later() -> None:
     before = datetime.now(timezone.utc)
     made = script()
-    assert (made.score, made.is_executable, made.source_model) == (None, True, None)
-    assert made.created_at.tzinfo is not None
     assert before <= made.created_at <= datetime.now(timezone.utc)
     made.score = 0.5
     assert made.score == 0.5
@@ -292,10 +331,7 @@ def test_replacing_equals_replace_once(before: str, old: str, after: str, new: s
 
 
 @pytest.mark.req("REQ-DM-012")
-def test_a_block_needs_content_only_and_an_empty_one_is_a_placeholder() -> None:
-    assert_every_field_is_required(CodeBlock, {"content": "x"})
-    block = CodeBlock(content="x")
-    assert (block.category, block.outer_step, block.is_placeholder) == (None, None, False)
+def test_an_empty_block_is_a_placeholder_and_a_category_may_be_a_text() -> None:
     assert CodeBlock(content="").is_placeholder
     assert CodeBlock.model_validate({"content": "x", "category": "other"}).category is CodeBlockCategory.other
 
@@ -304,8 +340,7 @@ def test_a_block_needs_content_only_and_an_empty_one_is_a_placeholder() -> None:
 
 
 @pytest.mark.req("REQ-DM-014")
-def test_a_retrieved_model_has_two_texts_and_defining_it_warns_of_nothing() -> None:
-    assert_every_field_is_required(RetrievedModel, {"model_name": "", "example_code": ""})
+def test_defining_the_models_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         spec = importlib.util.spec_from_file_location("models_again", SOURCE)
@@ -319,28 +354,16 @@ def test_a_retrieved_model_has_two_texts_and_defining_it_warns_of_nothing() -> N
             del sys.modules["models_again"]
 
 
-LISTS = [
-    pytest.param(
-        RetrieverOutput,
-        "models",
-        {"model_name": "m", "example_code": "c"},
-        marks=pytest.mark.req("REQ-DM-015"),
-        id="retriever",
-    ),
-    pytest.param(
-        ExtractorOutput, "plans", {"code_block": "b", "plan": "p"}, marks=pytest.mark.req("REQ-DM-017"), id="extractor"
-    ),
-    pytest.param(
-        LeakageDetectionOutput,
-        "answers",
-        {"leakage_status": "No Data Leakage", "code_block": "b"},
-        marks=pytest.mark.req("REQ-DM-019"),
-        id="leakage",
-    ),
-]
+LISTS: dict[str, tuple[type[BaseModel], str, dict[str, str]]] = {
+    "REQ-DM-015": (RetrieverOutput, "models", {"model_name": "m", "example_code": "c"}),
+    "REQ-DM-017": (ExtractorOutput, "plans", {"code_block": "b", "plan": "p"}),
+    "REQ-DM-019": (LeakageDetectionOutput, "answers", {"leakage_status": "No Data Leakage", "code_block": "b"}),
+}
 
 
-@pytest.mark.parametrize(("model", "field", "entry"), LISTS)
+@pytest.mark.parametrize(
+    ("model", "field", "entry"), [pytest.param(*one, marks=pytest.mark.req(name)) for name, one in LISTS.items()]
+)
 def test_a_list_reply_has_one_field_that_may_not_be_empty(
     model: type[BaseModel], field: str, entry: dict[str, str]
 ) -> None:
@@ -360,73 +383,7 @@ def test_a_list_reply_has_one_field_that_may_not_be_empty(
     jsonschema.validate({field: [entry]}, model.model_json_schema())
 
 
-@pytest.mark.req("REQ-DM-016")
-def test_a_plan_needs_block_and_plan() -> None:
-    assert_every_field_is_required(RefinePlan, {"code_block": "b", "plan": "p"})
-
-
-@pytest.mark.req("REQ-DM-018")
-def test_a_leakage_answer_knows_two_statuses_only() -> None:
-    assert_every_field_is_required(LeakageAnswer, {"leakage_status": "Yes Data Leakage", "code_block": "b"})
-    for status in ("Maybe", "yes data leakage", "No data leakage", ""):
-        with pytest.raises(ValidationError, match="leakage_status"):
-            LeakageAnswer.model_validate({"leakage_status": status, "code_block": "b"})
-
-
-@pytest.mark.req("REQ-DM-020")
-def test_a_contamination_verdict_is_novel_or_same_and_nothing_more() -> None:
-    assert_every_field_is_required(DataContaminationResult, {"verdict": "Novel"})
-    assert set(DataContaminationResult.model_fields) == {"verdict"}
-    assert DataContaminationResult(verdict="Same").verdict == "Same"
-    with pytest.raises(ValidationError):
-        DataContaminationResult.model_validate({"verdict": "novel"})
-
-
 # --- results ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("REQ-DM-021")
-def test_an_evaluation_may_lack_score_and_traceback_only() -> None:
-    complete = {"stdout": "", "stderr": "", "exit_code": 0, "duration_seconds": 0.1, "is_error": False}
-    assert_every_field_is_required(EvaluationResult, complete)
-    result = EvaluationResult.model_validate(complete)
-    assert (result.score, result.error_traceback) == (None, None)
-
-
-@pytest.mark.req("REQ-DM-022")
-def test_phase_1_results_keep_missing_scores_through_json(task: TaskDescription) -> None:
-    result = final_result(task).phase1
-    assert Phase1Result.model_validate_json(result.model_dump_json()) == result
-    assert result.candidate_scores == [0.7, None]
-    assert (result.merge_attempts, result.data_usage_changed) == ([], False)
-    assert required(Phase1Result) == {
-        "retrieved_models", "candidate_solutions", "candidate_scores", "initial_solution", "initial_score",
-    }  # fmt: skip
-
-
-@pytest.mark.req("REQ-DM-023")
-def test_phase_2_results_keep_their_history_as_plain_dictionaries(task: TaskDescription) -> None:
-    result = final_result(task).phase2_results[0]
-    assert type(result.step_history[0]) is dict
-    assert result.step_history == [{"step": 0}]
-    assert result.partial is False
-    assert required(Phase2Result) == {
-        "ablation_summaries", "refined_blocks", "best_solution", "best_score", "step_history",
-    }  # fmt: skip
-
-
-@pytest.mark.req("REQ-DM-024")
-def test_a_result_of_phase_3_is_complete_and_its_score_may_be_none() -> None:
-    complete: dict[str, Any] = {
-        "input_solutions": [script()],
-        "ensemble_plans": ["p"],
-        "ensemble_scores": [None],
-        "best_ensemble": script(),
-        "best_ensemble_score": 0.5,
-    }
-    assert_every_field_is_required(Phase3Result, complete)
-    assert Phase3Result(**complete).attempts == []
-    assert Phase3Result(**{**complete, "best_ensemble_score": None}).best_ensemble_score is None
 
 
 @pytest.mark.req("REQ-DM-025")
@@ -435,24 +392,10 @@ def test_a_final_result_survives_json_without_phase_3_and_cost(task: TaskDescrip
     assert FinalResult.model_validate_json(result.model_dump_json()) == result
     assert (result.phase3, result.total_cost_usd) == (None, None)
     assert final_result(task, submission_path="").submission_path == ""
-    assert required(FinalResult) == {
+    assert {name for name, field in FinalResult.model_fields.items() if field.is_required()} == {
         "task", "config", "phase1", "phase2_results", "phase3", "final_solution", "submission_path",
         "total_duration_seconds", "total_cost_usd",
     }  # fmt: skip
-
-
-@pytest.mark.req("REQ-DM-042")
-def test_a_refinement_attempt_may_lack_a_score() -> None:
-    complete = {"plan": "p", "score": None, "code_block": "", "was_improvement": False}
-    assert_every_field_is_required(RefinementAttempt, complete)
-
-
-@pytest.mark.req("REQ-DM-043")
-def test_an_ensemble_attempt_and_an_inner_result_carry_their_script_through_json() -> None:
-    attempt = EnsembleAttempt(plan="p", score=None, solution=script("print(1)"))
-    assert EnsembleAttempt.model_validate_json(attempt.model_dump_json()) == attempt
-    inner = InnerLoopResult(best_solution=script(), best_score=0.1, attempts=[], improved=False)
-    assert InnerLoopResult.model_validate_json(inner.model_dump_json()) == inner
 
 
 @pytest.mark.req("REQ-DM-043")
@@ -501,31 +444,16 @@ def test_the_score_line_is_read_as_specified(output: str, score: float | None) -
     assert parse_score(output) == score
 
 
-BETTER = [(0.9, 0.8), (-1.0, -2.0), (1e-9, 0.0)]
-
-
-@pytest.mark.req("REQ-DM-028")
-@pytest.mark.parametrize(("large", "small"), BETTER)
-def test_strictly_better_depends_on_the_direction_and_a_tie_is_not(large: float, small: float) -> None:
-    up, down = MetricDirection.maximize, MetricDirection.minimize
-    assert is_improvement(large, small, up)
-    assert not is_improvement(small, large, up)
-    assert is_improvement(small, large, down)
-    assert not is_improvement(large, small, down)
-    for direction in MetricDirection:
-        assert not is_improvement(large, large, direction)
-        assert not is_improvement(float("nan"), large, direction)
-
-
-@pytest.mark.req("REQ-DM-029")
-@pytest.mark.parametrize(("large", "small"), BETTER)
-def test_a_tie_is_at_least_as_good(large: float, small: float) -> None:
-    for direction in MetricDirection:
-        assert is_improvement_or_equal(new_score=large, old_score=large, direction=direction)
-    assert is_improvement_or_equal(large, small, MetricDirection.maximize)
-    assert not is_improvement_or_equal(small, large, MetricDirection.maximize)
-    assert is_improvement_or_equal(small, large, MetricDirection.minimize)
-    assert not is_improvement_or_equal(large, small, MetricDirection.minimize)
+@pytest.mark.req("REQ-DM-028", "REQ-DM-029")
+@pytest.mark.parametrize(("large", "small"), [(0.9, 0.8), (-1.0, -2.0), (1e-9, 0.0)])
+def test_better_depends_on_the_direction_and_a_tie_is_only_as_good(large: float, small: float) -> None:
+    for direction, new, old in ((MetricDirection.maximize, large, small), (MetricDirection.minimize, small, large)):
+        for better in (is_improvement, is_improvement_or_equal):
+            assert better(new, old, direction)
+            assert not better(old, new, direction)
+            assert not better(float("nan"), old, direction)
+        assert not is_improvement(new, new, direction)
+        assert is_improvement_or_equal(new_score=new, old_score=new, direction=direction)
 
 
 # --- prompts ---------------------------------------------------------------------------------------------
@@ -533,14 +461,6 @@ def test_a_tie_is_at_least_as_good(large: float, small: float) -> None:
 
 def template(text: str, *variables: str) -> PromptTemplate:
     return PromptTemplate(agent_type=AgentType.init, figure_ref="Figure 10", template=text, variables=list(variables))
-
-
-@pytest.mark.req("REQ-DM-030")
-def test_a_template_needs_agent_figure_text_and_variables() -> None:
-    complete = {"agent_type": "coder", "figure_ref": "Figure 15", "template": "{x}", "variables": ["x"]}
-    assert_every_field_is_required(PromptTemplate, complete)
-    with pytest.raises(ValidationError):
-        PromptTemplate.model_validate({**complete, "agent_type": "plumber"})
 
 
 @pytest.mark.req("REQ-DM-031")
@@ -591,16 +511,10 @@ def test_the_registry_has_fourteen_agents_and_all_figures() -> None:
 
 
 @pytest.mark.req("REQ-DM-036")
-def test_an_agent_config_needs_its_agent_only() -> None:
-    assert_every_field_is_required(AgentConfig, {"agent_type": "coder"})
-    config = AgentConfig(agent_type=AgentType.coder)
-    optional = ("system_prompt", "tools", "model", "output_schema", "max_turns")
-    assert [getattr(config, name) for name in optional] == [None] * 5
-    assert AgentConfig(agent_type=AgentType.coder, description="mine").description == "mine"
-    with pytest.raises(ValidationError, match="model"):
-        AgentConfig.model_validate({"agent_type": "coder", "model": "gpt"})
-    with_schema = AgentConfig(agent_type=AgentType.coder, output_schema=RetrieverOutput)
-    assert json.loads(with_schema.model_dump_json())["output_schema"] == "RetrieverOutput"
+def test_a_description_may_be_given_and_a_schema_is_written_by_its_name() -> None:
+    config = AgentConfig(agent_type=AgentType.coder, description="mine", output_schema=RetrieverOutput)
+    assert config.description == "mine"
+    assert json.loads(config.model_dump_json())["output_schema"] == "RetrieverOutput"
 
 
 DESCRIPTIONS = {
@@ -742,23 +656,14 @@ def test_all_types_are_found_in_one_module() -> None:
 
 
 VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
-TOO_NEW = {"StrEnum", "UTC", "Self", "TaskGroup", "tomllib", "ExceptionGroup", "override", "assert_never", "batched"}
 
 
 @pytest.mark.req("REQ-DM-047")
 def test_the_sources_keep_to_what_python_3_10_has() -> None:
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
-        for node in ast.walk(tree):
-            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom | ast.Import) else set()
-            assert names & TOO_NEW == set(), path
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                assert (node.value.id, node.attr) not in {
-                    ("asyncio", "timeout"), ("asyncio", "TaskGroup"), ("asyncio", "Runner"), ("datetime", "UTC"),
-                    ("enum", "StrEnum"), ("typing", "Self"),
-                }, path  # fmt: skip
+    for path in sorted((ROOT / "src").rglob("*.py")):  # `make lint` looks for newer names, too
+        ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'requires-python = ">=3.10"' in declared
+    assert 'requires-python = ">=3.10"' in declared and "vermin --quiet --violations --target=3.10-" in MAKEFILE
     assert all(f"Python :: {version}" in declared for version in VERSIONS)
 
 

@@ -39,43 +39,6 @@ SMALL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "name a task folder"),
-        (["/nowhere"], "/nowhere"),
-        (["DATA", "--time-limit", "soon"], "90m"),
-        (["DATA", "--time-limit", "0"], "--time-limit '0'"),
-        (["DATA", "--max-budget", "-1"], "max_budget_usd"),
-        (["DATA", "-T", "0"], "outer_loop_steps must be a whole number of at least 1"),
-        (["DATA", "--set", "outer_loop=2"], "did you mean outer_loop_steps"),
-        (["DATA", "--config", "/nowhere.yaml"], "no such file"),
-        (["DATA", "--model", "offline", "--executor", "slurm"], "there are local, ray, ray://HOST:PORT"),
-        (["DATA", "--target", "no such column"], "no such column"),
-        (["--from", "DATA"], "holds no run"),
-        (["DATA", "--model", "sonnet"], "ANTHROPIC_API_KEY"),
-        (["DATA", "--model", "offline", "--output", "DATA"], "is not empty"),
-    ],
-)
-def test_wrong_input_is_one_line_and_exit_code_1(
-    data_dir: Path, capfd: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    code = main(["run", *(str(data_dir) if word == "DATA" else word for word in words)])
-    out, err = capfd.readouterr()
-    last = err.strip().splitlines()[-1]
-    assert code == 1 and last.startswith("mle-star: error: ") and message in last
-    assert out == "" and "Traceback" not in err
-    assert not (data_dir / "journal.jsonl").exists()
-
-
-def test_what_cannot_be_resumed_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["resume", str(tmp_path)]) == 1
-    (tmp_path / "journal.jsonl").write_text('{"kind": "notice"\n', encoding="utf-8")
-    assert main(["resume", str(tmp_path)]) == 1
-    lines = capfd.readouterr().err.splitlines()
-    assert len(lines) == 2 and "holds no run" in lines[0] and "line 1" in lines[1]
-
-
 def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
     data_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

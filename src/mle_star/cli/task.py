@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mle_star.basics.enums import OFFLINE
 from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
 from mle_star.cli.printing import advise, in_words, plain, tell
 from mle_star.errors import ConfigError
@@ -75,7 +74,6 @@ EXAMPLES = {
 ANSWERS, TEST_SHARE, SEED = "answers.csv", 0.3, 7
 # Small enough for a first look of two minutes, and still every part of the method.
 SETTINGS: dict[str, Any] = {
-    "model": OFFLINE,
     "num_retrieved_models": 2,
     "outer_loop_steps": 1,
     "inner_loop_steps": 1,
@@ -101,6 +99,7 @@ def demo(
       mle-star demo
       mle-star demo diabetes --serve
     """
+    from mle_star.basics.enums import OFFLINE
     from mle_star.cli.run import start_run
     from mle_star.config import load_config
     from mle_star.data import load_task
@@ -110,7 +109,7 @@ def demo(
     task = load_task(place)
     tell(f"task folder: {folder / name}")
     tell("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far")
-    run_dir = start_run(task, load_config(SETTINGS), output, view, advice=False)
+    run_dir = start_run(task, load_config({**SETTINGS, "model": OFFLINE}), output, view, advice=False)
     tell(_truth(run_dir, task.evaluation_metric, place / ANSWERS))
     this = callable_name(run_dir)
     commands = {
