@@ -355,9 +355,9 @@ async def _hand_over(
 async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:
     """Run the members of a blend on the untouched data and submit what they say together."""
     run = current_run()
-    told = await answer_together(run, members)
-    done = await _hand_over(solution, solution, subsampling_removed=False, fitted=told.fitted)
-    return Submission(done.script, done.path, [*told.warnings, *done.warnings], facts=done.facts)
+    warnings, fitted = await answer_together(run, members)
+    done = await _hand_over(solution, solution, subsampling_removed=False, fitted=fitted)
+    return Submission(done.script, done.path, [*warnings, *done.warnings], facts=done.facts)
 
 
 async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: bool = False) -> Submission:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from mle_star.execution.artifacts import forget_fitted, keep_fitted
 from mle_star.execution.outcome import exception_line
@@ -19,39 +18,31 @@ from mle_star.run.context import RunContext, scope
 from mle_star.run.limits import too_late_for
 
 
-@dataclass
-class Told:
-    """What came of it: why members did not answer anew, and is all that they fitted kept?"""
-
-    warnings: list[str] = field(default_factory=list)
-    fitted: bool = False
-
-
-async def answer_together(run: RunContext, members: dict[str, float]) -> Told:
+async def answer_together(run: RunContext, members: dict[str, float]) -> tuple[list[str], bool]:
     """Run the members, the weightiest first, and write the submission.
 
-    A member that fails, or for which it is too late, answers with what it said in the search.
+    Gives why members did not answer anew, and whether all that they fitted is kept. A member that fails, or for which it
+    is too late, answers with what it said in the search.
     """
     holdout = run.shared.holdout
     assert holdout is not None
     predictions = await asyncio.to_thread(read_predictions, run, holdout, members)
-    said, kept, told = dict[str, Answers](), list[bool](), Told()
+    answers, kept, warnings = dict[str, Answers](), list[bool](), list[str]()
     for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
         run.shared.last_scripts = len(members) - len(kept)
         kept.append(False)
         try:
             with scope(f"member-{number}"):
-                said[script] = await _answers_anew(run, script)
+                answers[script] = await _answers_anew(run, script)
                 kept[-1] = await asyncio.to_thread(keep_fitted, run, first=not any(kept))
         except (OSError, Ungradable) as error:
-            told.warnings.append(f"member {number} of the blend answers as in the search: {error}")
-            said[script] = Answers({}, predictions[script].real)
+            warnings.append(f"member {number} of the blend answers as in the search: {error}")
+            answers[script] = Answers({}, predictions[script].real)
     await asyncio.to_thread(clean_output_directory, str(run.work_dir))  # or a link of the last member is written to
-    write_answers(holdout.scorer.data, blended(said, members), run.work_dir / SUBMISSION)
+    write_answers(holdout.scorer.data, blended(answers, members), run.work_dir / SUBMISSION)
     if any(kept) and not all(kept):
         await asyncio.to_thread(forget_fitted, run.run_dir)
-    told.fitted = all(kept)
-    return told
+    return warnings, all(kept)
 
 
 def keep_members(run: RunContext, members: Iterable[str]) -> None:

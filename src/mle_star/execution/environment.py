@@ -10,8 +10,9 @@ from pathlib import Path
 from mle_star.basics.texts import printable
 from mle_star.models import PipelineConfig
 
-MAX_LISTED = 40
 MAX_SEEN = 5000
+CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME")
+"""Where libraries keep weights that were loaded before: scripts may read there."""
 SUFFIXES = {".bin", ".ckpt", ".gguf", ".h5", ".keras", ".onnx", ".pt", ".pth", ".safetensors", ".tflite"}
 _HUB = "models--"
 _LOGINS = ("token", "stored_tokens")
@@ -21,7 +22,7 @@ _LOGINS = ("token", "stored_tokens")
 def cache_places(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Where libraries find weights, by the variable that tells them: as set, else a configured folder of that form."""
     environ = os.environ if environ is None else environ
-    places = {name: environ[name] for name in ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME") if environ.get(name)}
+    places = {name: environ[name] for name in CACHE_VARIABLES if environ.get(name)}
     for folder in config.model_caches:
         if "HF_HOME" not in places and "HF_HUB_CACHE" not in places:
             if _has_models(Path(folder)):
@@ -43,11 +44,8 @@ def readable_parts(cache: str) -> list[str]:
 
 def weights_at_hand(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> list[str]:
     """The weights in the caches, each as a script would ask for it: a model's name on the hub, or a file's path."""
-    places = dict.fromkeys([*cache_places(config, environ).values(), *config.model_caches])
-    found: dict[str, None] = {}
-    for place in places:
-        found.update(dict.fromkeys(_weights_in(Path(place))))
-    return sorted(found)
+    places = {*cache_places(config, environ).values(), *config.model_caches}
+    return sorted({weights for place in places for weights in _weights_in(Path(place))})
 
 
 def _has_models(folder: Path) -> bool:
@@ -76,13 +74,9 @@ _ALLOWED = re.compile(
       | CUDA_[A-Z_]+|NVIDIA_[A-Z_]+|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|XLA_FLAGS
       | CONDA_PREFIX|VIRTUAL_ENV|HF_HOME|HF_HUB_CACHE|TORCH_HOME
       | PYTHONUNBUFFERED|PYTHONHASHSEED|PYTHONUTF8|PYTHONIOENCODING
-      | SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|NUMBER_OF_PROCESSORS|PROCESSOR_[A-Z]+|PROGRAMDATA|PROGRAMFILES
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-
-CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME")
-"""Where libraries keep weights that were loaded before: scripts may read there."""
 
 CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _NETWORK = re.compile(rf"(HTTPS?|ALL|FTP|NO)_PROXY|HF_ENDPOINT|{'|'.join(CERTIFICATE_VARIABLES)}", re.IGNORECASE)
@@ -91,15 +85,8 @@ _NETWORK = re.compile(rf"(HTTPS?|ALL|FTP|NO)_PROXY|HF_ENDPOINT|{'|'.join(CERTIFI
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 _THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_MAX_THREADS",
-    "LOKY_MAX_CPU_COUNT",
-    "POLARS_MAX_THREADS",
-    "RAYON_NUM_THREADS",
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"),
+    *("NUMEXPR_MAX_THREADS", "LOKY_MAX_CPU_COUNT", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS"),
 )
 
 
@@ -118,9 +105,10 @@ def scrub_credentials(env: Mapping[str, str]) -> dict[str, str]:
 
 def script_environment(config: PipelineConfig, gpus: Sequence[str] | None = None) -> dict[str, str]:
     """All that a script gets to see: only names of the allow-list pass, then seeds and thread counts are set."""
-    env = {name: value for name, value in scrub_credentials(build_execution_env()).items() if _may_pass(name, config)}
+    allowed = re.compile(f"{_ALLOWED.pattern}|{_NETWORK.pattern}", _ALLOWED.flags) if config.allow_network else _ALLOWED
+    env = {name: text for name, text in scrub_credentials(build_execution_env()).items() if allowed.fullmatch(name)}
     if gpus is not None:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     env.update(cache_places(config, env))
     if not config.allow_network:
         env.update(dict.fromkeys(_OFFLINE, "1"))  # a missing weight is an error at once, not after minutes of waiting
@@ -133,12 +121,6 @@ def script_environment(config: PipelineConfig, gpus: Sequence[str] | None = None
 def thread_counts(threads: int) -> dict[str, str]:
     """The variables by which libraries learn how many cores are theirs."""
     return dict.fromkeys(_THREAD_VARIABLES, str(threads))
-
-
-def _may_pass(name: str, config: PipelineConfig) -> bool:
-    if _ALLOWED.fullmatch(name):
-        return True
-    return config.allow_network and _NETWORK.fullmatch(name) is not None
 
 
 def concurrent_scripts(config: PipelineConfig) -> int:

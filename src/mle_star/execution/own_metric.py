@@ -53,35 +53,27 @@ while select.select([requests], [], [], {idle})[0]:
 """
 
 
-class _Ended(Exception):
-    """The process has ended without an answer."""
-
-
 class _Process:
-    """One life of the confined process, in a folder of its own."""
+    """One life of the confined process, in a folder of its own; `end` says why it failed, once it has."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self._place = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
+        self._place, self.end = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX))), ""
         self._work = Path(prepare_path_directory(self._place, "metric"))
-        self._pipes = []
         for pipe in ("requests", "answers"):
             os.mkfifo(self._work / pipe)
-            self._pipes.append(os.open(self._work / pipe, os.O_RDWR | os.O_NONBLOCK))  # no side waits for the other
-        script = self._work / "solution.py"
-        script.write_text(
-            _SERVER.format(idle=IDLE_SECONDS, stem=path.stem, path=str(path), name=name), encoding="utf-8"
-        )
-        config = PipelineConfig()
-        self._request = ScriptRequest(
-            script_path=str(script),
+        both_ways = os.O_RDWR | os.O_NONBLOCK  # no side waits for the other
+        self._requests, self._answers = (os.open(self._work / pipe, both_ways) for pipe in ("requests", "answers"))
+        server = _SERVER.format(idle=IDLE_SECONDS, stem=path.stem, path=str(path), name=name)
+        (self._work / "solution.py").write_text(server, encoding="utf-8")
+        request = ScriptRequest(
+            script_path=str(self._work / "solution.py"),
             working_dir=str(self._work),
             timeout_seconds=86400.0,
-            env=script_environment(config),
+            env=script_environment(PipelineConfig()),
             readable=(str(path),),
         )
-        self._executor, self._end = LocalExecutor(config), ""
         self._loop = asyncio.new_event_loop()
-        self._task = self._loop.create_task(self._executor.run(self._request))
+        self._task = self._loop.create_task(LocalExecutor(PipelineConfig()).run(request))
         self._thread = threading.Thread(target=self._serve, name="mle-star-metric")
         self._thread.start()
 
@@ -89,9 +81,9 @@ class _Process:
         asyncio.set_event_loop(self._loop)
         try:
             raw = self._loop.run_until_complete(self._task)
-            self._end = (raw.stderr.strip().splitlines() or [f"exit code {raw.exit_code}"])[-1] if raw.exit_code else ""
+            self.end = (raw.stderr.strip().splitlines() or [f"exit code {raw.exit_code}"])[-1] if raw.exit_code else ""
         except (MleStarError, OSError, asyncio.CancelledError) as error:
-            self._end = str(error)
+            self.end = str(error)
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
@@ -102,32 +94,29 @@ class _Process:
         """Does it still serve?"""
         return self._thread.is_alive()
 
-    def ask(self, given: bytes) -> dict[str, Any]:
-        """Its answer; `_Ended` when there will be none."""
+    def ask(self, given: bytes) -> dict[str, Any] | None:
+        """Its answer; None when it has ended before."""
         try:
             number, path = tempfile.mkstemp(dir=self._work)  # never by a name that was there before
             with os.fdopen(number, "wb") as file:
                 file.write(given)
-            name = Path(path).name
-            os.write(self._pipes[0], f"{name}\n".encode())
+            os.write(self._requests, f"{Path(path).name}\n".encode())
         except OSError:
-            raise _Ended(self._end) from None
+            return None
         said, deadline = b"", time.monotonic() + CALL_SECONDS
         while not said.endswith(b"\n") and len(said) <= MOST_ANSWER:
-            if select.select([self._pipes[1]], [], [], 0.05)[0]:
-                said += os.read(self._pipes[1], MOST_ANSWER)
+            if select.select([self._answers], [], [], 0.05)[0]:
+                said += os.read(self._answers, MOST_ANSWER)
             elif not self.lives:
-                raise _Ended(self._end)
+                return None
             elif time.monotonic() > deadline:
                 self.stop()
                 return {"error": f"it took more than {CALL_SECONDS:g} s"}
         Path(path).unlink(missing_ok=True)
-        try:
-            told = json.loads(said)
-        except ValueError:
-            told = None
-        if isinstance(told, dict) and told.get("of") == name:
-            return told
+        with suppress(ValueError):
+            answer = json.loads(said)
+            if isinstance(answer, dict) and answer.get("of") == Path(path).name:
+                return answer
         self.stop()  # it says more than it is asked, and may wait for somebody to read it
         return {}
 
@@ -140,8 +129,8 @@ class _Process:
     def close(self) -> None:
         """Let go of its pipes, once it has ended."""
         self._thread.join()
-        for pipe in self._pipes:
-            os.close(pipe)
+        os.close(self._requests)
+        os.close(self._answers)
 
 
 class OwnMetric:
@@ -154,26 +143,24 @@ class OwnMetric:
 
     def __call__(self, truth: Any, answer: Any) -> float:
         """The figure; `ConfigError` says in one line why there is none."""
-        given = pickle.dumps((truth, answer))
         with self._lock:
-            told = self._ask(given)
-        value = told.get("value")
+            figure = self._ask(pickle.dumps((truth, answer)))
+        value = figure.get("value")
         if not isinstance(value, (int, float)):
-            why = told.get("error") or "it gave no number"
+            why = figure.get("error") or "it gave no number"
             raise ConfigError(f"{self._path}:{self._name} failed: {str(why)[:400]}")
         return float(value)
 
     def _ask(self, given: bytes) -> dict[str, Any]:
+        process = self._process
         for _ in range(2):  # it may end just now because nothing was asked
-            if self._process is None or not self._process.lives:
-                if self._process is not None:
-                    self._process.close()
-                self._process = _Process(self._path, self._name)
-            try:
-                return self._process.ask(given)
-            except _Ended as ended:
-                why = str(ended)
-        return {"error": f"its process ended without an answer: {quoted(why)}"}
+            if process is None or not process.lives:
+                if process is not None:
+                    process.close()
+                self._process = process = _Process(self._path, self._name)
+            if (answer := process.ask(given)) is not None:
+                return answer
+        return {"error": f"its process ended without an answer: {quoted(process.end if process else '')}"}
 
 
 run_own_metrics_by(lru_cache(maxsize=16)(OwnMetric))

@@ -9,6 +9,7 @@ from mle_star.basics.texts import digest_of
 from mle_star.holdout.agreement import agreement
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut
+from mle_star.method.scores import best_first
 from mle_star.models import Measure, SolutionScript, is_improvement
 from mle_star.run.context import RunContext
 from mle_star.run.ledger import ScriptRun
@@ -34,13 +35,8 @@ def incumbent(holdout: HoldOut, scored: Iterable[ScriptRun], views: int | None =
     """The best script that ran on at least so many views; by default on as many as any."""
     scripts = [event for event in scored if event.score is not None]
     enough = max((len(event.result.answers) for event in scripts), default=0) if views is None else views
-    best: tuple[float, ScriptRun] | None = None
-    for event in scripts:
-        if event.score is None or len(event.result.answers) < enough:
-            continue
-        if best is None or is_improvement(event.score, best[0], holdout.scorer.metric.direction):
-            best = event.score, event
-    return best[1] if best else None
+    able = [event for event in scripts if len(event.result.answers) >= enough]
+    return next(iter(best_first(able, lambda event: event.score, holdout.scorer.metric.direction)), None)
 
 
 def compared(
@@ -64,14 +60,9 @@ def compared(
     best = incumbent(holdout, (event for event in scored if event.script not in leaking), common)
     reference = None if best is None else answers_of(holdout, run_dir, best)
     measure = holdout.measure(answers, rows, printed=printed, reference=reference)
-    score = measure.score
-    if (
-        best is not None
-        and best.score is not None
-        and is_improvement(score, best.score, holdout.scorer.metric.direction)
-    ):
-        score = best.score
-    return measure.model_copy(update={"score": score, "estimated": True})
+    known = None if best is None else best.score
+    is_better = known is not None and is_improvement(measure.score, known, holdout.scorer.metric.direction)
+    return measure.model_copy(update={"score": known if is_better else measure.score, "estimated": True})
 
 
 def views_to_catch_up(run: RunContext, holdout: HoldOut, said: Sequence[str]) -> range:
@@ -83,10 +74,8 @@ def views_to_catch_up(run: RunContext, holdout: HoldOut, said: Sequence[str]) ->
     if reference is None:
         return range(0)
     try:
-        ours, rows = (
-            holdout.read([run.run_dir / path for path in said], holdout.views),
-            holdout.compared_rows(len(said)),
-        )
+        ours = holdout.read([run.run_dir / path for path in said], holdout.views)
+        rows = holdout.compared_rows(len(said))
         lead = holdout.figure(ours, rows) - holdout.figure(reference, rows)
     except (OSError, Ungradable):
         return range(0)

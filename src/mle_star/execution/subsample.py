@@ -35,36 +35,7 @@ def request_subsample_extraction(solution: SolutionScript) -> str:
     return render(AgentType.test, "subsampling_extract", final_solution=solution.content)
 
 
-def detect_error_masking(content: str) -> list[str]:
-    """One warning for each handler that would hide an error: a bare `except:`, or a broad one that only passes."""
-    tree = parsed(content)
-    if tree is None:
-        return _scan_text(content)
-    warnings = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ExceptHandler):
-            continue
-        if node.type is None:
-            warnings.append((node.lineno, "a bare `except:` hides every error"))
-        elif (name := _broad_name(node.type)) and all(map(_does_nothing, node.body)):
-            warnings.append((node.lineno, f"`except {name}:` that only passes hides every error"))
-    return [f"line {line}: {text}" for line, text in sorted(warnings)]
-
-
-def _broad_name(node: ast.expr) -> str | None:
-    names = [
-        entry.id for entry in (node.elts if isinstance(node, ast.Tuple) else [node]) if isinstance(entry, ast.Name)
-    ]
-    return next((name for name in names if name in ("Exception", "BaseException")), None)
-
-
-def _does_nothing(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Pass) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is Ellipsis
-    )
-
-
-_BROAD = re.compile(
+_MASKING = re.compile(
     r"""^[ \t]*except(?:
         [ \t]*:
       | [ \t]+\(?(?P<name>Exception|BaseException)\)?(?:[ \t]+as[ \t]+\w+)?[ \t]*:\s*(?:pass|\.\.\.)[ \t]*$
@@ -73,10 +44,23 @@ _BROAD = re.compile(
 )
 
 
-def _scan_text(content: str) -> list[str]:
-    warnings = []
-    for found in _BROAD.finditer(content):
-        line = content.count("\n", 0, found.start()) + 1
-        what = f"`except {found['name']}:` that only passes" if found["name"] else "a bare `except:`"
-        warnings.append(f"line {line}: {what} hides every error")
-    return warnings
+def detect_error_masking(content: str) -> list[str]:
+    """One warning for each handler that would hide an error: a bare `except:`, or a broad one that only passes."""
+    tree = parsed(content)
+    if tree is None:
+        found = [(content.count("\n", 0, one.start()) + 1, one["name"] or "") for one in _MASKING.finditer(content)]
+    else:
+        handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+        found = [(node.lineno, name) for node in handlers if (name := _masking_name(node)) is not None]
+    what = {line: f"`except {name}:` that only passes" if name else "a bare `except:`" for line, name in found}
+    return [f"line {line}: {text} hides every error" for line, text in sorted(what.items())]
+
+
+def _masking_name(handler: ast.ExceptHandler) -> str | None:
+    """The broad exception that a handler passes over, empty for a bare `except:`; None where it hides nothing."""
+    if handler.type is None:
+        return ""
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    broad = [node.id for node in types if isinstance(node, ast.Name) and node.id in ("Exception", "BaseException")]
+    idle = all(ast.unparse(node) in ("pass", "...") for node in handler.body)
+    return broad[0] if broad and idle else None

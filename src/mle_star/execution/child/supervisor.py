@@ -49,7 +49,9 @@ def main() -> None:
                 report["applied"] += " watch" if tree.is_visible() else ""
             status = _Watch(pid, order, report).until_the_end()
             _leave_nothing(pid, order)
-            _describe(status, report)
+            if status is not None:
+                killed = os.WIFSIGNALED(status)
+                report["signal" if killed else "exit"] = str(os.WTERMSIG(status) if killed else os.WEXITSTATUS(status))
     finally:
         os.write(order["report"], _lines(report))
         os._exit(0)  # taking the interpreter down in order would make the harness wait
@@ -77,9 +79,8 @@ def _start(order: Order, report: dict[str, str]) -> int:
         finally:
             os._exit(127)
     os.close(told_write)
-    for line in _read_all(told_read).splitlines():
-        name, _, value = line.partition("\t")
-        report[name] = value
+    with open(told_read, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib starts slowly
+        report.update(dict(line.rstrip("\n").split("\t", 1) for line in file))
     if "error" not in report and "inside" not in report:
         report["error"] = "the sandbox could not be set up"
     report["applied"] = f"{report.pop('applied', '')} {report.pop('inside', '')}"
@@ -225,15 +226,10 @@ class _Watch:
             self.report["reason"] = f"more than {most_tasks} processes and threads"
             tree.kill_groups(found)  # at once: there may be hundreds more by the time that all are found
             self._kill()
-        elif most and memory + tree.shared_of(found, most - memory) > most and self._held(found, most) > most:
+        elif memory > most and tree.exact_memory(found) > most:
             self.report["reason"] = f"more than {most / 1e9:.1f} GB of memory"
             self._kill()
         self.pause = max(WATCH_SECONDS, 20 * (time.monotonic() - begun))
-
-    def _held(self, found: list[int], most: int) -> int:
-        """The same with a closer look, which takes longer."""
-        memory = tree.private_of(found)
-        return memory + tree.shared_of(found, most - memory)
 
 
 # --- ending -------------------------------------------------------------------------------------------------
@@ -261,21 +257,3 @@ def _leave_nothing(pid: int, order: Order) -> None:
             os.killpg(pid, signal.SIGKILL)  # there is no subreaper there, and the group may still have members
         except OSError:
             return
-
-
-def _describe(status: int | None, report: dict[str, str]) -> None:
-    if status is not None and os.WIFSIGNALED(status):
-        report["signal"] = str(os.WTERMSIG(status))
-    elif status is not None:
-        report["exit"] = str(os.WEXITSTATUS(status))
-
-
-def _read_all(fd: int) -> str:
-    chunks = []
-    try:
-        while chunk := os.read(fd, 65536):
-            chunks.append(chunk)
-    except BlockingIOError:
-        pass  # somebody still holds the other end
-    os.close(fd)
-    return b"".join(chunks).decode("utf-8", "replace")

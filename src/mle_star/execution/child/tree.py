@@ -9,7 +9,7 @@ import os
 
 SIGKILL = 9
 SIGSTOP = 19  # on Linux; only there is a tree to be seen
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+MEMORY_FILES = ("/memfd:", "/dev/shm/")
 
 
 def _read(path: str) -> str:
@@ -53,43 +53,32 @@ def name_of(pid: int) -> str:
     return _read(f"/proc/{pid}/comm").strip()
 
 
+def _figures(path: str, *names: str) -> list[int]:
+    """What lines of a file of /proc say, by their names; nothing where they are missing."""
+    lines = dict(line.split(":", 1) for line in _read(path).splitlines() if ":" in line)
+    return [int(lines[name].split()[0]) for name in names if name in lines]
+
+
 def load_of(pids: list[int]) -> tuple[int, int]:
-    """Tasks (threads counted) and bytes of private memory of these processes together."""
-    tasks = memory = 0
+    """Tasks (threads counted) of these processes together, and bytes of memory, at most: shared ones count for each."""
+    tasks = private = shared = 0
     for pid in pids:
-        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        if len(fields) > 17:
-            tasks += int(fields[17])
-        pages = _read(f"/proc/{pid}/statm").split()
-        if len(pages) > 2:
-            memory += (int(pages[1]) - int(pages[2])) * PAGE
-    return tasks, memory
+        threads, anonymous, mapped = (*_figures(f"/proc/{pid}/status", "Threads", "RssAnon", "RssShmem"), 0, 0, 0)[:3]
+        tasks, private, shared = tasks + threads, private + anonymous, shared + mapped
+    return tasks, private * 1024 + max(shared * 1024, nameless_bytes(pids, MEMORY_FILES))
 
 
-def private_of(pids: list[int]) -> int:
-    """Bytes of private memory, where what is shared since a fork counts once: a closer look, which takes longer."""
-    exact = [(pid, _bytes(f"/proc/{pid}/smaps_rollup", "Pss_Anon:")) for pid in pids]
-    return sum([load_of([pid])[1] if found is None else found for pid, found in exact])
+def exact_memory(pids: list[int]) -> int:
+    """The same bytes, where what several share counts once: a closer look, which takes longer.
 
-
-def shared_of(pids: list[int], allowed: int) -> int:
-    """Bytes of shared memory that these processes have together: mapped, or held by nothing but a descriptor.
-
-    What several have mapped counts once, which takes a closer look: that is taken when it could be more than `allowed`.
+    A process that forbids looks inside counts whole. Shared memory may be held by nothing but a descriptor.
     """
-    mapped = [_bytes(f"/proc/{pid}/status", "RssShmem:") or 0 for pid in pids]
-    if sum(mapped) > allowed:  # a process that forbids looks inside counts whole
-        exact = [_bytes(f"/proc/{pid}/smaps_rollup", "Pss_Shmem:") for pid in pids]
-        mapped = [whole if part is None else part for whole, part in zip(mapped, exact, strict=True)]
-    return max(sum(mapped), nameless_bytes(pids, ("/memfd:", "/dev/shm/")))
-
-
-def _bytes(path: str, name: str) -> int | None:
-    """What a line of a file of /proc says in kilobytes; None without such a line."""
-    for line in _read(path).splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    return None
+    private = shared = 0
+    for pid in pids:
+        inside = _figures(f"/proc/{pid}/smaps_rollup", "Pss_Anon", "Pss_Shmem")
+        anonymous, mapped = (*inside, *_figures(f"/proc/{pid}/status", "RssAnon", "RssShmem"), 0, 0)[:2]
+        private, shared = private + anonymous, shared + mapped
+    return private * 1024 + max(shared * 1024, nameless_bytes(pids, MEMORY_FILES))
 
 
 def nameless_bytes(pids: list[int], places: tuple[str, ...]) -> int:
