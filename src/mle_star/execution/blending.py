@@ -21,7 +21,7 @@ from mle_star.run.limits import too_late_for
 async def answer_together(run: RunContext, members: dict[str, float]) -> tuple[list[str], bool]:
     """Run the members, the weightiest first, and write the submission.
 
-    Gives why members did not answer anew, and whether all that they fitted is kept. A member that fails, or for which it
+    Gives why members did not answer anew, and whether all that they fitted is kept. One that fails, or for which it
     is too late, answers with what it said in the search.
     """
     holdout = run.shared.holdout
