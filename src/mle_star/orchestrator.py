@@ -52,7 +52,7 @@ from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
 from mle_star.search.paths import Paths
 from mle_star.search.probes import examine_columns, probe
-from mle_star.search.shortlist import Found, Pick, pick, said_by, yardsticks
+from mle_star.search.shortlist import Found, Pick, known_measure, pick, yardsticks
 from mle_star.search.stages import Outcome, Stage, Stages
 
 if TYPE_CHECKING:
@@ -388,7 +388,9 @@ class _Pipeline:
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
-        expected = (picked and picked.chosen.measure) or said_by(self.context, chosen, result.final_solution.score)
+        expected = (picked and picked.chosen.measure) or known_measure(
+            self.context, chosen, result.final_solution.score
+        )
         return result.model_copy(
             update={
                 "expected": expected,

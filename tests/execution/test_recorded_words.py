@@ -28,7 +28,7 @@ from mle_star.run.events import (
     ScriptPurpose,
     ScriptStarted,
 )
-from mle_star.run.limits import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, told_share
+from mle_star.run.limits import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, suggested_seconds
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 from tests.ledgers import best_score, ran, script_finished
 
@@ -115,18 +115,18 @@ def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
     config = PipelineConfig(time_limit_seconds=limit, num_retrieved_models=2)
     with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)):
         with scope("phase1", "candidate-0") as first:
-            assert told_share(first, 600.0) == told < share_in_run(first, 600.0)
-            assert told_share(first, 2.0) == share_in_run(first, 2.0)
+            assert suggested_seconds(first, 600.0) == told < share_in_run(first, 600.0)
+            assert suggested_seconds(first, 2.0) == share_in_run(first, 2.0)
         with scope("phase1", "candidate-1") as second:
-            assert told_share(second, 600.0) == share_in_run(second, 600.0)
+            assert suggested_seconds(second, 600.0) == share_in_run(second, 600.0)
         with scope("finalization") as last:  # what is submitted has as long as what was scored, and what is left
-            assert told_share(last, 1000.0) == 800.0
+            assert suggested_seconds(last, 1000.0) == 800.0
             last.shared.last_scripts = 2
-            assert told_share(last, 1000.0) == 400.0, "and the other as much"
+            assert suggested_seconds(last, 1000.0) == 400.0, "and the other as much"
             last.shared.last_scripts = 1
             with scope("phase2", "path-0") as path:
                 ran(path, 0.5, 900.0)
-            assert [told_share(last, limit) for limit in (1000.0, 500.0)] == [900.0, 500.0]
+            assert [suggested_seconds(last, limit) for limit in (1000.0, 500.0)] == [900.0, 500.0]
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(100, 5.0), (400, 10.0)])
@@ -142,8 +142,8 @@ def test_a_script_is_told_more_than_its_even_share_where_it_would_mostly_start_u
             now[0] = 0.75 * seconds if phase == "phase3" else 0.0
             with scope(phase) as place:
                 budget.open_phase(phase)
-                assert share_in_run(place, 600.0, 9) < told_share(place, 600.0, 9) == least
-                assert told_share(place, 4.0, 9) == 2.0, "half of its limit at most"
+                assert share_in_run(place, 600.0, 9) < suggested_seconds(place, 600.0, 9) == least
+                assert suggested_seconds(place, 4.0, 9) == 2.0, "half of its limit at most"
 
 
 @pytest.mark.parametrize(("script", "kept"), [("print(1)", 1.5 * 7), ('os.environ["MLE_STAR_SHARE"]', 240.0)])

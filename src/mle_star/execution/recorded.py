@@ -30,7 +30,7 @@ from mle_star.holdout.views import View
 from mle_star.models import EvaluationResult, Measure, SolutionScript
 from mle_star.run.context import RunContext, ScriptRequest, current_run
 from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
-from mle_star.run.limits import SHARE, limit_in_run, share_in_run, told_share
+from mle_star.run.limits import SHARE, limit_in_run, share_in_run, suggested_seconds
 
 KEPT_TEXT = 64 * 1024
 """Characters of each stream that a step keeps: the journal and the prompts see no more."""
@@ -282,7 +282,7 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, part: str = "") -> 
         env={
             **script_environment(run.config, job.gpus),
             "MLE_STAR_SECONDS": f"{limit:.0f}",
-            SHARE: f"{told_share(run, limit, views):.1f}",
+            SHARE: f"{suggested_seconds(run, limit, views):.1f}",
         },
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=tuple(await asyncio.to_thread(data.outside_targets)) if run.config.allow_outside_links else (),

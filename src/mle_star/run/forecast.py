@@ -91,7 +91,7 @@ class Forecaster:
         self._over: set[str] = set()
         self._cost: dict[str, list[float]] = defaultdict(list)
         self._latency, self._runtime = list[float](), list[float]()
-        self._told: Forecast | None = None
+        self._last: Forecast | None = None
         self._guesses: dict[str, float | None] = {}
         self._own_prices = {} if config.prices_file is None else read_prices(Path(config.prices_file))
 
@@ -129,12 +129,12 @@ class Forecaster:
 
     def news(self, *, spent_usd: float, elapsed: float) -> Forecast | None:
         """The forecast, when it differs enough from the last one that this gave back."""
-        new, old = self.forecast(spent_usd=spent_usd, elapsed=elapsed), self._told
+        new, old = self.forecast(spent_usd=spent_usd, elapsed=elapsed), self._last
         if old is not None and not any(
             _differs(getattr(new, name), getattr(old, name)) for name in ("calls", "scripts", "cost_usd", "seconds")
         ):
             return None
-        self._told = new
+        self._last = new
         return new
 
     def _remaining(self) -> Counter[Step]:

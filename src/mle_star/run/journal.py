@@ -175,7 +175,7 @@ class Journal:
         self._earlier: list[tuple[str, int]] = []  # the results of earlier processes, by step and place
         self._decisions: dict[str, Decided] = {}
         self._phases: dict[str, str] = {}  # by step, how a phase or a path has ended, or that it has begun
-        self._said: set[tuple[str, str, int]] = set()
+        self._written: set[tuple[str, str, int]] = set()
         self._started: RunStarted | None = None
         self._interpreter: Interpreter | None = None
         self._begun: dict[str, bool] = {}  # by step, whether a call or a script of this process is still under way
@@ -223,7 +223,7 @@ class Journal:
 
         Raises `BudgetExceeded` for work that is about to begin on a journal that cannot be written.
         """
-        if event.kind in _ALWAYS or _words(event) not in self._said:
+        if event.kind in _ALWAYS or _words(event) not in self._written:
             self._remember(event, self._keep(event))
         if event.kind in _BEGINS:
             self._begun[event.step] = True
@@ -348,7 +348,7 @@ class Journal:
 
     def _remember(self, event: AnyEvent, offset: int) -> None:
         self.events.append(event, offset)
-        self._said.add(_words(event))
+        self._written.add(_words(event))
         if self._started is None and isinstance(event, RunStarted):
             self._started = event
         if isinstance(event, (RunStarted, RunResumed)) and event.interpreter is not None:

@@ -168,7 +168,7 @@ class SearchNode:
         return [] if isinstance(self.event, CandidateEvaluated) else self.event.parents
 
     @property
-    def said(self) -> bool:
+    def event_accepted(self) -> bool:
         """Was it accepted by its phase?"""
         event = self.event
         if isinstance(event, CandidateEvaluated):
@@ -185,7 +185,7 @@ class SearchNode:
     @property
     def accepted(self) -> bool:
         """Did the method go on from it?"""
-        return self.said and self.leak != LEAKS
+        return self.event_accepted and self.leak != LEAKS
 
     @property
     def scored(self) -> AttemptEvent:

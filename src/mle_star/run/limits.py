@@ -43,7 +43,7 @@ def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
     return min(limit, share if share > 0 else limit / 2) / max(views, 1)
 
 
-def told_share(run: RunContext, limit: float, views: int = 1) -> float:
+def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
     """The share that a script is told: less for the first candidate, so that the run is not long without any answer."""
     share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
     if run.phase == "finalization":  # what is submitted has as long as what was scored, and all that is left

@@ -48,7 +48,7 @@ class Tried(Frozen):
 
 def tried(ledger: Ledger) -> list[Tried]:
     """All that was tried, in the order of the run."""
-    return [_tried(ledger, node) for node in ledger.nodes if node.kind != "data" or node.said]
+    return [_tried(ledger, node) for node in ledger.nodes if node.kind != "data" or node.event_accepted]
 
 
 def _tried(ledger: Ledger, node: SearchNode) -> Tried:
@@ -59,8 +59,8 @@ def _tried(ledger: Ledger, node: SearchNode) -> Tried:
         change = score - before if ledger.direction is MetricDirection.maximize else before - score
     error = ""
     if score is None:
-        said = getattr(event, "error", "") or getattr(event, "reason", "")
-        error = node.leak or said or ("" if run is None else run.last_line)
+        reason = getattr(event, "error", "") or getattr(event, "reason", "")
+        error = node.leak or reason or ("" if run is None else run.last_line)
     path, t = (event.path, event.t) if isinstance(event, RefinementTried) else (None, None)
     where, plan = _words(event)
     return Tried(

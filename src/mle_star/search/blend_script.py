@@ -43,8 +43,8 @@ keyed = all(KEY in row for rows in members for row in rows)
 keyed = keyed and all(len({{row[KEY] for row in rows}}) == len(rows) for rows in members)
 members = [named(rows, keyed) for rows in members]
 for key, row in members[0].items():
-    said = {{name: sum(w * number(rows[key][name]) for w, rows in zip(WEIGHTS, members)) for name in ANSWERS}}
-    row.update((name, repr(value).replace(".", DECIMAL)) for name, value in said.items())
+    answers = {{name: sum(w * number(rows[key][name]) for w, rows in zip(WEIGHTS, members)) for name in ANSWERS}}
+    row.update((name, repr(value).replace(".", DECIMAL)) for name, value in answers.items())
 with SUBMISSION.open("w", encoding="utf-8", newline="") as stream:
     writer = csv.DictWriter(stream, list(row), delimiter=SEPARATOR, lineterminator="\\n")
     writer.writeheader()

@@ -96,11 +96,11 @@ def _of_run(
         problem = "scored by other hidden rows, or with other packages"
     elif holdout is not None and event.result.answers:
         try:
-            said = holdout.read([root / path for path in event.result.answers], holdout.views)
-            search = compared(holdout, root, scored[: scored.index(event)], said, len(event.result.answers))
+            answers = holdout.read([root / path for path in event.result.answers], holdout.views)
+            search = compared(holdout, root, scored[: scored.index(event)], answers, len(event.result.answers))
             best = incumbent(holdout, scored)
             reference = None if best is None else answers_of(holdout, root, best)
-            select = holdout.measure(said, holdout.select_rows, reference=reference, ahead=True)
+            select = holdout.measure(answers, holdout.select_rows, reference=reference, ahead=True)
         except (OSError, Ungradable) as error:
             problem = str(error)
     worth = None
@@ -143,8 +143,8 @@ class _Truth:
     def of(self, submission: Path) -> tuple[float | None, str]:
         """The score of a submission, or why it has none."""
         try:
-            said = read_answers(self.scorer.data, submission, self.scorer.data.real_view())
-            return self.scorer.compute(*self.scorer.arrays(self.labels, list(said.real))), ""
+            answers = read_answers(self.scorer.data, submission, self.scorer.data.real_view())
+            return self.scorer.compute(*self.scorer.arrays(self.labels, list(answers.real))), ""
         except (OSError, ValueError, ConfigError) as error:
             return None, str(error)
 

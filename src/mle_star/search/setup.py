@@ -303,7 +303,7 @@ def gather_facts(
     Where scripts run elsewhere, `hardware` says what they find there; else it is what this machine has. `python` is
     theirs as it was when the run began.
     """
-    python, told = python or inspect_interpreter(config.python), config.briefing
+    python, parts = python or inspect_interpreter(config.python), config.briefing
     packages = {plain_name(name) for name in python.packages}
     share = ScriptShare(
         cores=hardware.get("script_cores") or threads_per_script(config),
@@ -317,9 +317,11 @@ def gather_facts(
         python_version=python.version,
         packages=python.packages,
         scored_by_answers=scored_by_answers,
-        brief=data_brief(Path(task.data_dir), task.description) if "data" in told and config.traits.reads_prose else "",
-        knowledge=knowledge_for(task, packages, config.knowledge) if "knowledge" in told else "",
-        share=share if "limits" in told else None,
+        brief=data_brief(Path(task.data_dir), task.description)
+        if "data" in parts and config.traits.reads_prose
+        else "",
+        knowledge=knowledge_for(task, packages, config.knowledge) if "knowledge" in parts else "",
+        share=share if "limits" in parts else None,
     )
 
 

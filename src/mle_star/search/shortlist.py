@@ -275,7 +275,7 @@ def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> di
     return {"baseline": None if dummy is None else Yardstick(name="dummy", measure=dummy), "single_model": single}
 
 
-def said_by(run: RunContext, solution: SolutionScript, score: float | None) -> Measure | None:
+def known_measure(run: RunContext, solution: SolutionScript, score: float | None) -> Measure | None:
     """What is known of a solution that no final selection scored: as the search measured it, or as it says itself."""
     for event in reversed(list(scored_here(run))):
         if event.script == digest_of(solution.content) and event.result.measure is not None:
