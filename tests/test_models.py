@@ -188,31 +188,21 @@ def test_settings_survive_json(numbers: dict[str, Any], budget: float | None, mo
     assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
 
 
-ENUMS: dict[str, tuple[type[Enum], str]] = {
-    "REQ-DM-004": (
-        TaskType,
-        "classification regression image_classification image_to_image text_classification audio_classification "
-        "sequence_to_sequence tabular",
-    ),
-    "REQ-DM-005": (DataModality, "tabular image text audio mixed"),
-    "REQ-DM-006": (MetricDirection, "maximize minimize"),
-    "REQ-DM-008": (SolutionPhase, "init merged refined ensemble final"),
-    "REQ-DM-011": (
-        CodeBlockCategory,
-        "preprocessing feature_engineering model_selection training hyperparameter_tuning ensemble postprocessing "
-        "other",
-    ),
-    "REQ-DM-013": (
-        AgentType,
-        "retriever init merger ablation summarize extractor coder planner ens_planner ensembler debugger leakage data "
-        "test",
-    ),
+ENUMS: dict[type[Enum], str] = {
+    TaskType: "classification regression image_classification image_to_image text_classification audio_classification "
+    "sequence_to_sequence tabular",
+    DataModality: "tabular image text audio mixed",
+    MetricDirection: "maximize minimize",
+    SolutionPhase: "init merged refined ensemble final",
+    CodeBlockCategory: "preprocessing feature_engineering model_selection training hyperparameter_tuning ensemble "
+    "postprocessing other",
+    AgentType: "retriever init merger ablation summarize extractor coder planner ens_planner ensembler debugger "
+    "leakage data test",
 }
 
 
-@pytest.mark.parametrize(
-    ("enum", "values"), [pytest.param(*one, marks=pytest.mark.req(name)) for name, one in ENUMS.items()]
-)
+@pytest.mark.req("REQ-DM-004", "REQ-DM-005", "REQ-DM-006", "REQ-DM-008", "REQ-DM-011", "REQ-DM-013")
+@pytest.mark.parametrize(("enum", "values"), ENUMS.items())
 def test_an_enum_has_exactly_its_members_and_each_equals_its_text(enum: type[Enum], values: str) -> None:
     assert [member.value for member in enum] == values.split()
     assert all(member.name == member.value == member for member in enum)
@@ -247,29 +237,31 @@ PHASE1 = "retrieved_models candidate_solutions candidate_scores initial_solution
 PHASE2 = "ablation_summaries refined_blocks best_solution best_score step_history"
 PHASE3 = "input_solutions ensemble_plans ensemble_scores best_ensemble best_ensemble_score"
 UNSET = dict.fromkeys(("system_prompt", "tools", "model", "output_schema", "max_turns"))
-RECORDS: list[tuple[str, type[BaseModel], str, dict[str, Any]]] = [
-    ("REQ-DM-007", TaskDescription, TASK, {"data_dir": "./input", "output_dir": "./final"}),
-    ("REQ-DM-009", SolutionScript, "content phase", {"score": None, "is_executable": True, "source_model": None}),
-    ("REQ-DM-012", CodeBlock, "content", {"category": None, "outer_step": None, "is_placeholder": False}),
-    ("REQ-DM-014", RetrievedModel, "model_name example_code", {}),
-    ("REQ-DM-016", RefinePlan, "code_block plan", {}),
-    ("REQ-DM-018", LeakageAnswer, "leakage_status code_block", {}),
-    ("REQ-DM-020", DataContaminationResult, "verdict", {}),
-    ("REQ-DM-021", EvaluationResult, "stdout stderr exit_code duration_seconds is_error", {"error_traceback": None}),
-    ("REQ-DM-022", Phase1Result, PHASE1, {"merge_attempts": [], "data_usage_changed": False}),
-    ("REQ-DM-023", Phase2Result, PHASE2, {"partial": False, "step_history": [{"step": 0}]}),
-    ("REQ-DM-024", Phase3Result, PHASE3, {"attempts": []}),
-    ("REQ-DM-030", PromptTemplate, "agent_type figure_ref template variables", {}),
-    ("REQ-DM-036", AgentConfig, "agent_type", UNSET),
-    ("REQ-DM-042", RefinementAttempt, "plan score code_block was_improvement", {}),
-    ("REQ-DM-043", EnsembleAttempt, "plan score solution", {}),
-    ("REQ-DM-043", InnerLoopResult, "best_solution best_score attempts improved", {}),
+RECORDS: list[tuple[type[BaseModel], str, dict[str, Any]]] = [
+    (TaskDescription, TASK, {"data_dir": "./input", "output_dir": "./final"}),
+    (SolutionScript, "content phase", {"score": None, "is_executable": True, "source_model": None}),
+    (CodeBlock, "content", {"category": None, "outer_step": None, "is_placeholder": False}),
+    (RetrievedModel, "model_name example_code", {}),
+    (RefinePlan, "code_block plan", {}),
+    (LeakageAnswer, "leakage_status code_block", {}),
+    (DataContaminationResult, "verdict", {}),
+    (EvaluationResult, "stdout stderr exit_code duration_seconds is_error", {"error_traceback": None}),
+    (Phase1Result, PHASE1, {"merge_attempts": [], "data_usage_changed": False}),
+    (Phase2Result, PHASE2, {"partial": False, "step_history": [{"step": 0}]}),
+    (Phase3Result, PHASE3, {"attempts": []}),
+    (PromptTemplate, "agent_type figure_ref template variables", {}),
+    (AgentConfig, "agent_type", UNSET),
+    (RefinementAttempt, "plan score code_block was_improvement", {}),
+    (EnsembleAttempt, "plan score solution", {}),
+    (InnerLoopResult, "best_solution best_score attempts improved", {}),
 ]
 
 
-@pytest.mark.parametrize(
-    ("model", "fields", "optional"), [pytest.param(*rest, marks=pytest.mark.req(name)) for name, *rest in RECORDS]
+@pytest.mark.req("REQ-DM-007", "REQ-DM-009", "REQ-DM-012", "REQ-DM-014", "REQ-DM-016", "REQ-DM-018", "REQ-DM-020")
+@pytest.mark.req(
+    "REQ-DM-021", "REQ-DM-022", "REQ-DM-023", "REQ-DM-024", "REQ-DM-030", "REQ-DM-036", "REQ-DM-042", "REQ-DM-043"
 )
+@pytest.mark.parametrize(("model", "fields", "optional"), RECORDS)
 def test_a_record_needs_exactly_these_fields_and_survives_json(
     model: type[BaseModel], fields: str, optional: dict[str, Any]
 ) -> None:
@@ -354,16 +346,15 @@ def test_defining_the_models_warns_of_nothing() -> None:
             del sys.modules["models_again"]
 
 
-LISTS: dict[str, tuple[type[BaseModel], str, dict[str, str]]] = {
-    "REQ-DM-015": (RetrieverOutput, "models", {"model_name": "m", "example_code": "c"}),
-    "REQ-DM-017": (ExtractorOutput, "plans", {"code_block": "b", "plan": "p"}),
-    "REQ-DM-019": (LeakageDetectionOutput, "answers", {"leakage_status": "No Data Leakage", "code_block": "b"}),
-}
+LISTS: list[tuple[type[BaseModel], str, dict[str, str]]] = [
+    (RetrieverOutput, "models", {"model_name": "m", "example_code": "c"}),
+    (ExtractorOutput, "plans", {"code_block": "b", "plan": "p"}),
+    (LeakageDetectionOutput, "answers", {"leakage_status": "No Data Leakage", "code_block": "b"}),
+]
 
 
-@pytest.mark.parametrize(
-    ("model", "field", "entry"), [pytest.param(*one, marks=pytest.mark.req(name)) for name, one in LISTS.items()]
-)
+@pytest.mark.req("REQ-DM-015", "REQ-DM-017", "REQ-DM-019")
+@pytest.mark.parametrize(("model", "field", "entry"), LISTS)
 def test_a_list_reply_has_one_field_that_may_not_be_empty(
     model: type[BaseModel], field: str, entry: dict[str, str]
 ) -> None:
