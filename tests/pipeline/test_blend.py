@@ -283,12 +283,13 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
     """The time of the search is used up, and only finalization has time for a check: the coder's script leaks."""
 
     async def hang(label: str, agent: str) -> None:
-        await asyncio.sleep({"planner": 6000, "leakage": 100}.get(agent, 0))
+        await asyncio.sleep({"planner": 1000, "leakage": 16}.get(agent, 0))
 
     mind = two_candidates()
     mind.overrides |= {"coder": lambda _: fenced("error = 0.0"), **leaking("error = 0.0")}
     shares = PhaseTimeBudget(phase1=0.2, phase2=0.699, phase3=0.001, finalization=0.1)
-    config = settings(scoring="auto", L=1, K=2, leakage_checks="promising", phase_time_budget=shares)
+    limits: dict[str, Any] = {"time_limit_seconds": 600, "phase_time_budget": shares}
+    config = settings(scoring="auto", L=1, K=2, leakage_checks="promising", **limits)
     result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor())
     (scored,) = events(tmp_path / "run", ShortlistScored)
     assert scored.chosen == "path 0", "by its score it is the best"

@@ -248,7 +248,7 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_best_clean_scri
 
     overrides = {"coder": lambda _: fenced(f"level = {next(coded):.4f}"), **leaking("level = 0.9900")}
     agents = MindAgents(Mind(overrides=overrides), before=hang)
-    result = await quick(settings(L=1, K=3, leakage_checks="promising"), agents=agents)
+    result = await quick(settings(L=1, K=3, leakage_checks="promising", time_limit_seconds=300), agents=agents)
     (path,) = result.phase2_results
     assert (path.partial, path.best_score) == (True, 0.99), "nobody has checked it when the path is cut off"
     assert result.final_solution.score == submitted and not result.final_solution.leaking

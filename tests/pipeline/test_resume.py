@@ -6,7 +6,6 @@ import asyncio
 import shutil
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,33 +13,16 @@ from mle_star.config import effective_config
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import AgentConfig, PhaseTimeBudget, TaskDescription
 from mle_star.orchestrator import PipelineState
-from mle_star.run.context import AgentReply
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, Decided, RunResumed, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, fork_run, last_config, spent_by
 from mle_star.run.journal import Journal, read_journal
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings, story
-from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, levels
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, failing, fenced, levels
 
 
 class Crash(BaseException):
     """The end of a process, as far as Python code can bring it about: nothing catches it."""
-
-
-class CrashingAgents(MindAgents):
-    """Dies at its n-th call."""
-
-    def __init__(self, calls: int) -> None:
-        super().__init__()
-        self.left = calls
-
-    async def ask(
-        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
-    ) -> AgentReply:
-        if self.left == 0:
-            raise Crash
-        self.left -= 1
-        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd, **more)
 
 
 async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used_up(quick: QuickRun) -> None:
@@ -68,7 +50,8 @@ async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used
 @pytest.mark.parametrize("calls", [0, 3, 8, 13, 19])
 async def test_a_run_that_died_ends_as_if_nothing_had_happened(quick: QuickRun, tmp_path: Path, calls: int) -> None:
     config = settings(M=1, K=1, R=1)
-    dying, agents, undisturbed = CrashingAgents(calls), MindAgents(), MindAgents()
+    dying = MindAgents(before=failing("", error=Crash(), after=calls))
+    agents, undisturbed = MindAgents(), MindAgents()
     with pytest.raises(Crash):
         await quick(config, agents=dying)
     paid = len(events(tmp_path / "run", AgentFinished))
@@ -121,13 +104,13 @@ async def test_a_phase_that_a_finished_run_had_ended_with_the_same_words_stays_e
             raise Crash
 
     asked: list[str] = []
-    mind, config = Mind(overrides={"coder": coder}), settings(M=1, T=99, R=1, time_limit_seconds=1200)
-    await quick(config, agents=MindAgents(mind, delay=30.0))
-    longer = config.model_copy(update={"time_limit_seconds": 2400, "ensemble_rounds": 4})
+    mind, config = Mind(overrides={"coder": coder}), settings(M=1, T=99, R=1, time_limit_seconds=60)
+    await quick(config, agents=MindAgents(mind, delay=3.0))
+    longer = config.model_copy(update={"time_limit_seconds": 120, "ensemble_rounds": 4})
     with pytest.raises(Crash):
-        await quick(longer, agents=MindAgents(mind, delay=30.0, before=dies), resume=True)
+        await quick(longer, agents=MindAgents(mind, delay=3.0, before=dies), resume=True)
     assert "coder" in asked, "the paths went on"
-    agents = MindAgents(mind, delay=30.0)
+    agents = MindAgents(mind, delay=3.0)
     await quick(longer, agents=agents, resume=True)
     assert {label for label, _ in agents.calls} == {"main"} and agents.count("ens_planner") == 2
 
@@ -193,32 +176,27 @@ def test_data_in_a_folder_of_an_archive_move_with_their_run_and_go_with_a_fork(
     assert Path(first_line(moved).task.data_dir) == (moved / "data" / place).resolve()
 
 
-class NewCoder(MindAgents):
-    """As if the coder's template, tools or model had been changed."""
-
-    def fingerprint(self, config: AgentConfig) -> str:
-        changed = config.agent_type.value == "coder"
-        return super().fingerprint(config) + ("2" if changed else "")
-
-
 async def test_a_changed_agent_is_asked_again_with_all_that_follows_and_nothing_before(quick: QuickRun) -> None:
     await quick(settings(L=1))
-    same = NewCoder()
+    same = MindAgents(changed="coder")
     await quick(settings(L=1), agents=same, resume=True)
     assert {agent for _, agent in same.calls} == {"coder"}  # it answers as before, so nothing follows from it
 
     def bolder(prompt: str) -> str:
-        return Mind().answer("coder", None, prompt).replace("0.5", "0.6")  # type: ignore[union-attr]
+        return str(Mind().answer("coder", None, prompt)).replace("0.5", "0.6")
 
-    class BolderCoder(MindAgents):
-        def fingerprint(self, config: AgentConfig) -> str:
-            return super().fingerprint(config) + ("3" if config.agent_type.value == "coder" else "")
-
-    other = BolderCoder(Mind(overrides={"coder": bolder}))
+    other = Other(Mind(overrides={"coder": bolder}))
     result = await quick(settings(L=1), agents=other, resume=True)
     assert other.count("ablation") == other.count("extractor") == other.count("init") == 0
     assert other.count("coder") == 2 and other.count("test") >= 1
     assert result.phase2_results[0].best_score > 0.6
+
+
+class Other(MindAgents):
+    """As if the coder had been changed once more."""
+
+    def fingerprint(self, config: AgentConfig) -> str:
+        return super().fingerprint(config) + (", again" if config.agent_type.value == "coder" else "")
 
 
 async def test_a_fork_pays_only_for_what_is_new_and_leaves_its_parent_alone(quick: QuickRun, tmp_path: Path) -> None:
